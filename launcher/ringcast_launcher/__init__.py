@@ -1,0 +1,1 @@
+"""ringcast-launch: starts the ranks of a job, watches them, and ends them together."""

@@ -1,0 +1,5 @@
+"""`python -m ringcast_launcher` is `ringcast-launch`."""
+
+from ringcast_launcher.cli import main
+
+main()

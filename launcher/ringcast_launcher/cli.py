@@ -1,0 +1,147 @@
+"""The command `ringcast-launch`: reads the command line, and refuses what cannot work before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ringcast.config import WorkerConfig, from_environment
+from ringcast.control import version
+from ringcast.errors import ConfigError
+from ringcast_launcher import output
+from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
+from ringcast_launcher.loop import run
+
+_DESCRIPTION = """\
+Start N ranks of a program on this machine, watch them, and end them together."""
+
+_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_DEBUG")
+
+_EPILOG = """\
+PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
+all that follows belongs to it.
+
+output:     tag: "[rank] " before every line (default); none: lines without a prefix; dir=D: D/rank-R.out and .err;
+            file=PATTERN: both streams of a rank, with %r the rank, %R the rank with leading zeros, %h the host
+exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
+            124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 143 SIGTERM),
+            2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
+
+example:    ringcast-launch -n 4 examples/identifiers.py
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command and exit with its code."""
+    sys.exit(command(sys.argv[1:] if argv is None else argv, os.environ))
+
+
+def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the job that the command line asks for and return the exit code."""
+    parser, valued = _parser()
+    ours, program = split(argv, valued)
+    options = parser.parse_args(ours)
+    try:
+        return run(_job(options, program, environment))
+    except JobError as error:
+        print(f"ringcast-launch: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
+        return 130
+
+
+def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Return our options, and the program with its arguments; `valued` are the options that take a value.
+
+    >>> split(["-n", "4", "prog.py", "-n", "7"], frozenset(["-n", "-m"]))
+    (['-n', '4'], ['prog.py', '-n', '7'])
+    """
+    at = 0
+    while at < len(argv) and argv[at].startswith("-"):
+        if argv[at] == "--":
+            return list(argv[:at]), list(argv[at + 1 :])
+        if argv[at] == "-m":  # as with Python itself, the rest is the module's
+            return [*argv[: at + 1]], list(argv[at + 1 :])
+        at += 2 if argv[at] in valued else 1
+    return list(argv[:at]), list(argv[at:])
+
+
+def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
+    """Return the parser of our own options, and the options that take a value."""
+    parser = argparse.ArgumentParser(
+        prog="ringcast-launch",
+        usage="ringcast-launch -n N [options] (PROGRAM | -m MODULE) [arguments]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    valued = [
+        add("-n", "-np", "--np", dest="size", type=int, metavar="N", required=True, help="number of ranks"),
+        add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
+            "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
+        add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
+        add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
+        add("--start-timeout", type=_seconds, metavar="S",
+            help="seconds that the ranks may take to join after the first one (default 60)"),
+        add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
+            help="auto: ipc on one machine; tcp: loopback, encrypted"),
+    ]  # fmt: skip
+    add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
+    add("-v", "--verbose", action="store_true", help="say what happens")
+    add("--version", action="version", version=f"ringcast-launch {version()}")
+    return parser, frozenset(name for action in valued for name in action.option_strings)
+
+
+def _job(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> Job:
+    if options.size < 1:
+        raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
+    directory = str(Path(options.wdir or ".").absolute())
+    if not Path(directory).is_dir():
+        raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
+    environment = {**environment, **exported(options.exports, environment)}
+    return Job(
+        size=options.size,
+        argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
+        environment=environment,
+        directory=directory,
+        output=options.output,
+        timeout=options.timeout,
+        settings=_settings(options, environment),
+        verbose=options.verbose,
+    )
+
+
+def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> WorkerConfig:
+    """Return what the user says to the workers, by their environment or by options, which come first."""
+    try:
+        said = from_environment({name: environment[name] for name in _USER_VARIABLES if name in environment})
+    except ConfigError as error:
+        raise JobError(str(error), USAGE) from error
+    transport = "tcp" if options.transport == "tcp" else "ipc"
+    return replace(said, transport=transport, start_timeout=options.start_timeout or said.start_timeout)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds, more than 0")
+    return seconds
+
+
+def _output(text: str) -> str:
+    try:
+        output.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,0 +1,110 @@
+"""What a job is, and what its workers are started with: pure functions of the arguments and the environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ringcast.config import WorkerConfig
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
+
+
+class JobError(Exception):
+    """The job cannot be started as asked; the text is one sentence for the user, `code` the launcher's exit code."""
+
+    def __init__(self, text: str, code: int = USAGE) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the user asked for it; nothing is started yet. Times are seconds."""
+
+    size: int
+    argv: Sequence[str]
+    environment: Mapping[str, str]  # of every worker, without what differs between them
+    directory: str  # where the workers run
+    output: str = "tag"
+    timeout: float | None = None  # of the whole job
+    settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
+    verbose: bool = False
+
+
+def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:
+    """Return the command of a worker: a module, a script for our own Python, or any program.
+
+    `python` and `python3` are the launcher's own interpreter too, so that the workers have what it has.
+
+    Raises:
+        JobError: there is nothing to run, or it is not there.
+    """
+    if not program:
+        raise JobError("nothing to run: give a script, a program, or -m MODULE")
+    name, *arguments = program
+    if module:
+        return [sys.executable, "-m", name, *arguments]
+    if name in ("python", "python3"):
+        return [sys.executable, *arguments]
+    if name.endswith(".py"):
+        if not Path(directory, name).is_file():
+            raise JobError(f"there is no script {name} in {directory}")
+        return [sys.executable, name, *arguments]
+    found = shutil.which(str(Path(directory, name)) if os.sep in name else name, path=path)
+    if found is None:
+        raise JobError(f"there is no program {name} that can be run", NOT_FOUND)
+    return [found, *arguments]
+
+
+def exported(wishes: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that -x sets: VAR=value sets one, VAR must exist, FOO* names any number of them.
+
+    >>> exported(["A=1", "HO*"], {"HOME": "/root"})
+    {'A': '1', 'HOME': '/root'}
+
+    Raises:
+        JobError: a variable does not exist.
+    """
+    chosen: dict[str, str] = {}
+    for wish in wishes:
+        name, equals, value = wish.partition("=")
+        if not name:
+            raise JobError(f"-x {wish}: a variable needs a name")
+        if equals:
+            chosen[name] = value
+        elif any(sign in name for sign in "*?["):
+            chosen |= {known: environment[known] for known in environment if fnmatch.fnmatchcase(known, name)}
+        elif name in environment:
+            chosen[name] = environment[name]
+        else:
+            raise JobError(f"-x {name}: there is no such variable in the environment; -x {name}=value sets one")
+    return chosen
+
+
+def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict[str, str]:
+    """Return the variables that share the cores among the ranks; what the user set stays as it is.
+
+    >>> thread_limits({"OMP_NUM_THREADS": "8"}, size=4, cores=16)
+    {'OPENBLAS_NUM_THREADS': '4', 'MKL_NUM_THREADS': '4'}
+    """
+    threads = str(max(1, cores // size))
+    return {name: threads for name in THREAD_VARIABLES if not environment.get(name)}
+
+
+def worker_environment(job: Job, rank: int, world: WorkerConfig) -> dict[str, str]:
+    """Return the whole environment of a worker; `world` has what all ranks share."""
+    common = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(job.size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(job.size),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**job.environment, **common, **replace(world, rank=rank, size=job.size).environment()}

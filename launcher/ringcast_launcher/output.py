@@ -1,0 +1,232 @@
+"""Where the workers' output goes: whole lines with a prefix, or files.
+
+`tag` writes `[rank] ` before every line, `none` writes the lines as they are, `dir=D` is `D/rank-R.out` and
+`D/rank-R.err`, `file=PATTERN` takes both streams of a rank, where %r is the rank, %R the rank with leading zeros and
+%h the host (without %r or %R, `.%R` is appended for more than one rank). A line is never mixed with another one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Protocol
+
+MAX_LINE = 1 << 24  # bytes; a longer line is cut, so that a worker that never ends its line cannot fill the memory
+MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output before the workers have to wait as well
+TAIL = 1 << 16  # bytes of a worker's standard error that are kept for the last report
+_COLOURS = (36, 32, 33, 35, 34, 31)
+_TRACEBACK = b"Traceback (most recent call last):"
+
+
+class Lines:
+    """Cuts a stream into whole lines and puts a prefix before each of them."""
+
+    def __init__(self, prefix: bytes = b"") -> None:
+        self._prefix = prefix
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the lines that `data` completes; the rest is kept."""
+        lines, newline, rest = data.rpartition(b"\n")
+        whole = b"".join([*self._parts, lines]) if newline else b""
+        if newline:
+            self._parts, self._size = [], 0
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+        tagged = self._tagged(whole) if newline else b""
+        return tagged + self.flush() if self._size >= MAX_LINE else tagged
+
+    def flush(self) -> bytes:
+        """Return the last line, if it was not ended."""
+        rest, self._parts, self._size = b"".join(self._parts), [], 0
+        return self._tagged(rest) if rest else b""
+
+    def _tagged(self, lines: bytes) -> bytes:
+        return self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + b"\n" if self._prefix else lines + b"\n"
+
+
+class Writer:
+    """Writes to the launcher's own streams from a thread, so that a slow reader does not silence the control plane.
+
+    Who reads nothing any more (`| head`) is forgotten: the job goes on.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._closed: set[int] = set()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits to be written that no more output should be read."""
+        return self._pending > MAX_PENDING
+
+    def put(self, file: int, data: bytes) -> None:
+        """Queue `data` for the file descriptor `file`."""
+        if not data:
+            return
+        if self._thread is None:  # not earlier: the workers are forked without threads around
+            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+            self._thread.start()
+        with self._lock:
+            self._pending += len(data)
+        self._queue.put((file, data))
+
+    def close(self) -> None:
+        """Wait until all is written. Can be interrupted, because a reader may be slow for as long as it likes."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            file, data = item
+            self._write(file, data)
+            with self._lock:
+                self._pending -= len(data)
+
+    def _write(self, file: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and file not in self._closed:
+            try:
+                rest = rest[os.write(file, rest) :]
+            except OSError:
+                self._closed.add(file)
+
+
+class Sink(Protocol):
+    """Takes one stream of one worker."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what the worker wrote."""
+
+    def end(self) -> None:
+        """Take note that no more comes."""
+
+
+class Stream:
+    """A sink that writes whole lines to one of the launcher's own streams."""
+
+    def __init__(self, writer: Writer, file: int, prefix: bytes) -> None:
+        self._writer, self._file, self._lines = writer, file, Lines(prefix)
+
+    def feed(self, data: bytes) -> None:
+        self._writer.put(self._file, self._lines.feed(data))
+
+    def end(self) -> None:
+        self._writer.put(self._file, self._lines.flush())
+
+
+class File:
+    """A sink that writes whole lines to a file; several may share it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._lines = file, Lines()
+
+    def feed(self, data: bytes) -> None:
+        self._file.write(self._lines.feed(data))
+
+    def end(self) -> None:
+        self._file.write(self._lines.flush())
+
+
+class Both:
+    """A sink that feeds two."""
+
+    def __init__(self, first: Sink, second: Sink) -> None:
+        self._sinks = (first, second)
+
+    def feed(self, data: bytes) -> None:
+        for sink in self._sinks:
+            sink.feed(data)
+
+    def end(self) -> None:
+        for sink in self._sinks:
+            sink.end()
+
+
+class Tail:
+    """A sink that keeps the last bytes of a stream."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._size += len(data)
+        while self._size - len(self._chunks[0]) >= TAIL:
+            self._size -= len(self._chunks.popleft())
+
+    def end(self) -> None:
+        pass
+
+    def traceback(self) -> str:
+        """Return the last Python traceback in the stream, and what follows it; empty if there is none."""
+        text = b"".join(self._chunks)
+        at = text.rfind(_TRACEBACK)
+        return "" if at < 0 else text[at:].decode("utf-8", "replace")
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """Return the kind of output and its pattern.
+
+    >>> parse("tag"), parse("file=run/%h/rank-%R")
+    (('tag', ''), ('file', 'run/%h/rank-%R'))
+
+    Raises:
+        ValueError: there is no such kind of output.
+    """
+    kind, equals, pattern = spec.partition("=")
+    if (kind in ("tag", "none") and not equals) or (kind in ("dir", "file") and pattern):
+        return kind, pattern
+    raise ValueError(f"{spec!r}: must be tag, none, dir=DIRECTORY or file=PATTERN")
+
+
+def file_name(pattern: str, rank: int, size: int, host: str) -> str:
+    """Return the name of the file that a pattern means for a rank.
+
+    >>> file_name("run/%h/rank-%R", 3, 17, "n1"), file_name("log", 3, 17, "n1")
+    ('run/n1/rank-03', 'log.03')
+    """
+    if size > 1 and "%r" not in pattern and "%R" not in pattern:
+        pattern += ".%R"
+    padded = str(rank).zfill(len(str(size - 1)))
+    return pattern.replace("%r", str(rank)).replace("%R", padded).replace("%h", host)
+
+
+def open_sinks(
+    spec: str, rank: int, size: int, host: str, *, writer: Writer, colours: tuple[bool, bool], files: ExitStack
+) -> tuple[Sink, Sink]:
+    """Return where standard output and standard error of a rank go; `files` closes what is opened.
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+    kind, pattern = parse(spec)
+    if kind == "dir":
+        out, err = (file_name(f"{pattern}/rank-%R.{end}", rank, size, host) for end in ("out", "err"))
+        return File(_open(out, files)), File(_open(err, files))
+    if kind == "file":
+        both = _open(file_name(pattern, rank, size, host), files)
+        return File(both), File(both)
+    prefixes = [_prefix(rank, colour) if kind == "tag" else b"" for colour in colours]
+    return Stream(writer, 1, prefixes[0]), Stream(writer, 2, prefixes[1])
+
+
+def _prefix(rank: int, colour: bool) -> bytes:
+    return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m[{rank}]\x1b[0m ".encode() if colour else f"[{rank}] ".encode()
+
+
+def _open(name: str, files: ExitStack) -> IO[bytes]:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return files.enter_context(path.open("wb"))

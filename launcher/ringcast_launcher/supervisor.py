@@ -1,0 +1,275 @@
+"""What to do when something happens to a worker: decisions only, without processes, sockets or clocks.
+
+The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
+uncaught error, or exits with code 0 without having said that it finished. Then the others are told, have `grace`
+seconds to raise their own errors, are asked to end (SIGTERM), and are killed `patience` seconds later.
+
+A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
+therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, Notice, NotStarted, Started, in_words
+
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A worker's process ended: with an exit code, or killed by signal -status."""
+
+    rank: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The launcher itself received a signal that asks it to end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event: TypeAlias = Notice | Exited | Signalled | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Tell the other ranks that this one is gone."""
+
+    rank: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortJob:
+    """Tell all ranks that the job ends."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to the process groups of all workers."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All workers have ended. `rank` is the one to name, None where the cause lies outside of the workers."""
+
+    code: int
+    rank: int | None = None
+    how: str = ""
+    traceback: str = ""
+
+
+Action: TypeAlias = Declare | AbortJob | Send | Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long to wait before the next step, in seconds."""
+
+    settle: float = 0.5  # for the last words of a worker that exited with code 0
+    grace: float = 1.0  # after the first failure, before SIGTERM
+    patience: float = 3.0  # after SIGTERM, before SIGKILL
+    farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
+
+
+@dataclass(slots=True)
+class _Worker:
+    status: int | None = None
+    joined: bool = False
+    finished: bool = False
+    report: Failing | None = None
+    settle_by: float | None = None
+
+
+@dataclass(slots=True)
+class _Ending:
+    """Why the job is being ended (`code` is None when a worker's failure tells it), and the signals still to send."""
+
+    code: int | None = None
+    how: str = ""
+    steps: list[tuple[float, int]] = field(default_factory=list)
+
+
+class Supervisor:
+    """The fate of one job; `handle` takes an event and returns what to do about it."""
+
+    def __init__(self, size: int, *, start: float, timeout: float | None = None, policy: Policy | None = None) -> None:
+        self._workers = [_Worker() for _ in range(size)]
+        self._policy = policy or Policy()
+        self._timeout = timeout
+        self._deadline = None if timeout is None else start + timeout
+        self._started = False
+        self._failed: list[int] = []  # those that failed by themselves, in order
+        self._ended: set[int] = set()  # those that were alive when we began to end them
+        self._ending: _Ending | None = None
+        self._over = False
+
+    @property
+    def due(self) -> float | None:
+        """The time of the next Tick that can matter."""
+        times = [worker.settle_by for worker in self._workers if worker.settle_by is not None]
+        if self._ending is not None:
+            times += [time for time, _ in self._ending.steps]
+        elif self._deadline is not None:
+            times.append(self._deadline)
+        return min(times, default=None)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
+        actions = self._answer(event, now)
+        if not self._over and all(w.status is not None and w.settle_by is None for w in self._workers):
+            self._over = True
+            actions.append(self._verdict())
+        return actions
+
+    def _answer(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Joined():
+                self._workers[event.rank].joined = True
+            case Started():
+                self._started = True
+            case Finished():
+                self._workers[event.rank].finished = True
+                self._workers[event.rank].settle_by = None
+            case Failing():
+                self._workers[event.rank].report = event
+                self._workers[event.rank].settle_by = None
+                return self._fail(event.rank, event.error, now)
+            case Lost():
+                return self._fail(event.rank, event.cause, now)
+            case NotStarted():
+                return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
+            case Exited():
+                return self._exited(event.rank, event.status, now)
+            case Signalled():
+                return self._signalled(event.number, now)
+            case Tick():
+                return self._tick(now)
+        return []
+
+    def _exited(self, rank: int, status: int, now: float) -> list[Action]:
+        worker = self._workers[rank]
+        worker.status = status
+        if status != 0:
+            return self._fail(rank, describe(status), now)
+        if worker.joined and not worker.finished and worker.report is None:
+            worker.settle_by = now + self._policy.settle
+        if not worker.joined:
+            return [Declare(rank, "it exited with code 0 without joining")]
+        return []
+
+    def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
+        if rank not in self._failed and rank not in self._ended:
+            self._failed.append(rank)
+        return [Declare(rank, cause), *self._end(_Ending(), now)]
+
+    def _end(self, ending: _Ending, now: float) -> list[Action]:
+        """Begin to end the job, unless that has begun already: the first reason stands."""
+        if self._ending is None:
+            asked = now + self._policy.grace
+            ending.steps = [(asked, signal.SIGTERM), (asked + self._policy.patience, signal.SIGKILL)]
+            self._ending = ending
+        return []
+
+    def _signalled(self, number: int, now: float) -> list[Action]:
+        self._ended |= self._running()
+        if self._ending is not None:  # asked twice: no more patience
+            self._ending.steps = []
+            return [Send(signal.SIGKILL)]
+        steps = [(now + self._policy.farewell, int(signal.SIGKILL))]
+        self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
+        return [Send(number)]
+
+    def _tick(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for rank, worker in enumerate(self._workers):
+            if worker.settle_by is not None and now >= worker.settle_by:
+                worker.settle_by = None
+                actions += self._fail(rank, "it exited with code 0 without finishing", now)
+        if self._ending is None and self._deadline is not None and now >= self._deadline:
+            text = f"timeout: the job did not end within {self._timeout:g} s"
+            how = f"{text}; still running: {in_words(sorted(self._running()))}"
+            actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
+        while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
+            self._ended |= self._running()
+            actions.append(Send(self._ending.steps.pop(0)[1]))
+        return actions
+
+    def _running(self) -> set[int]:
+        return {rank for rank, worker in enumerate(self._workers) if worker.status is None}
+
+    def _verdict(self) -> Verdict:
+        if self._ending is None:
+            return Verdict(0)
+        if self._ending.code is not None:
+            return Verdict(self._ending.code, how=self._ending.how)
+        return self._judge(self._failed[0])
+
+    def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
+        """Return the verdict on a rank that failed, or on the one that it rightly blames."""
+        report, seen = self._workers[rank].report, seen | {rank}
+        blamed = self._blamed_by(rank)
+        for other in self._failed:
+            if other in blamed and other not in seen:
+                return self._judge(other, seen)
+        for other in sorted(blamed):
+            worker = self._workers[other]
+            if worker.status == 0 and other not in self._failed and other not in seen:
+                how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
+                return Verdict(1, other, f"exited with code 0 {how}", report.traceback if report else "")
+        return self._own_failure(rank)
+
+    def _blamed_by(self, rank: int) -> set[int]:
+        worker = self._workers[rank]
+        known = range(len(self._workers))
+        blamed = {other for other in worker.report.blames if other in known} if worker.report else set()
+        if worker.joined and not self._started:  # nobody could have done better without the ranks that never joined
+            blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
+        return blamed
+
+    def _own_failure(self, rank: int) -> Verdict:
+        worker = self._workers[rank]
+        traceback = worker.report.traceback if worker.report else ""
+        status = worker.status
+        if rank in self._ended or not status:  # what it told counts, not how it was ended after that
+            how = worker.report.error if worker.report else "exit code 0 without finishing"
+            return Verdict(1, rank, f"failed: {how}", traceback)
+        return Verdict(exit_code(status), rank, f"failed: {describe(status)}", traceback)
+
+
+def describe(status: int) -> str:
+    """Return how a process ended, in words.
+
+    >>> describe(3), describe(-9), describe(-34)
+    ('exit code 3', 'killed by SIGKILL', 'killed by signal 34')
+    """
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def exit_code(status: int) -> int:
+    """Return what a shell would make of a process's end: its code, or 128 + signal.
+
+    >>> exit_code(3), exit_code(-9)
+    (3, 137)
+    """
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,71 @@
+"""What a collective call means, and the fingerprint by which two ranks notice that they do not mean the same."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments on which all ranks of a collective must agree; printable, and hashed into 64 bits."""
+
+    collective: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()  # of the array, or the counts of the v-forms
+    op: str = ""
+    root: int | None = None
+    algorithm: str = ""
+    nblocks: int = 1
+
+    def __str__(self) -> str:
+        shape = str(self.shape) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
+        facts = [
+            f"dtype {self.dtype}, shape {shape}" if self.dtype else "",
+            f"op {self.op}" if self.op else "",
+            f"root {self.root}" if self.root is not None else "",
+            f"algorithm {self.algorithm}, nblocks {self.nblocks}" if self.algorithm else "",
+        ]
+        return f"{self.collective}({', '.join(filter(None, facts))})"
+
+    @property
+    def fingerprint(self) -> int:
+        """64 bits: a byte each for the collective, dtype, op, root and algorithm; 24 bits for everything."""
+        return _fingerprint(self)
+
+    def difference(self, fingerprint: int) -> str:
+        """Say how the call with `fingerprint` differs from this one."""
+        theirs, mine = fingerprint.to_bytes(8, "big"), self.fingerprint.to_bytes(8, "big")
+        if theirs[0] != mine[0]:
+            return f"{_NAMES.get(theirs[0], 'another call')}, not {self.collective}"
+        names = [name for i, name in enumerate(_ASPECTS, start=1) if theirs[i] != mine[i]]
+        return f"a {self.collective} with another {' and another '.join(names or ['shape or counts'])}"
+
+
+_ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
+_COLLECTIVES = (
+    *("bcast", "reduce", "allreduce", "gather", "gatherv", "scatter", "scatterv"),
+    *("allgather", "allgatherv", "reduce_scatter", "barrier", "sendrecv"),
+)
+
+
+def _byte(text: str) -> int:
+    return zlib.crc32(text.encode()) & 0xFF
+
+
+_NAMES = {_byte(name): name for name in _COLLECTIVES}
+assert len(_NAMES) == len(_COLLECTIVES)
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(call: Call) -> int:
+    aspects = (
+        call.collective,
+        call.dtype,
+        call.op,
+        "" if call.root is None else str(call.root),
+        f"{call.algorithm}/{call.nblocks}",
+    )
+    whole = zlib.crc32(repr((*aspects, call.shape)).encode()) >> 8
+    return int.from_bytes(bytes(map(_byte, aspects)), "big") << 24 | whole

@@ -1,0 +1,233 @@
+"""The Communicator: the collective operations as a user calls them, blocking, on one group of ranks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringcast import collectives
+from ringcast.errors import UsageError
+from ringcast.execute import Result, Steps, drive
+from ringcast.group import Choice, Group
+from ringcast.ops import SUM, Op, as_op
+from ringcast.schedules.circulant import skips
+
+Operator = Op | Callable[[Any, Any], Any]
+
+
+class Communicator:
+    """A group of ranks that call collectives together: every rank the same calls in the same order.
+
+    Values are numpy arrays (or numpy scalars), which travel as raw buffers, or any other picklable objects. Arrays
+    with Python objects in them travel as objects. Arguments named `algorithm` and `nblocks` override the automatic
+    choice and must be equal on all ranks (bcast: those of the root count). p is the number of ranks; m is the number
+    of bytes of the whole buffer; n is the number of blocks. Rounds and volumes hold in the one-ported model.
+
+    Use it from the thread that made it, and not in a forked child.
+
+    Attributes:
+        timeout: seconds that a call may take before `CollectiveTimeout`; None means no limit.
+    """
+
+    def __init__(self, group: Group, timeout: float | None = None) -> None:
+        self._group = group
+        self.timeout = timeout
+        self._owner = os.getpid(), threading.get_ident()
+        self._closed = False
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, 0 <= rank < size."""
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._group.size
+
+    def __repr__(self) -> str:
+        return f"<Communicator: rank {self.rank} of {self.size}>"
+
+    def bcast(
+        self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
+    ) -> Any:
+        """Return the root's value on every rank.
+
+        Other ranks pass nothing, or an array of the right shape and dtype, which is filled and returned. A descriptor
+        goes first, in which small values ride along (ceil(log2 p) rounds); then n-1+ceil(log2 p) rounds, and every
+        rank receives m bytes (Träff 2022, Algorithm 6). Memory: the buffer, and at most 4 MB.
+
+        Raises:
+            ArgumentError: a wrong root, or a buffer that does not fit what the root sends.
+        """
+        return self._call(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)))
+
+    def reduce(
+        self,
+        value: Any,
+        op: Operator = SUM,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+    ) -> Any:
+        """Return the combination of the values of all ranks at the root, None elsewhere.
+
+        `out`: where the root wants the result; may be `value` itself. Commutative elementwise operators:
+        n-1+ceil(log2 p) rounds, every rank but the root sends m bytes (arXiv 2407.18004); others go by a binomial tree
+        in rank order, in ceil(log2 p) rounds (one more if the root is not rank 0). Memory: one working copy.
+        """
+        choice = Choice(algorithm, nblocks)
+        return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice))
+
+    def allreduce(
+        self,
+        value: Any,
+        op: Operator = SUM,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+    ) -> Any:
+        """Return the combination of the values of all ranks, with the same bits on every rank.
+
+        `out`: where the result goes; may be `value` itself. Large arrays and commutative elementwise operators:
+        reduce-scatter and allgather, 2 ceil(log2 p) rounds, 2m(p-1)/p bytes each way (arXiv 2410.14234). Small ones:
+        census (exact operators, ceil(log2 p) rounds) or folding and recursive doubling, in rank order, which also
+        serves all other operators.
+        """
+        return self._call(collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)))
+
+    def gather(self, value: Any, root: int = 0, *, out: Any = None, algorithm: str | None = None) -> Any:
+        """Return all values at the root: arrays of one shape stacked as (p, *shape), or a list; None elsewhere.
+
+        ceil(log2 p) rounds on a circulant tree; the root receives m(p-1)/p bytes.
+        """
+        return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)))
+
+    def gatherv(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+    ) -> Any:
+        """Return the concatenation (along axis 0, in rank order) of arrays of any lengths at the root.
+
+        `counts[r]` is the number of rows of rank r; left out, they are exchanged first (ceil(log2 p) rounds).
+        Then as `gather`.
+        """
+        return self._call(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)))
+
+    def scatter(self, values: Any = None, root: int = 0, *, algorithm: str | None = None) -> Any:
+        """Return `values[rank]` of the root's array or sequence on each rank; other ranks pass nothing.
+
+        A descriptor goes first; then ceil(log2 p) rounds on a circulant tree; the root sends m(p-1)/p bytes.
+        """
+        return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)))
+
+    def scatterv(
+        self, value: Any = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
+    ) -> Any:
+        """Return `counts[rank]` rows of the root's array on each rank, in rank order; other ranks pass nothing.
+
+        `counts` left out: as even as possible, the first ranks get one more. Then as `scatter`.
+        """
+        return self._call(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)))
+
+    def allgather(
+        self, value: Any, *, out: Any = None, algorithm: str | None = None, nblocks: int | None = None
+    ) -> Any:
+        """Return all values on every rank: arrays of one shape stacked as (p, *shape), or a list.
+
+        ceil(log2 p) rounds; every rank receives m(p-1)/p bytes (Träff 2022, Algorithm 7).
+        """
+        return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)))
+
+    def allgatherv(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+    ) -> Any:
+        """Return the concatenation (along axis 0, in rank order) of arrays of any lengths on every rank.
+
+        `counts[r]` is the number of rows of rank r, also 0; left out, they are exchanged first (ceil(log2 p) rounds
+        of 8 bytes a rank). Then n-1+ceil(log2 p) rounds (Träff 2022, Algorithm 9), or a pipelined ring (Träff et al.
+        2010); every rank receives exactly what the others contribute. Lists are concatenated as objects.
+        """
+        return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
+
+    def reduce_scatter(
+        self,
+        value: Any,
+        op: Operator = SUM,
+        counts: Sequence[int] | None = None,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+    ) -> Any:
+        """Return this rank's `counts[rank]` rows of the combination of the arrays of all ranks.
+
+        `counts` left out: as even as possible, the first ranks get one more. ceil(log2 p) rounds (arXiv 2410.14234),
+        or n-1+ceil(log2 p) for very irregular counts (the all-broadcast backwards); every rank sends what the others
+        get. Operators that are not commutative and elementwise work on whole arrays in rank order. A sequence of p
+        objects works too. Memory: one working copy.
+        """
+        choice = Choice(algorithm, nblocks)
+        return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice))
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it: ceil(log2 p) rounds."""
+        self._call(collectives.barrier(self._group))
+
+    def sendrecv(self, value: Any, dest: int | None, source: int | None, tag: int = 0) -> Any:
+        """Send `value` to rank `dest` and return the value that arrives from rank `source`, at the same time.
+
+        None for either leaves that half out. `tag` (0 .. 2**32-1) must be the same on both ends of a message.
+        """
+        return self._call(collectives.sendrecv(self._group, value, dest, source, tag))
+
+    def finalize(self) -> None:
+        """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody."""
+        if self._closed or os.getpid() != self._owner[0]:
+            return
+        self._closed = True
+        self._group.endpoint.leave()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finalize()
+
+    def connect_neighbours(self) -> None:
+        """Open the connections that the circulant algorithms use: at most 2 ceil(log2 p) peers."""
+        p, rank = self.size, self.rank
+        peers = {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {rank}
+        self._group.endpoint.transport.connect(sorted(peers))
+
+    def _call(self, steps: Steps[Result]) -> Result:
+        pid, thread = self._owner
+        if os.getpid() != pid:
+            raise UsageError(
+                f"rank {self.rank}: this process was forked from process {pid}, to which the communicator belongs; "
+                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method"
+            )
+        if threading.get_ident() != thread:
+            raise UsageError(
+                f"rank {self.rank}: the communicator belongs to another thread; "
+                "call it only from the thread that called init"
+            )
+        if self._closed:
+            raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
+        return drive(self._group.endpoint, steps, self.timeout)

@@ -1,0 +1,115 @@
+"""What a worker is told by its environment: the only module that reads it.
+
+| variable | meaning |
+|---|---|
+| RINGCAST_RANK, RINGCAST_SIZE | this worker's number, and how many there are |
+| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port |
+| RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
+| RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
+| RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
+| RINGCAST_TRANSPORT | ipc or tcp |
+| RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
+| RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
+| RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
+| RINGCAST_DEBUG | off, info or detail |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ringcast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The settings of one worker. `control` is empty for a world of one rank that nobody launched."""
+
+    rank: int = 0
+    size: int = 1
+    control: str = ""
+    hosted: bool = False
+    nonce: int = 0
+    key: str = ""
+    transport: str = "ipc"
+    directory: str = ""
+    start_timeout: float = 60.0
+    timeout: float | None = None
+    debug: str = "off"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that `from_environment` reads back as this configuration."""
+        return {
+            "RINGCAST_RANK": str(self.rank),
+            "RINGCAST_SIZE": str(self.size),
+            "RINGCAST_CONTROL": self.control,
+            "RINGCAST_HOSTED": str(int(self.hosted)),
+            "RINGCAST_NONCE": str(self.nonce),
+            "RINGCAST_KEY": self.key,
+            "RINGCAST_TRANSPORT": self.transport,
+            "RINGCAST_DIR": self.directory,
+            "RINGCAST_START_TIMEOUT": str(self.start_timeout),
+            "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
+            "RINGCAST_DEBUG": self.debug,
+        }
+
+
+def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
+    """Return what the environment says; a world of one rank when it says nothing.
+
+    Raises:
+        ConfigError: a variable is missing or holds something unusable.
+    """
+    env = os.environ if env is None else env
+    size, rank = _integer(env, "RINGCAST_SIZE", 1), _integer(env, "RINGCAST_RANK", 0)
+    if size < 1:
+        raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
+    if not 0 <= rank < size:
+        raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
+    control, transport = env.get("RINGCAST_CONTROL", ""), env.get("RINGCAST_TRANSPORT") or "ipc"
+    if size > 1 and not control.startswith(("ipc://", "tcp://")):
+        raise ConfigError(
+            f"RINGCAST_CONTROL={control!r}: with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed"
+        )
+    if transport not in ("ipc", "tcp"):
+        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc or tcp")
+    key = env.get("RINGCAST_KEY", "")
+    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40:
+        raise ConfigError("RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85)")
+    debug = env.get("RINGCAST_DEBUG") or "off"
+    if debug not in ("off", "info", "detail"):
+        raise ConfigError(f"RINGCAST_DEBUG={debug!r}: must be off, info or detail")
+    return WorkerConfig(
+        rank=rank,
+        size=size,
+        control=control,
+        hosted=_integer(env, "RINGCAST_HOSTED", 0) != 0,
+        nonce=_integer(env, "RINGCAST_NONCE", 0),
+        key=key,
+        transport=transport,
+        directory=env.get("RINGCAST_DIR", ""),
+        start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
+        timeout=_seconds(env, "RINGCAST_TIMEOUT"),
+        debug=debug,
+    )
+
+
+def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: must be a whole number") from None
+
+
+def _seconds(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: must be a number of seconds") from None
+    if value is not None and not value > 0:
+        raise ConfigError(f"{name}={text!r}: must be more than 0 seconds")
+    return value

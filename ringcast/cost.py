@@ -1,0 +1,322 @@
+"""What a collective is predicted to take, and which algorithm to use: the linear cost model.
+
+A round takes alpha, and beta for each byte of its largest message; each byte combined takes gamma, each frame of a
+message a little. Ranks choose without talking, so everything here depends only on what all ranks know, and
+is computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
+
+p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import ceil, sqrt
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from ringcast.schedules import ALGORITHMS, Algorithm, Params
+from ringcast.schedules.blocks import schedule_tables, skips
+from ringcast.schedules.ring import block_size, blocks_of
+
+# Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
+# most 256 kB, so that little is gained beyond that.
+MAX_BLOCK = 1 << 19
+
+
+@dataclass(frozen=True)
+class Network:
+    """The constants of a transport."""
+
+    alpha: float  # seconds per round
+    beta: float  # seconds per byte
+    gamma: float  # seconds per byte combined
+    frame: float  # seconds per frame of a message
+
+
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        "threads": Network(alpha=100e-6, beta=1 / 3e9, gamma=1 / 4e9, frame=3e-6),
+        "ipc": Network(alpha=120e-6, beta=1 / 2e9, gamma=1 / 4e9, frame=5e-6),
+        "tcp": Network(alpha=150e-6, beta=1 / 1.5e9, gamma=1 / 4e9, frame=5e-6),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the rounds add up to, each with its largest message: bytes sent, bytes combined, frames."""
+
+    volume: int
+    combined: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a collective, as the formulas see it."""
+
+    params: Params
+    nbytes: int
+    rounds: int
+
+    @property
+    def block(self) -> int:
+        """The bytes of a block, where the whole buffer is cut into n."""
+        return -(-self.nbytes // self.params.nblocks)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The bytes of each part."""
+        return _part_sizes(self.params.counts or (1,) * self.params.size, self.nbytes)
+
+    @property
+    def contributors(self) -> int:
+        return sum(c > 0 for c in self.params.contributions)
+
+
+_Formula: TypeAlias = Callable[[_Call], Load]
+
+
+def predict(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> float:
+    """Return the seconds that the collective takes; `nbytes` is the size of the whole buffer, all parts.
+
+    >>> predict("bcast", "circulant", Params(size=8, nblocks=10), 1000, Network(1.0, 0.01, 0.0, 0.0))
+    24.0
+    """
+    rounds = ALGORITHMS[collective][algorithm].rounds(params)
+    load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
+    wire = rounds * network.alpha + load.volume * network.beta
+    return wire + load.combined * network.gamma + load.frames * network.frame
+
+
+def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
+    """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
+
+    Each round's message has a frame of each of the contributors, which adds to alpha.
+
+    >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
+    4
+    """
+    q = (size - 1).bit_length()
+    alpha = network.alpha + contributors * network.frame
+    n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha)) if alpha > 0 else limit
+    return max(1, min(n, limit))
+
+
+@lru_cache(maxsize=1024)
+def choose(
+    collective: str,
+    *,
+    size: int,
+    nbytes: int,
+    network: Network,
+    root: int = 0,
+    counts: tuple[int, ...] = (),
+    itemsize: int = 1,
+    commutative: bool = True,
+    elementwise: bool = True,
+    exact: bool = True,
+    algorithm: str | None = None,
+    nblocks: int | None = None,
+) -> tuple[str, int]:
+    """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
+
+    Args:
+        collective: as in `ringcast.schedules.ALGORITHMS`.
+        size: number of ranks.
+        nbytes: size of the whole buffer, all parts.
+        network: constants of the transport.
+        root: where there is one.
+        counts: elements of each part, for v-forms.
+        itemsize: bytes of an element; blocks smaller than that make no sense.
+        commutative: the operator is.
+        elementwise: the operator may be applied to pieces.
+        exact: any association of the operator gives the same bits.
+        algorithm: consider only this one.
+        nblocks: consider only algorithms that cut into blocks, and this number of them (1: all algorithms).
+
+    Raises:
+        ValueError: there is no such collective or algorithm, or none is legal; the message says why and what is.
+
+    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"])
+    ('census', 1)
+    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"], commutative=False)
+    ('doubling', 1)
+    """
+    if collective not in ALGORITHMS:
+        raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
+    if nblocks is not None and nblocks < 1:
+        raise ValueError(f"cannot cut into {nblocks} blocks; use 1 or more")
+    properties = commutative, elementwise, exact
+    objections = {
+        name: _objection(entry, properties, len(set(counts)) > 1, nblocks)
+        for name, entry in ALGORITHMS[collective].items()
+    }
+    if algorithm is not None and objections.get(algorithm, "unknown"):
+        reason = objections.get(algorithm, "there is no such algorithm")
+        legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
+        raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
+    best: tuple[float, str, int] | None = None
+    for name, entry in ALGORITHMS[collective].items():
+        if objections[name] or algorithm not in (None, name):
+            continue
+        params = Params(size, root, 1, counts)
+        blocks = nblocks or _nblocks(entry, params, nbytes, itemsize, network)
+        params = replace(params, nblocks=blocks)
+        seconds = predict(collective, name, params, nbytes, network)
+        if best is None or seconds < best[0]:  # at a tie the first in the table
+            best = seconds, name, blocks
+    if best is None:
+        raise ValueError(f"{collective}: no algorithm fits: {objections}")
+    return best[1:]
+
+
+def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], irregular: bool, nblocks: int | None) -> str:
+    """Return why an algorithm is not legal for a call, or nothing."""
+    needs = entry.commutative, entry.elementwise, entry.exact
+    names = "a commutative operator", "an elementwise operator", "an operator that is exact in any order"
+    missing = [name for name, need, given in zip(names, needs, properties, strict=True) if need and not given]
+    if missing:
+        return f"it needs {' and '.join(missing)}"
+    if entry.equal_counts and irregular:
+        return "it needs equal counts"
+    if nblocks is not None and nblocks > 1 and not entry.blocks:
+        return "it does not cut into blocks"
+    return ""
+
+
+def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
+    """Return the best number of blocks for `entry`: of no less than an element, and no more than MAX_BLOCK."""
+    if not entry.blocks:
+        return 1
+    call = _Call(params, nbytes, 0)
+    one = entry.collective in ("bcast", "reduce")
+    largest = nbytes if one else max(call.parts)
+    limit = largest // itemsize
+    if entry.name == "pipelined_ring":
+        best = block_size(call.parts, network.alpha, network.beta)
+        n = ceil(largest / best) if best > 0 else 1
+    else:
+        contributors = 1 if one else max(call.contributors, 1)
+        n = best_nblocks(params.size, nbytes, network, limit=limit, contributors=contributors)
+    if params.size > 2:  # with two ranks there is nothing to pipeline
+        n = max(n, -(-largest // MAX_BLOCK))
+    return max(1, min(n, limit))
+
+
+@lru_cache(maxsize=64)
+def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
+    """Return `nbytes` divided among the parts as their counts say."""
+    total = sum(counts)
+    if not total:
+        return (0,) * len(counts)
+    ends = [nbytes * c // total for c in accumulate(counts, initial=0)]
+    return tuple(b - a for a, b in pairwise(ends))
+
+
+def _pipeline(call: _Call) -> Load:
+    return Load(call.rounds * call.block, 0, call.rounds)
+
+
+def _pipeline_of_all(call: _Call) -> Load:
+    """A round moves to each rank a block of each contributor for whom its turn has come.
+
+    Not more than all others' blocks, and not more than the largest block that often: exact for equal parts and for
+    a single contributor. From round 2q on it is everyone's turn.
+    """
+    p, n = call.params.size, call.params.nblocks
+    if p == 1:
+        return Load(0, 0, 0)
+    others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
+    turns = _turns(p)
+    q = len(turns)
+    volume = max(call.rounds - 2 * q, 0) * others
+    for i in range(min(call.rounds, 2 * q)):
+        k = (i + 1 - n) % q
+        volume += min(others, turns[k][max(q - (i - k), 0)] * largest)
+    return Load(volume, 0, call.rounds * call.contributors)
+
+
+@lru_cache(maxsize=64)
+def _turns(p: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each k and v = 0, ..., 2q how many R[k] are v - q or more, over all ranks but the root."""
+    recv = schedule_tables(p)[0][:, 1:]
+    q = len(recv)
+    each = [np.bincount(row.astype(np.intp) + q, minlength=2 * q + 1) for row in recv]
+    return tuple(tuple(count[::-1].cumsum()[::-1].tolist()) for count in each)
+
+
+def _values(call: _Call) -> Load:
+    """Every round moves and combines the whole value."""
+    return Load(call.rounds * call.nbytes, call.rounds * call.nbytes, call.rounds)
+
+
+def _windows(call: _Call) -> Load:
+    """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
+    p, s = call.params.size, skips(call.params.size)
+    ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
+    volume = sum(int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s)))
+    return Load(volume, 0, call.rounds)
+
+
+def _tree(call: _Call) -> Load:
+    """The root moves all parts but its own."""
+    return Load(call.nbytes - call.parts[call.params.root], 0, call.rounds)
+
+
+def _ring(call: _Call) -> Load:
+    return Load(call.rounds * max(call.parts), 0, call.rounds)
+
+
+def _pipelined_ring(call: _Call) -> Load:
+    blocks = max(blocks_of(call.params.contributions, call.params.nblocks))
+    return Load(call.rounds * -(-max(call.parts) // max(blocks, 1)), 0, call.rounds)
+
+
+def _combining(formula: _Formula) -> _Formula:
+    """All that is received is combined."""
+
+    def both(call: _Call) -> Load:
+        load = formula(call)
+        return replace(load, combined=load.volume)
+
+    return both
+
+
+def _twice(formula: _Formula) -> _Formula:
+    """Once combining, once not."""
+
+    def both(call: _Call) -> Load:
+        load = formula(call)
+        return Load(2 * load.volume, load.volume, 2 * load.frames)
+
+    return both
+
+
+FORMULAS: Mapping[tuple[str, str], _Formula] = MappingProxyType(
+    {
+        ("bcast", "circulant"): _pipeline,
+        ("reduce", "circulant"): _combining(_pipeline),
+        ("reduce", "binomial"): _values,
+        ("allreduce", "census"): _values,
+        ("allreduce", "doubling"): _values,
+        ("allreduce", "circulant"): _twice(_windows),
+        ("allgather", "circulant"): _windows,
+        ("allgather", "ring"): _ring,
+        ("allgatherv", "circulant"): _windows,
+        ("allgatherv", "circulant_blocks"): _pipeline_of_all,
+        ("allgatherv", "ring"): _ring,
+        ("allgatherv", "pipelined_ring"): _pipelined_ring,
+        ("reduce_scatter", "circulant"): _combining(_windows),
+        ("reduce_scatter", "circulant_blocks"): _combining(_pipeline_of_all),
+        ("reduce_scatter", "whole"): _values,
+        ("scatter", "circulant"): _tree,
+        ("gather", "circulant"): _tree,
+        ("barrier", "census"): _values,
+    }
+)

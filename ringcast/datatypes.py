@@ -1,0 +1,90 @@
+"""Values as the library sees them: numpy arrays that travel as raw buffers, and everything else.
+
+Arrays of any dtype without Python objects in it travel raw. A broadcast keeps C and Fortran order; all other
+collectives work on C order, and copy once what is not. Subclasses of ndarray (masked arrays and the like) and arrays of
+objects travel as Python objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ringcast.errors import ArgumentError
+from ringcast.objects import describe_dtype
+from ringcast.ops import Array, Op
+
+
+def as_array(value: Any) -> Array | None:
+    """Return `value` as an array if it travels as a raw buffer: an ndarray, memmap or numpy scalar; else None."""
+    if isinstance(value, np.generic) or type(value) in (np.ndarray, np.memmap):
+        array = np.asarray(value)
+    else:
+        return None
+    return None if array.dtype.hasobject or array.dtype.itemsize == 0 else array
+
+
+def like(value: Any, result: Array) -> Any:
+    """Return `result` as a numpy scalar if `value` is one."""
+    return result[()] if isinstance(value, np.generic) else result
+
+
+def flat(array: Array) -> Array:
+    """Return the items of a contiguous array in memory order, as a one-dimensional view."""
+    return array.reshape(-1) if array.flags.c_contiguous else array.T.reshape(-1)
+
+
+def order_of(array: Array) -> str:
+    """Return "C" or "F", or "" for an array that has to be copied to be sent."""
+    return "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else ""
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return what error messages and fingerprints call a dtype."""
+    return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
+
+
+def check_out(rank: int, operation: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return `out` if a result of this shape and dtype can be put into it.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    if type(out) not in (np.ndarray, np.memmap):
+        raise ArgumentError(rank, operation, "out", f"expected a numpy array, got {type(out).__name__}")
+    if out.shape != shape or out.dtype != dtype:
+        expected = f"expected shape {shape} and dtype {dtype_name(dtype)}"
+        raise ArgumentError(rank, operation, "out", f"{expected}, got {out.shape} and {dtype_name(out.dtype)}")
+    if not out.flags.c_contiguous:
+        raise ArgumentError(rank, operation, "out", "expected a C-contiguous array; results are received in place")
+    if not out.flags.writeable:
+        raise ArgumentError(rank, operation, "out", "expected a writeable array")
+    return out  # type: ignore[no-any-return]  # the type was checked
+
+
+def check_op(rank: int, operation: str, op: Op, dtype: np.dtype[Any]) -> None:
+    """Raise ArgumentError if a numpy operator does not work on this dtype: before anything is sent."""
+    if not isinstance(op.fn, np.ufunc):
+        return
+    one = np.ones(1, dtype) if dtype.kind not in "Mm" else np.zeros(1, dtype)
+    try:
+        op.combine(one, one, np.empty(1, dtype))
+    except TypeError:
+        raise ArgumentError(rank, operation, "op", f"{op} does not work on dtype {dtype_name(dtype)}") from None
+
+
+def check_counts(rank: int, operation: str, counts: Any, size: int) -> tuple[int, ...]:
+    """Return `counts` as a tuple of `size` whole numbers, none negative.
+
+    Raises:
+        ArgumentError: they are something else.
+    """
+    try:
+        numbers = tuple(int(count) for count in counts)
+        whole = all(number == count for number, count in zip(numbers, counts, strict=True))
+    except (TypeError, ValueError):
+        numbers, whole = (), False
+    if not whole or len(numbers) != size or min(numbers, default=0) < 0:
+        raise ArgumentError(rank, operation, "counts", f"expected {size} numbers of rows, 0 or more, got {counts!r}")
+    return numbers

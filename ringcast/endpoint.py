@@ -1,0 +1,87 @@
+"""One rank's end of the job: the protocol on top of a transport. Everything that blocks, blocks in `progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol as Interface
+
+from ringcast.errors import LinkLost
+from ringcast.protocol import Operation, Protocol, Sink
+from ringcast.transports.base import Transport
+
+
+class Control(Interface):
+    """The line of one rank to all the others beside the data: how it leaves, fails, or gives up a communicator."""
+
+    def revoke(self, context: int, cause: str) -> None:
+        """Tell all ranks that a communicator is given up; never blocks."""
+
+    def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:
+        """Tell all ranks that this one leaves.
+
+        `sent[i]` is the number of messages it sent to rank i, `posted[i]` the number of transfers that it began to
+        send there, `matched[i]` the number of transfers from there that it has taken.
+        """
+
+    def close(self) -> None:
+        """Flush what was said, within a bounded time, and give everything back; idempotent."""
+
+
+class Endpoint:
+    """Protocol, transport and control plane of one rank; used by one thread at a time."""
+
+    def __init__(self, rank: int, size: int, nonce: int, transport: Transport, control: Control) -> None:
+        self.rank, self.size = rank, size
+        self.protocol = Protocol(rank, size, nonce)
+        self.transport, self.control = transport, control
+
+    def post(
+        self,
+        op: Operation,
+        send_to: int | None,
+        frames: Sequence[memoryview],
+        recv_from: int | None,
+        sink: Sink | None,
+        *,
+        packed: bool = False,
+        tag: int | None = None,
+    ) -> None:
+        """Start a send, a receive, or both at once; `op.pending` is empty when they are complete.
+
+        The receive is posted first, so that every rank has granted before it waits for a grant: no cycle of waits
+        can arise.
+        """
+        if recv_from is not None and sink is not None:
+            self.protocol.receive(op, recv_from, sink, tag=tag)
+        if send_to is not None:
+            self.protocol.send(op, send_to, frames, packed=packed, tag=tag)
+        self.flush()
+
+    def progress(self, deadline: float | None) -> bool:
+        """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came."""
+        arrival = self.transport.poll(deadline)
+        if arrival is None:
+            return False
+        self.protocol.handle(arrival)
+        if self.protocol.outbox:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Give to the transport what the protocol wants sent."""
+        protocol = self.protocol
+        while protocol.outbox:
+            outbox, protocol.outbox = protocol.outbox, []
+            for peer, frames in outbox:
+                try:
+                    self.transport.send(peer, frames)
+                except LinkLost as lost:
+                    protocol.lose(peer, str(lost))
+
+    def leave(self) -> None:
+        """Say how many messages were sent, so that nobody waits for more, and close everything."""
+        try:
+            self.control.finished(self.protocol.sent, self.protocol.posted, self.protocol.matched)
+            self.control.close()
+        finally:
+            self.transport.close()

@@ -1,0 +1,117 @@
+"""Every error that ringcast raises, with the facts a user needs to act.
+
+Wrong arguments are `ArgumentError` (a `ValueError`); everything else derives from `RingcastError` as well, so that
+`except ringcast.RingcastError` catches all of them. An error names the rank that raises it, the peer, the operation
+and the round where these are known, and says what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place in the program's communication that an error speaks of."""
+
+    operation: str
+    number: int | None = None
+    round: int | None = None
+
+    def __str__(self) -> str:
+        text = self.operation
+        if self.number is not None:
+            text += f" #{self.number}"
+        if self.round is not None:
+            text += f", round {self.round}"
+        return text
+
+
+class RingcastError(Exception):
+    """Base of all errors of ringcast."""
+
+
+class ArgumentError(RingcastError, ValueError):
+    """A call was given an argument it cannot work with; nothing was sent."""
+
+    def __init__(self, rank: int, operation: str, argument: str, expected: str) -> None:
+        super().__init__(f"rank {rank}: {operation}: argument {argument}: {expected}")
+        self.rank, self.operation, self.argument, self.expected = rank, operation, argument, expected
+
+
+class UsageError(RingcastError, RuntimeError):
+    """The library was used where it cannot work: a second thread, a forked child, after finalize."""
+
+
+class ConfigError(RingcastError, ValueError):
+    """An environment variable or configuration file holds something unusable."""
+
+
+class LinkLost(RingcastError, ConnectionError):
+    """The connection to a peer is gone; messages may have been lost."""
+
+    def __init__(self, peer: int, cause: str) -> None:
+        super().__init__(f"the link to rank {peer} is lost: {cause}")
+        self.peer, self.cause = peer, cause
+
+
+class PeerFailed(RingcastError):
+    """A rank that this one depends on is gone, failed, or has left the job."""
+
+    def __init__(self, rank: int, peer: int, cause: str, where: Where | None = None) -> None:
+        during = f" during {where}" if where is not None else ""
+        super().__init__(f"rank {rank}: peer rank {peer} failed{during}: {cause}")
+        self.rank, self.peer, self.cause, self.where = rank, peer, cause, where
+
+
+class CollectiveMismatch(RingcastError):
+    """Two ranks meet in a message but do not mean the same call, or not with the same arguments."""
+
+    def __init__(self, rank: int, peer: int, mine: str, theirs: str, where: Where) -> None:
+        super().__init__(
+            f"rank {rank}: mismatch with rank {peer} in {where}: mine is {mine}, theirs is {theirs}; "
+            "every rank must make the same collective calls in the same order with matching arguments"
+        )
+        self.rank, self.peer, self.mine, self.theirs, self.where = rank, peer, mine, theirs, where
+
+
+class CollectiveTimeout(RingcastError, TimeoutError):
+    """A call did not finish before its deadline."""
+
+    def __init__(self, rank: int, waiting_for: tuple[int, ...], seconds: float, where: Where) -> None:
+        who = ", ".join(map(str, waiting_for)) or "nobody"
+        super().__init__(f"rank {rank}: {where} did not finish within {seconds:g} s; waiting for rank {who}")
+        self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
+
+
+class Revoked(RingcastError):
+    """The communicator was given up after an error on some rank; `cause` tells which."""
+
+    def __init__(self, rank: int, cause: str) -> None:
+        super().__init__(f"rank {rank}: the communicator was revoked: {cause}")
+        self.rank, self.cause = rank, cause
+
+
+class JobAborted(RingcastError):
+    """The whole job is being ended."""
+
+    def __init__(self, rank: int, cause: str) -> None:
+        super().__init__(f"rank {rank}: the job was aborted: {cause}")
+        self.rank, self.cause = rank, cause
+
+
+class RendezvousError(RingcastError):
+    """The ranks of a job did not find each other."""
+
+
+class RunFailed(RingcastError):
+    """A function given to `ringcast.run` raised, or its worker died; names the first rank and its traceback."""
+
+    def __init__(self, rank: int, cause: str, remote_traceback: str = "") -> None:
+        text = f"rank {rank}: {cause}"
+        super().__init__(f"{text}\n{remote_traceback.rstrip()}" if remote_traceback else text)
+        self.rank, self.cause, self.remote_traceback = rank, cause, remote_traceback
+
+
+class ScheduleError(RingcastError):
+    """A schedule breaks a rule of the one-ported model or does not keep its promise (raised by `verify`)."""

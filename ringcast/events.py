@@ -1,0 +1,41 @@
+"""What happened while a schedule ran: plain data for traces, benchmarks and the simulator alike.
+
+Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStart:
+    """A rank begins a round: it has posted what it sends and receives."""
+
+    rank: int
+    operation: str
+    number: int
+    round: int
+    time: float
+    send_to: int | None
+    sent: int  # bytes
+    recv_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """A rank ends a round; `wait` is the time since its start, in which the rank did nothing else."""
+
+    rank: int
+    operation: str
+    number: int
+    round: int
+    time: float
+    received: int  # bytes
+    wait: float
+
+
+Event: TypeAlias = "RoundStart | RoundEnd"
+Observer: TypeAlias = Callable[[Event], None]

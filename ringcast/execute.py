@@ -1,0 +1,172 @@
+"""The one loop: every collective on every backend, live or simulated, runs through `execute`.
+
+`execute` is a generator: it says what it sends and awaits, and is resumed when that is there. A `Task` advances such a
+generator on an endpoint; a blocking call drives one task, the simulated wire drives those of all ranks in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from ringcast.endpoint import Endpoint
+from ringcast.errors import CollectiveTimeout, JobAborted, Revoked, RingcastError
+from ringcast.events import Observer, RoundEnd, RoundStart
+from ringcast.protocol import Operation, Sink
+from ringcast.schedule import Schedule, Slots
+from ringcast.slots import Memory
+from ringcast.transports.simulated import SimulatedWire
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a rank sends and receives at the same time; it is over when both are complete."""
+
+    operation: Operation
+    send_to: int | None
+    frames: Sequence[memoryview]
+    packed: bool
+    recv_from: int | None
+    sink: Sink | None
+    tag: int | None = None
+
+
+Steps: TypeAlias = Generator[Exchange, None, Result]
+
+
+def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
+    """Run one rank's schedule on its slots."""
+    for op.round, step in enumerate(schedule):
+        for local in step.local:
+            memory.apply(local)
+        if step.send_to is None and step.recv_from is None:
+            continue
+        frames, packed = memory.pack(step.send) if step.send_to is not None else ([], False)
+        if step.recv_from is None:
+            yield Exchange(op, step.send_to, frames, packed, None, None)
+            continue
+        if not packed and step.send_to is not None and not _disjoint(step.send, step.recv):
+            frames = [memoryview(bytes(frame)) for frame in frames]  # what arrives must not change what is sent
+        inlet = memory.inlet(step)
+        yield Exchange(op, step.send_to, frames, packed, step.recv_from, inlet)
+        inlet.finish()
+
+
+def _disjoint(send: Slots, recv: Slots) -> bool:
+    if isinstance(send, tuple) and isinstance(recv, tuple):
+        return set(send).isdisjoint(recv)
+    return set(map(int, send)).isdisjoint(map(int, recv))
+
+
+def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observe: Observer) -> Steps[Result]:
+    """Run `steps` and report the start and end of every round to `observe`."""
+    while True:
+        try:
+            exchange = next(steps)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # StopIteration is not generic
+        op, start = exchange.operation, clock()
+        facts = (rank, op.call.collective, op.number, op.round or 0)
+        observe(RoundStart(*facts, start, exchange.send_to, sum(map(len, exchange.frames)), exchange.recv_from))
+        yield exchange
+        end = clock()
+        observe(RoundEnd(*facts, end, exchange.sink.total or 0 if exchange.sink else 0, end - start))
+
+
+class Task(Generic[Result]):
+    """A generator of exchanges on its way on one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, steps: Steps[Result]) -> None:
+        self.endpoint, self._steps = endpoint, steps
+        self.operation: Operation | None = None
+        self.result: Result | None = None
+
+    def advance(self) -> bool:
+        """Go on as far as possible without waiting; True when finished, with `result` set.
+
+        Raises:
+            RingcastError: what ended the operation; or any error of the generator. The communicator is given up.
+        """
+        try:
+            while not self.operation or not self.operation.pending:
+                if self.operation and self.operation.error:
+                    break
+                exchange = next(self._steps)
+                self.operation = exchange.operation
+                if self.operation.error:
+                    break
+                self.endpoint.post(
+                    exchange.operation,
+                    exchange.send_to,
+                    exchange.frames,
+                    exchange.recv_from,
+                    exchange.sink,
+                    packed=exchange.packed,
+                    tag=exchange.tag,
+                )
+            if self.operation and self.operation.error:
+                raise self.operation.error
+        except StopIteration as stop:
+            self.result = stop.value
+            return True
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return False
+
+    def fail(self, error: BaseException) -> None:
+        """Give up: the peers of this operation are told, and the communicator ends with `error`."""
+        self._steps.close()
+        op = self.operation
+        if op is None:
+            return  # nothing was sent: an argument was wrong
+        self.endpoint.protocol.fail(op, error)
+        self.endpoint.flush()
+        if not isinstance(error, Revoked | JobAborted):
+            text = str(error) if isinstance(error, RingcastError) else f"rank {self.endpoint.rank}: {error!r}"
+            self.endpoint.control.revoke(op.context, text)
+
+
+def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:
+    """Run `steps` to the end, waiting as needed, and return its result.
+
+    Raises:
+        CollectiveTimeout: `timeout` seconds have passed.
+        RingcastError: see `Task.advance`.
+    """
+    task = Task(endpoint, steps)
+    deadline = None if timeout is None else endpoint.transport.clock() + timeout
+    while not task.advance():
+        try:
+            arrived = endpoint.progress(deadline)
+            if not arrived and deadline is not None and endpoint.transport.clock() >= deadline:
+                op = task.operation
+                assert op is not None
+                assert timeout is not None
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where)
+        except BaseException as error:
+            task.fail(error)
+            raise
+    return task.result  # type: ignore[return-value]  # set when advance returns True
+
+
+def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
+    """Run one generator per rank on the simulated wire, in one thread; return their results by rank.
+
+    Raises:
+        RingcastError: the first error of any rank; or nobody can go on, which names who waits for whom.
+    """
+    tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
+    running = {rank for rank, task in enumerate(tasks) if not task.advance()}
+    while running:
+        rank = wire.deliver()
+        if rank is None:
+            waits = {r: op.waiting_for for r in sorted(running) if (op := tasks[r].operation) is not None}
+            raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
+        endpoints[rank].progress(wire.now)
+        if rank in running and tasks[rank].advance():
+            running.discard(rank)
+    return [task.result for task in tasks]

@@ -1,0 +1,143 @@
+"""What a collective needs of its communicator, and how one of its stages is run: choice, schedule, operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringcast.call import Call
+from ringcast.cost import Network, choose
+from ringcast.endpoint import Endpoint
+from ringcast.errors import ArgumentError
+from ringcast.events import Observer
+from ringcast.execute import Steps, execute, observed
+from ringcast.ops import Op
+from ringcast.protocol import EAGER_LIMIT
+from ringcast.schedule import Schedule
+from ringcast.schedules import ALGORITHMS, Params, build
+from ringcast.slots import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user says about the algorithm; None leaves it to the cost model."""
+
+    algorithm: str | None = None
+    nblocks: int | None = None
+
+
+AUTOMATIC = Choice()
+
+
+@dataclass(slots=True)
+class Group:
+    """The ranks of a communicator, seen from one of them."""
+
+    endpoint: Endpoint
+    context: int
+    network: Network
+    observe: Observer | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.endpoint.rank
+
+    @property
+    def size(self) -> int:
+        return self.endpoint.size
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One stage of a collective, as all ranks must plan it."""
+
+    collective: str
+    algorithm: str
+    params: Params
+    call: Call
+    granted: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank gets the whole vector, of which the caller takes a part."""
+        return ALGORITHMS[self.collective][self.algorithm].whole
+
+
+def plan(
+    group: Group,
+    collective: str,
+    choice: Choice,
+    *,
+    dtype: str,
+    shape: tuple[int, ...] = (),
+    nbytes: int = 0,
+    itemsize: int = 1,
+    counts: tuple[int, ...] = (),
+    root: int | None = None,
+    op: Op | None = None,
+    exact: bool = False,
+    name: str = "",
+) -> Plan:
+    """Choose the algorithm for a stage; the same on all ranks, as it depends only on what they must agree on.
+
+    Args:
+        group: the communicator.
+        collective: whose table of algorithms; `name` is what errors call the stage, if something else.
+        choice: what the user wants.
+        dtype: name of the items' type; "object" for Python objects.
+        shape: of the array that each rank gives, or the counts.
+        nbytes: size of the whole buffer, all parts.
+        itemsize: bytes of an item.
+        counts: items of each part, for v-forms.
+        root: where there is one.
+        op: the operator, where there is one.
+        exact: it gives the same bits in every order.
+        name: see `collective`.
+
+    Raises:
+        ArgumentError: root, algorithm or nblocks are wrong.
+    """
+    operation = name or collective
+    if root is not None and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
+        raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
+    try:
+        algorithm, nblocks = choose(
+            collective,
+            size=group.size,
+            nbytes=nbytes,
+            network=group.network,
+            root=root or 0,
+            counts=counts,
+            itemsize=itemsize,
+            commutative=op is None or op.commutative,
+            elementwise=op is None or (op.elementwise and dtype != "object"),
+            exact=op is None or exact,
+            algorithm=choice.algorithm,
+            nblocks=choice.nblocks,
+        )
+        params = Params(group.size, int(root or 0), nblocks, counts)
+        rounds = ALGORITHMS[collective][algorithm].rounds(params)
+    except ValueError as error:
+        raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
+    call = Call(operation, dtype, shape, str(op) if op else "", root, algorithm, nblocks)
+    granted = dtype != "object" and nbytes > EAGER_LIMIT * rounds
+    return Plan(collective, algorithm, params, call, granted)
+
+
+def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
+    """Run one stage on the slots that `memory` makes for its schedule; returns them."""
+    protocol = group.endpoint.protocol
+    op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
+    schedule = build(stage.collective, stage.algorithm, stage.params, group.rank)
+    slots = memory(schedule)
+    steps = execute(schedule, slots, op)
+    if group.observe is not None:
+        steps = observed(steps, group.rank, group.endpoint.transport.clock, group.observe)
+    yield from steps
+    protocol.end(op)
+    if op.error is not None:
+        raise op.error
+    return slots

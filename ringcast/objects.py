@@ -1,0 +1,57 @@
+"""Python objects and small records as bytes. Arrays inside objects travel as raw buffers beside the pickle."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import struct
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from ringcast.transports.base import Frame
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as one run of bytes: the pickle (protocol 5), then its buffers, with their sizes in front."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    parts: list[Frame] = [body, *(buffer.raw() for buffer in buffers)]
+    return b"".join([struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts)), *parts])
+
+
+def decode(data: memoryview) -> Any:
+    """Return the value that `encode` was given; arrays in it use the memory of `data`.
+
+    Only for bytes from authenticated members of the job: unpickling can run code.
+    """
+    (count,) = struct.unpack_from("<I", data)
+    sizes = struct.unpack_from(f"<{count}Q", data, 4)
+    parts, start = [], 4 + 8 * count
+    for size in sizes:
+        parts.append(data[start : start + size])
+        start += size
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def pack_record(record: dict[str, Any]) -> bytes:
+    """Return a flat record of plain values as msgpack."""
+    return bytes(msgpack.packb(record))
+
+
+def unpack_record(data: memoryview) -> dict[str, Any]:
+    """Return the record that `pack_record` was given (lists stay lists)."""
+    record: dict[str, Any] = msgpack.unpackb(data)
+    return record
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return a text from which `parse_dtype` makes the dtype again (also of structured ones), without pickle."""
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+def parse_dtype(text: str) -> np.dtype[Any]:
+    """Return the dtype that `describe_dtype` was given."""
+    descr: Any = ast.literal_eval(text)
+    return np.lib.format.descr_to_dtype(descr)

@@ -1,0 +1,79 @@
+"""Reduction operators, and what an algorithm may assume of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = "NDArray[Any]"
+
+
+@dataclass(frozen=True)
+class Op:
+    """An associative operator: `fn(left, right)`, where left comes from lower ranks.
+
+    Args:
+        fn: a numpy ufunc or any function of two values. Functions get whole values in rank order and return the
+            combined value, of the same shape and dtype for arrays; they must not change their arguments.
+        commutative: the order of ranks does not matter; permits faster algorithms.
+        elementwise: `fn` may be applied to pieces of an array (1-D, contiguous); permits pipelining.
+        name: what error messages call it, and what must be equal on all ranks.
+        on_objects: what is applied to Python objects other than arrays; `fn` if not given.
+    """
+
+    fn: Callable[[Any, Any], Any]
+    commutative: bool = False
+    elementwise: bool = False
+    name: str = ""
+    on_objects: Callable[[Any, Any], Any] | None = None
+    _builtin: bool = False
+
+    def __str__(self) -> str:
+        return self.name or getattr(self.fn, "__qualname__", None) or repr(self.fn)
+
+    def exact(self, dtype: np.dtype[Any]) -> bool:
+        """Whether every order of combining gives the same bits: known of the built-in operators on integers only."""
+        return self._builtin and dtype.kind in "iub"
+
+    def combine(self, left: Array, right: Array, out: Array) -> None:
+        """Put `fn(left, right)` into `out`, which may be one of the two.
+
+        Raises:
+            ValueError: a function returned another shape.
+            TypeError: ... or a dtype that cannot be stored.
+        """
+        if isinstance(self.fn, np.ufunc):
+            self.fn(left, right, out=out)
+            return
+        result = np.asarray(self.fn(left, right))
+        if result.shape != out.shape:
+            raise ValueError(f"operator {self} returned shape {result.shape} for operands of shape {out.shape}")
+        np.copyto(out, result, casting="same_kind")
+
+    def combine_objects(self, left: Any, right: Any) -> Any:
+        """Return the combination of two Python objects."""
+        return (self.on_objects or self.fn)(left, right)
+
+
+def _builtin(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) -> Op:
+    return Op(fn, commutative=True, elementwise=True, name=name, on_objects=on_objects, _builtin=True)
+
+
+SUM = _builtin("SUM", np.add, operator.add)
+PROD = _builtin("PROD", np.multiply, operator.mul)
+MIN = _builtin("MIN", np.minimum, min)
+MAX = _builtin("MAX", np.maximum, max)
+LAND = _builtin("LAND", np.logical_and, lambda a, b: bool(a and b))
+LOR = _builtin("LOR", np.logical_or, lambda a, b: bool(a or b))
+BAND = _builtin("BAND", np.bitwise_and, operator.and_)
+BOR = _builtin("BOR", np.bitwise_or, operator.or_)
+
+
+def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
+    """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order."""
+    return op if isinstance(op, Op) else Op(op)

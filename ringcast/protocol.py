@@ -1,0 +1,736 @@
+"""The protocol between two ranks, as a pure state machine: arrivals and posted transfers in, messages out.
+
+It does no I/O: what it wants sent it puts into `outbox`, and the endpoint hands that to a transport. Everything that
+decides whether a message is sent, kept, matched, refused or dropped is in this file. The rules:
+
+1. Every message carries the number of messages between these two ranks. A gap means a lost link, and the peer counts
+   as failed. Messages of another job, of an older number or without a proper header are dropped and counted.
+2. Small messages go eagerly, on a budget per peer that is given back when the message is *matched*. Without budget the
+   sender asks first (RTS). Control messages need none. So a root that runs ahead cannot fill a slow rank's memory.
+3. Larger messages go in segments, under a window of credits.
+4. A GRANT without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
+   another transfer is really moving and more than `lookahead` bytes of that are missing, never because of a grant
+   that nobody uses: else legal programs would deadlock.
+5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer that was
+   announced or granted something gets REFUSE, and later calls raise until the communicator is replaced.
+6. Communicator numbers (contexts) are never reused. Messages for an unknown one are kept (it is ahead of this rank),
+   for a retired one refused. Messages from a rank that was declared failed are dropped.
+7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
+   and still waits.
+8. Notices of the control plane (BYE, FAILED, REVOKE, ABORT) come through the same inbox as all messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Protocol as Interface
+from typing import TypeAlias
+
+from ringcast.call import Call
+from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where
+from ringcast.matching import Mailbox
+from ringcast.transports.base import Arrival, Frame
+from ringcast.wire import VERSION, Header, Kind, pack_fields, unpack
+
+EAGER_LIMIT = 16 << 10  # bytes of a message that goes without asking
+SEGMENT = 256 << 10  # bytes of a DATA message at most
+WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
+BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
+BUDGET_OF_ALL = 64 << 20  # … and of all peers together
+
+BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
+PACKED = 1  # flag of DATA: several pieces were joined into one frame
+MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
+P2P = 0  # operation number of point-to-point messages
+
+_PAIR = (1 << 32) - 1
+_U64 = struct.Struct("<Q")
+
+
+class Sink(Interface):
+    """Where an arriving message goes. Offsets count bytes from the start of the message."""
+
+    total: int | None  # bytes expected; None: the message tells
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        """Learn the sizes of the frames, where `total` is None; called before any byte."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Return writable memory for the bytes from `offset` on: `length` of them, fewer at the end of a piece."""
+
+    def placed(self, offset: int, length: int) -> None:
+        """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
+
+
+class Send:
+    """An outgoing message that is not complete."""
+
+    __slots__ = ("credit", "cursor", "frames", "offset", "operation", "ordinal", "packed", "peer", "total", "transfer")
+
+    def __init__(self, operation: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> None:
+        self.operation, self.peer, self.ordinal, self.frames, self.total = operation, peer, ordinal, frames, total
+        self.transfer = 0
+        self.credit = self.offset = 0
+        self.cursor = (0, 0)  # (frame, byte in it) that comes next
+        self.packed = False
+
+
+class Receive:
+    """A posted receive that is not complete."""
+
+    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "total", "transfer")
+
+    def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
+        self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
+        self.total = sink.total
+        self.transfer = 0
+        self.granted = self.received = 0
+
+
+Transfer: TypeAlias = "Send | Receive"
+Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS without frames
+
+
+class Operation:
+    """One collective call, or one point-to-point exchange, of this rank."""
+
+    __slots__ = (
+        "align",
+        "call",
+        "context",
+        "error",
+        "fingerprint",
+        "granted",
+        "number",
+        "pending",
+        "received",
+        "round",
+        "segment",
+        "sent",
+        "window",
+    )
+
+    def __init__(self, context: int, number: int, call: Call, granted: bool, align: int) -> None:
+        self.context, self.number, self.call = context, number, call
+        self.granted = granted  # all messages go by grants, decided once and alike on all ranks
+        self.align = align  # segments are cut at multiples of this many bytes
+        self.segment = max(SEGMENT // align, 1) * align
+        self.window = max(WINDOW, 2 * self.segment)
+        self.fingerprint = call.fingerprint
+        self.pending: set[Transfer] = set()
+        self.sent: dict[int, int] = {}
+        self.received: dict[int, int] = {}
+        self.round: int | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def where(self) -> Where:
+        return Where(self.call.collective, self.number, self.round)
+
+    @property
+    def waiting_for(self) -> tuple[int, ...]:
+        """Ranks whose messages, grants or completions are missing."""
+        return tuple(sorted({t.peer for t in self.pending}))
+
+
+class _Context:
+    """One communicator: its operations under way, and what has arrived for them or for later ones."""
+
+    __slots__ = ("active", "exchanges", "grants", "mail", "number", "poison", "reported")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.active: dict[int, Operation] = {}  # collectives under way, by number
+        self.exchanges: set[Operation] = set()  # point-to-point
+        self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
+        self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
+        self.poison: BaseException | None = None
+        self.reported = False
+
+    def operations(self) -> list[Operation]:
+        return [*self.active.values(), *self.exchanges]
+
+
+class Protocol:
+    """The state of one rank. Methods never block and never fail because of what a peer sends."""
+
+    def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
+        self.rank, self.size, self.nonce, self.lookahead = rank, size, nonce, lookahead
+        self.outbox: list[tuple[int, list[Frame]]] = []
+        self.sent: Counter[int] = Counter()  # messages ever, by peer
+        self.seen: Counter[int] = Counter()
+        self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
+        self.matched: Counter[int] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.failed: dict[int, str] = {}
+        self.finished: dict[int, int] = {}
+        self.aborted: str | None = None
+        self.budget = min(BUDGET, BUDGET_OF_ALL // size)
+        self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
+        self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
+        self._owed: Counter[int] = Counter()  # matched, but not yet given back
+        self._contexts: dict[int, _Context] = defaultdict(_Context)
+        self._retired: set[int] = set()
+        self._transfers = 0
+        self._sending: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
+        self._promised: dict[tuple[int, int, int, int], Send] = {}  # waiting for a grant without RTS
+        self._receiving: dict[tuple[int, int], Receive] = {}
+        self._moving: set[Receive] = set()
+        self._withheld: deque[Receive] = deque()
+        self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
+            Kind.EAGER: self._on_eager,
+            Kind.RTS: self._on_rts,
+            Kind.GRANT: self._on_grant,
+            Kind.DATA: self._on_data,
+            Kind.DONE: self._on_done,
+            Kind.REFUSE: self._on_refuse,
+        }
+
+    # What the endpoint asks for.
+
+    def retire(self, context: int) -> None:
+        """End the use of a communicator; what still arrives for it is refused."""
+        self.poison(context, Revoked(self.rank, "the communicator was freed"))
+        del self._contexts[context]
+        self._retired.add(context)
+
+    def begin(self, context: int, call: Call, *, granted: bool = False, align: int = 1, p2p: bool = False) -> Operation:
+        """Start an operation.
+
+        Raises:
+            PeerFailed, CollectiveMismatch, ...: what ended the communicator, the first time;
+            Revoked: afterwards.
+        """
+        if context in self._retired:
+            raise Revoked(self.rank, "the communicator was freed")
+        state = self._contexts[context]
+        if state.poison is not None:
+            raise self._cause(state)
+        if p2p:
+            op = Operation(context, P2P, call, granted, align)
+            state.exchanges.add(op)
+            return op
+        state.number += 1
+        op = Operation(context, state.number, call, granted, align)
+        state.active[op.number] = op
+        early = [header for _, (header, _) in state.mail[op.number].unclaimed()]
+        for header in (*early, *state.grants[op.number].values()):
+            self._agree(op, header.source, header.ordinal, header)
+        return op
+
+    def _cause(self, state: _Context) -> BaseException:
+        assert state.poison is not None
+        if state.reported:
+            return Revoked(self.rank, str(state.poison))
+        state.reported = True
+        return state.poison
+
+    def end(self, op: Operation) -> None:
+        """Finish an operation whose transfers are complete; `op.error` tells if messages are left over."""
+        state = self._contexts[op.context]
+        if op.number == P2P:
+            state.exchanges.discard(op)
+            return
+        mail, grants = state.mail.pop(op.number, None), state.grants.pop(op.number, None)
+        left = [header for _, (header, _) in mail.unclaimed()] if mail else []
+        left += grants.values() if grants else ()
+        for header in left:
+            self._mismatch(op, header.source, header.ordinal, "a call with a message that this rank does not expect")
+        state.active.pop(op.number, None)
+
+    def send(
+        self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
+    ) -> Send | None:
+        """Send `frames` (bytes) as one message; returns None when it is complete already."""
+        ordinal = op.sent.get(peer, 0) if tag is None else tag
+        op.sent[peer] = ordinal + 1
+        total = sum(map(len, frames))
+        self.posted[peer] += 1
+        if peer in self.finished and self._left(op, peer):
+            return None
+        if not op.granted and total <= EAGER_LIMIT and self._spent[peer] + total + 64 <= self.budget:
+            self._spent[peer] += total + 64
+            self._emit(
+                Kind.EAGER, 0, peer, op, ordinal, 0, total, self._owed.pop(peer, 0), [bytes(frame) for frame in frames]
+            )
+            return None
+        send = Send(op, peer, ordinal, frames, total)
+        send.packed = packed
+        self._transfers = self._transfers + 1 & _PAIR or 1
+        send.transfer = self._transfers
+        self._sending[peer, send.transfer] = send
+        op.pending.add(send)
+        if not op.granted:
+            sizes = struct.pack(f"<{len(frames)}Q", *map(len, frames))
+            self._emit(Kind.RTS, 0, peer, op, ordinal, send.transfer, total, self._owed.pop(peer, 0), [sizes])
+        elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
+            self._granted(send, grant)
+        else:
+            self._promised[peer, op.context, op.number, ordinal] = send
+        return send
+
+    def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None) -> Receive:
+        """Post a receive; `op.pending` holds it until it is complete."""
+        ordinal = op.received.get(peer, 0) if tag is None else tag
+        op.received[peer] = ordinal + 1
+        recv = Receive(op, peer, ordinal, sink)
+        op.pending.add(recv)
+        found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
+        if found is not None:
+            self._meet(recv, *found)
+        elif op.granted:
+            self._allow(recv)
+        if peer in self.finished and recv in op.pending:
+            self._left(op, peer)
+        return recv
+
+    def poison(self, context: int, error: BaseException) -> None:
+        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise."""
+        state = self._contexts[context]
+        if state.poison is not None:
+            return
+        state.poison = error
+        told: set[int] = set()
+        for op in state.operations():
+            self._kill(op, error, told)
+        for mail in state.mail.values():
+            for (source, ordinal), (header, _) in mail.unclaimed():
+                if header.kind == Kind.RTS:
+                    self._refuse(source, context, header.operation, ordinal, str(error), told)
+                else:
+                    self._give_back(source, header.length + 64)
+        for number, grants in state.grants.items():
+            for source, ordinal in grants:
+                self._refuse(source, context, number, ordinal, str(error), told)
+        state.active.clear()
+        state.exchanges.clear()
+        state.mail.clear()
+        state.grants.clear()
+        self._release()
+
+    def fail(self, op: Operation, error: BaseException) -> None:
+        """End an operation, and with it its communicator, with an error that the caller raises itself."""
+        self.poison(op.context, error)
+        self._contexts[op.context].reported = True
+
+    def lose(self, peer: int, cause: str) -> None:
+        """Count `peer` as failed: every communicator of this rank is given up."""
+        if peer in self.failed:
+            return
+        self.failed[peer] = cause
+        for context, state in list(self._contexts.items()):
+            where = next((op.where for op in state.operations()), None)
+            self.poison(context, PeerFailed(self.rank, peer, cause, where))
+
+    # What arrives.
+
+    def handle(self, arrival: Arrival) -> None:
+        """Take one message. Frames that are not read are dropped by the transport."""
+        try:
+            header = unpack(arrival.header)
+        except ValueError:
+            self.dropped["malformed"] += 1
+            return
+        source, kind = header.source, header.kind
+        if header.nonce != self.nonce or source >= self.size:
+            self.dropped["foreign"] += 1
+            return
+        handler = self._handlers.get(kind)
+        if handler is None:
+            self._on_notice(header, arrival)
+            return
+        if source in self.failed:
+            self.dropped["zombie"] += 1
+            return
+        missing = (header.pair - self.seen[source]) & _PAIR
+        if missing:
+            if missing > _PAIR >> 1:
+                self.dropped["replayed"] += 1
+            else:
+                self.lose(source, f"the link is lost: {missing} messages before number {header.pair} are missing")
+            return
+        self.seen[source] += 1
+        handler(header, arrival)
+        if source in self.finished:
+            self._check_left(source)
+
+    def _on_eager(self, h: Header, arrival: Arrival) -> None:
+        frames = []
+        while arrival.more:
+            frames.append(arrival.read())
+        if sum(map(len, frames)) != h.length or self._held[h.source] + h.length > self.budget:
+            self.lose(h.source, f"it broke the protocol: an eager message of {h.length} bytes beyond its budget")
+            return
+        self._spent[h.source] -= h.word
+        self._held[h.source] += h.length + 64
+        if self._dead(h, answer=False):
+            self._give_back(h.source, h.length + 64)
+            return
+        self._deliver(h, frames)
+
+    def _on_rts(self, h: Header, arrival: Arrival) -> None:
+        self._spent[h.source] -= h.word
+        if not self._dead(h):
+            self._deliver(h, [arrival.read()])
+
+    def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
+        state = self._contexts[h.context]
+        if h.operation != P2P and h.operation <= state.number:
+            op = state.active.get(h.operation)
+            if op is None:
+                self._unexpected(h)
+                return
+            if not self._agree(op, h.source, h.ordinal, h):
+                return
+        recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
+        if recv is not None:
+            self._meet(recv, h, frames)
+
+    def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
+        """Bring a posted receive and its message together."""
+        op = recv.operation
+        if not self._agree(op, h.source, h.ordinal, h):
+            return
+        if recv.total is None:
+            sizes = [len(f) for f in frames] if h.kind == Kind.EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
+            recv.sink.announce(sizes)
+            recv.total = h.length
+        elif recv.total != h.length:
+            self._mismatch(op, h.source, h.ordinal, f"a message of {h.length} bytes where {recv.total} are expected")
+            return
+        if h.kind == Kind.RTS:
+            recv.transfer = h.transfer
+            self._receiving[h.source, h.transfer] = recv
+            self._allow(recv)
+            return
+        offset = 0
+        for frame in frames:
+            _write(recv.sink, offset, memoryview(frame))
+            offset += len(frame)
+        self._give_back(h.source, h.length + 64)
+        self.matched[h.source] += 1
+        op.pending.discard(recv)
+
+    def _on_grant(self, h: Header, _: Arrival) -> None:
+        if h.flags & BUDGET_RETURN:
+            self._spent[h.source] -= h.word
+            return
+        if h.transfer:
+            send = self._sending.get((h.source, h.transfer))
+            if send is None:
+                self.dropped["stale grant"] += 1
+                return
+            send.credit += h.word
+            self._pump(send)
+            return
+        if self._dead(h):
+            return
+        send = self._promised.pop((h.source, h.context, h.operation, h.ordinal), None)
+        if send is not None:
+            self._granted(send, h)
+            return
+        state = self._contexts[h.context]
+        op = state.active.get(h.operation)
+        if op is not None:
+            if not self._agree(op, h.source, h.ordinal, h):
+                return
+        elif h.operation <= state.number:
+            self._unexpected(h)
+            return
+        state.grants[h.operation][h.source, h.ordinal] = h
+
+    def _granted(self, send: Send, h: Header) -> None:
+        op = send.operation
+        if not self._agree(op, h.source, h.ordinal, h):
+            return
+        if h.length != send.total:
+            theirs = f"a receive of {h.length} bytes where {send.total} are sent"
+            self._mismatch(op, h.source, h.ordinal, theirs)
+            return
+        send.credit += h.word
+        self._pump(send)
+
+    def _pump(self, send: Send) -> None:
+        """Send what the credit allows; only whole segments, except at the end."""
+        op, flags = send.operation, PACKED if send.packed else 0
+        while True:
+            left = send.total - send.offset
+            if min(op.segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
+                return
+            frames = _cut(send, op.segment)
+            size = sum(map(len, frames))
+            self._emit(Kind.DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
+            send.offset += size
+            if send.total == 0:
+                return
+
+    def _on_data(self, h: Header, arrival: Arrival) -> None:
+        recv = self._receiving.get((h.source, h.transfer)) or self._bind(h)
+        if recv is None:
+            self.dropped["dead data"] += 1
+            return
+        sink, offset, end = recv.sink, h.word, h.word + h.length
+        if offset != recv.received or end > recv.granted:
+            self.lose(h.source, f"it broke the protocol: bytes {offset}:{end} of a transfer at {recv.received}")
+            return
+        self._moving.add(recv)
+        while arrival.more:
+            if h.flags & PACKED:
+                frame = arrival.read()
+                size, fits = len(frame), offset + len(frame) <= end
+                if fits:
+                    _write(sink, offset, memoryview(frame))
+            else:
+                view = sink.view(offset, end - offset)
+                size = arrival.read_into(view)
+                fits = size <= len(view)  # a longer frame was cut silently
+                if fits:
+                    sink.placed(offset, size)
+            if not fits:
+                self.lose(h.source, f"it broke the protocol: a frame of {size} bytes at offset {offset} of {end}")
+                return
+            offset += size
+        if offset != end:
+            self.lose(h.source, f"it broke the protocol: {offset - h.word} bytes where {h.length} were announced")
+            return
+        recv.received = end
+        self._advance(recv)
+
+    def _bind(self, h: Header) -> Receive | None:
+        """Find the receive that granted this transfer before it had a number."""
+        state = self._contexts.get(h.context)
+        op = state.active.get(h.operation) if state else None
+        if state is None or op is None or not op.granted:
+            return None
+        recv = state.mail[h.operation].take_posted((h.source, h.ordinal))
+        if recv is not None:
+            recv.transfer = h.transfer
+            self._receiving[h.source, h.transfer] = recv
+        return recv
+
+    def _advance(self, recv: Receive) -> None:
+        """After a segment: finish the transfer, or send more credit."""
+        assert recv.total is not None
+        op = recv.operation
+        if recv.received == recv.total:
+            del self._receiving[recv.peer, recv.transfer]
+            self._moving.discard(recv)
+            self.matched[recv.peer] += 1
+            op.pending.discard(recv)
+            self._emit(Kind.DONE, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, 0)
+        elif recv.granted < recv.total and recv.granted - recv.received <= op.window // 2:
+            more = min(recv.total - recv.granted, op.window - (recv.granted - recv.received))
+            recv.granted += more
+            self._emit(Kind.GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, more)
+        self._release()
+
+    def _on_done(self, h: Header, _: Arrival) -> None:
+        send = self._sending.pop((h.source, h.transfer), None)
+        if send is not None:
+            send.operation.pending.discard(send)
+
+    def _on_refuse(self, h: Header, arrival: Arrival) -> None:
+        text = bytes(arrival.read()).decode(errors="replace") if arrival.more else ""
+        if h.context in self._retired:
+            return
+        state = self._contexts[h.context]
+        op = state.active.get(h.operation)
+        if h.flags & MISMATCH and op is not None:
+            error: RingcastError = CollectiveMismatch(self.rank, h.source, str(op.call), text, op.where)
+        elif h.flags & MISMATCH:
+            error = CollectiveMismatch(self.rank, h.source, "another call", text, Where("operation", h.operation))
+        else:
+            error = Revoked(self.rank, text)
+        self.poison(h.context, error)
+
+    def _on_notice(self, h: Header, arrival: Arrival) -> None:
+        text = bytes(arrival.read()).decode(errors="replace") if arrival.more else ""
+        if h.kind == Kind.BYE:
+            self.finished[h.source] = h.length
+            self._check_left(h.source)
+        elif h.kind == Kind.FAILED:
+            self.lose(h.source, text)
+        elif h.kind == Kind.REVOKE and h.context not in self._retired:
+            self.poison(h.context, Revoked(self.rank, text))
+        elif h.kind == Kind.ABORT:
+            self.aborted = text
+            for context in list(self._contexts):
+                self.poison(context, JobAborted(self.rank, text))
+        else:
+            self.dropped["malformed"] += 1
+
+    # The parts.
+
+    def _emit(
+        self,
+        kind: Kind,
+        flags: int,
+        peer: int,
+        op: Operation,
+        ordinal: int,
+        transfer: int,
+        length: int,
+        word: int,
+        frames: Sequence[Frame] = (),
+    ) -> None:
+        self._post(kind, flags, peer, op.context, op.number, ordinal, transfer, length, word, op.fingerprint, frames)
+
+    def _post(
+        self,
+        kind: int,
+        flags: int,
+        peer: int,
+        context: int,
+        operation: int,
+        ordinal: int,
+        transfer: int,
+        length: int,
+        word: int,
+        fingerprint: int,
+        frames: Sequence[Frame],
+    ) -> None:
+        pair = self.sent[peer] & _PAIR
+        self.sent[peer] += 1
+        header = pack_fields(
+            VERSION,
+            kind,
+            flags,
+            self.rank,
+            self.nonce,
+            context,
+            operation,
+            ordinal,
+            pair,
+            transfer,
+            length,
+            word,
+            fingerprint,
+        )
+        self.outbox.append((peer, [header, *frames]))
+
+    def _allow(self, recv: Receive) -> None:
+        """Grant a transfer, or withhold that while another one moves (one-ported)."""
+        missing = sum((r.total or 0) - r.received for r in self._moving)
+        if missing > self.lookahead:
+            self._withheld.append(recv)
+            return
+        assert recv.total is not None
+        op = recv.operation
+        recv.granted = min(recv.total, op.window)
+        self._emit(Kind.GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
+
+    def _release(self) -> None:
+        """Grant what was withheld, as far as that is possible now."""
+        for _ in range(len(self._withheld)):
+            self._allow(self._withheld.popleft())
+
+    def _give_back(self, source: int, size: int) -> None:
+        """Return eager budget: with the next message that way, or, when half of it is owed, at once."""
+        self._held[source] -= size
+        self._owed[source] += size
+        if self._owed[source] >= self.budget // 2:
+            owed = self._owed.pop(source)
+            self._post(Kind.GRANT, BUDGET_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
+
+    def _dead(self, h: Header, answer: bool = True) -> bool:
+        """Whether a message is for a communicator that was given up or retired; its sender is told."""
+        if h.context in self._retired:
+            cause = "the communicator was freed"
+        elif (poison := self._contexts[h.context].poison) is not None:
+            cause = str(poison)
+        else:
+            return False
+        self.dropped["dead"] += 1
+        if answer:
+            self._refuse(h.source, h.context, h.operation, h.ordinal, cause, set())
+        return True
+
+    def _agree(self, op: Operation, source: int, ordinal: int, h: Header) -> bool:
+        if h.fingerprint == op.fingerprint:
+            return True
+        self._mismatch(op, source, ordinal, op.call.difference(h.fingerprint))
+        return False
+
+    def _mismatch(self, op: Operation, source: int, ordinal: int, theirs: str) -> None:
+        error = CollectiveMismatch(self.rank, source, str(op.call), theirs, op.where)
+        self._refuse(source, op.context, op.number, ordinal, str(op.call), set(), MISMATCH)
+        self.poison(op.context, error)
+
+    def _unexpected(self, h: Header) -> None:
+        """A message for an operation that has ended here: its sender does something else."""
+        self._refuse(h.source, h.context, h.operation, h.ordinal, "a call without this message", set(), MISMATCH)
+        theirs = "a call that sends this rank a message which it does not expect"
+        where = Where("operation", h.operation)
+        self.poison(h.context, CollectiveMismatch(self.rank, h.source, "a call that has ended", theirs, where))
+
+    def _refuse(
+        self, peer: int, context: int, number: int, ordinal: int, text: str, told: set[int], flags: int = 0
+    ) -> None:
+        if peer in told or peer in self.failed or peer == self.rank:
+            return
+        told.add(peer)
+        payload = text.encode()
+        self._post(Kind.REFUSE, flags, peer, context, number, ordinal, 0, len(payload), 0, 0, [payload])
+
+    def _kill(self, op: Operation, error: BaseException, told: set[int]) -> None:
+        op.error = op.error or error
+        for transfer in op.pending:
+            key = transfer.peer, transfer.transfer
+            if isinstance(transfer, Send):
+                self._sending.pop(key, None)
+                self._promised.pop((transfer.peer, op.context, op.number, transfer.ordinal), None)
+            else:
+                self._receiving.pop(key, None)
+                self._moving.discard(transfer)
+                if transfer in self._withheld:
+                    self._withheld.remove(transfer)
+            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, str(error), told)
+
+    def _check_left(self, peer: int) -> None:
+        """Look whether some operation waits for a rank that has left."""
+        for state in list(self._contexts.values()):
+            for op in state.operations():
+                if any(t.peer == peer for t in op.pending) and self._left(op, peer):
+                    break
+
+    def _left(self, op: Operation, peer: int) -> bool:
+        """Raise "finished" in `op`, which needs `peer`, if that has left and all its messages have been seen."""
+        if self.seen[peer] < self.finished[peer]:
+            return False
+        cause = f"rank {peer} finished (it left the job), but this rank still communicates with it"
+        self.poison(op.context, PeerFailed(self.rank, peer, cause, op.where))
+        return True
+
+
+def _cut(send: Send, size: int) -> list[Frame]:
+    """Take the next `size` bytes (or what is left) off a transfer, in frames cut at aligned places."""
+    index, start = send.cursor
+    align = send.operation.align
+    frames: list[Frame] = []
+    while size > 0 and index < len(send.frames):
+        frame = send.frames[index]
+        take = len(frame) - start
+        if take > size:
+            take = size // align * align
+            if take == 0:
+                break
+        frames.append(frame[start : start + take])
+        size -= take
+        start += take
+        if start == len(frame):
+            index, start = index + 1, 0
+    send.cursor = index, start
+    return frames
+
+
+def _write(sink: Sink, offset: int, data: memoryview) -> None:
+    """Put bytes that are in memory already where the sink wants them."""
+    while data:
+        view = sink.view(offset, len(data))
+        n = min(len(view), len(data))
+        view[:n] = data[:n]
+        sink.placed(offset, n)
+        offset += n
+        data = data[n:]

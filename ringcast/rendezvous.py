@@ -1,0 +1,369 @@
+"""Who is in the job, who has left it and who has failed: decisions only, without sockets, clocks or processes.
+
+A worker says Hello, hears the roster (the address of every rank) when all `size` ranks have done so, and from then on
+hears of every other rank at most one of: it left (`bye`, with the number of messages it sent to me), it `failed`.
+The rules:
+
+1. A refusal names its reason. It does not touch the ranks that had joined properly.
+2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
+3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
+4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
+5. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
+
+Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A worker wants to join; `connection` is where the answer goes."""
+
+    connection: bytes
+    rank: int
+    size: int
+    address: str
+    pid: int
+    host: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A sign of life of a worker."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """A worker gives up a communicator."""
+
+    rank: int
+    context: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A worker is about to end with an uncaught error; `blames` are the ranks that it names as the cause."""
+
+    rank: int
+    error: str
+    traceback: str
+    blames: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A worker communicates no more; `sent` tells how many messages it sent to each rank."""
+
+    rank: int
+    sent: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A worker closes its connection and wants to know that all it said before was heard."""
+
+    connection: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The supervisor knows that a rank is gone (and cannot come back)."""
+
+    rank: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The supervisor ends the job."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class SendTo:
+    """Send a message to a worker."""
+
+    connection: bytes
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """For the owner: a rank joined."""
+
+    rank: int
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """For the owner: all ranks have joined, and the roster went out."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """For the owner: the start was given up because these ranks did not join in time."""
+
+    reason: str
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """For the owner: a rank was declared failed because of its silence, or left without finishing."""
+
+    rank: int
+    cause: str
+
+
+Notice: TypeAlias = Joined | Started | NotStarted | Lost | Failing | Finished
+Action: TypeAlias = SendTo | Notice
+
+
+@dataclass(slots=True)
+class _Member:
+    connection: bytes
+    address: str
+    pid: int
+    host: str
+    heard: float
+    finished: bool = False
+    left: bool = False
+
+
+class Roster:
+    """The state of one job; `handle` takes an event and returns what to do about it."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        version: str,
+        hosted: bool = True,
+        start_timeout: float = 60.0,
+        beat: float = 1.0,
+        silence: float = 10.0,
+    ) -> None:
+        self.size, self.version, self.hosted = size, version, hosted
+        self.start_timeout, self.beat, self.silence = start_timeout, beat, silence
+        self._members: dict[int, _Member] = {}
+        self._ranks: dict[bytes, int] = {}
+        self._failed: dict[int, str] = {}
+        self._given_up = ""  # why nobody can join any more
+        self._started = False
+        self._start_by: float | None = None
+        self._next_beat = 0.0
+        self._ticked: float | None = None
+
+    def rank_of(self, connection: bytes) -> int | None:
+        """Return the rank that joined over `connection`; None for a stranger."""
+        return self._ranks.get(connection)
+
+    @property
+    def due(self) -> float:
+        """The time of the next Tick that can matter."""
+        waiting = self._start_by is not None and not self._started and not self._given_up
+        return min(self._next_beat, self._start_by) if waiting and self._start_by is not None else self._next_beat
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is left to talk to: all ranks left or failed, or those that joined a job that cannot start."""
+        gone = sum(member.left or rank in self._failed for rank, member in self._members.items())
+        return gone == len(self._members) and (gone == self.size or bool(self._given_up))
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Return the actions that answer `event`, in order."""
+        match event:
+            case Hello():
+                return self._hello(event, now)
+            case Leave():
+                return self._leave(event.connection)
+            case Died():
+                return self._fail(event.rank, event.cause)
+            case Abort():
+                return self._abort(event.cause)
+            case Tick():
+                return self._tick(now)
+        return self._from_member(event, now)
+
+    def _hello(self, hello: Hello, now: float) -> list[Action]:
+        if self._ranks.get(hello.connection) == hello.rank:
+            return []
+        reason = self._objection(hello)
+        if reason:
+            return [SendTo(hello.connection, {"type": "refused", "reason": reason})]
+        self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, now)
+        self._ranks[hello.connection] = hello.rank
+        if self._start_by is None:
+            self._start_by = now + self.start_timeout
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host)]
+        if len(self._members) == self.size:
+            self._started = True
+            addresses = [self._members[rank].address for rank in range(self.size)]
+            actions += [
+                SendTo(m.connection, {"type": "roster", "addresses": addresses}) for m in self._members.values()
+            ]
+            actions.append(Started())
+        return actions
+
+    def _objection(self, hello: Hello) -> str:
+        if hello.version != self.version:
+            return f"rank {hello.rank} runs ringcast {hello.version}, but this job runs {self.version}"
+        if hello.size != self.size:
+            return f"rank {hello.rank} believes in {hello.size} ranks, but this job has {self.size}"
+        if not 0 <= hello.rank < self.size:
+            return f"rank {hello.rank} is not in 0..{self.size - 1}"
+        if hello.rank in self._members:
+            first = self._members[hello.rank]
+            return (
+                f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
+                "every worker needs its own RINGCAST_RANK, and joins once"
+            )
+        return self._given_up
+
+    def _from_member(self, event: Alive | Revoke | Failing | Finished, now: float) -> list[Action]:
+        member = self._members.get(event.rank)
+        if member is None:
+            return []
+        member.heard = now
+        if event.rank in self._failed:
+            cause = f"rank {event.rank} was declared failed: {self._failed[event.rank]}"
+            return [event] if isinstance(event, Failing) else [SendTo(member.connection, _abort(cause))]
+        match event:
+            case Revoke():
+                notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
+                return self._tell_others(event.rank, notice)
+            case Failing():
+                return [event, *self._fail(event.rank, event.error)]
+            case Finished() if not member.finished:
+                return self._finished(event, member)
+        return []
+
+    def _finished(self, event: Finished, member: _Member) -> list[Action]:
+        member.finished = True
+        if not self._started:
+            return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
+        byes = [
+            SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
+            for rank, m in self._listeners(event.rank)
+        ]
+        return [event, *byes]
+
+    def _leave(self, connection: bytes) -> list[Action]:
+        actions: list[Action] = [SendTo(connection, {"type": "left"})]
+        rank = self._ranks.get(connection)
+        if rank is None:
+            return actions
+        member = self._members[rank]
+        if not member.finished and not member.left and rank not in self._failed and self._started:
+            actions += self._lose(rank, "it closed its connection without finishing")
+        member.left = True
+        return actions
+
+    def _lose(self, rank: int, cause: str) -> list[Action]:
+        return [Lost(rank, cause), *self._fail(rank, cause)]
+
+    def _fail(self, rank: int, cause: str) -> list[Action]:
+        member = self._members.get(rank)
+        if rank in self._failed or (member is not None and member.finished):
+            return []
+        self._failed[rank] = cause
+        if not self._started:
+            return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
+        return self._tell_others(rank, {"type": "failed", "rank": rank, "cause": cause})
+
+    def _abort(self, cause: str) -> list[Action]:
+        if not self._started:
+            return self._give_up(cause)
+        return self._tell_others(None, _abort(cause))
+
+    def _give_up(self, reason: str) -> list[Action]:
+        if self._given_up:
+            return []
+        self._given_up = reason
+        return self._tell_others(None, {"type": "refused", "reason": reason})
+
+    def _tick(self, now: float) -> list[Action]:
+        self._forgive(now)
+        actions = self._check_start(now)
+        if not self.hosted:
+            actions += self._check_silence(now)
+        if now >= self._next_beat:
+            self._next_beat = now + self.beat
+            actions += self._tell_others(None, {"type": "beat"})
+        return actions
+
+    def _forgive(self, now: float) -> None:
+        # Stopped or starved ourselves, we may not blame others for not having been heard.
+        pause = 0.0 if self._ticked is None else now - self._ticked
+        if pause > 3 * self.beat:
+            for member in self._members.values():
+                member.heard += pause
+        self._ticked = now
+
+    def _check_start(self, now: float) -> list[Action]:
+        if self._started or self._given_up or self._start_by is None or now < self._start_by:
+            return []
+        missing = tuple(rank for rank in range(self.size) if rank not in self._members)
+        reason = (
+            f"{in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
+            "look at their output, or allow more time (RINGCAST_START_TIMEOUT)"
+        )
+        return [NotStarted(reason, missing), *self._give_up(reason)]
+
+    def _check_silence(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for rank, member in self._members.items():
+            if now - member.heard < self.silence or member.left or rank in self._failed:
+                continue
+            if member.finished or self._given_up:
+                member.left = True
+            else:
+                actions += self._lose(rank, f"nothing was heard of it for {self.silence:g} s")
+        return actions
+
+    def _listeners(self, but: int | None) -> list[tuple[int, _Member]]:
+        return [
+            (rank, member)
+            for rank, member in self._members.items()
+            if rank != but and rank not in self._failed and not member.finished and not member.left
+        ]
+
+    def _tell_others(self, but: int | None, message: Message) -> list[Action]:
+        return [SendTo(member.connection, message) for _, member in self._listeners(but)]
+
+
+def _abort(cause: str) -> Message:
+    return {"type": "abort", "cause": cause}
+
+
+def in_words(ranks: Iterable[int], most: int = 10) -> str:
+    """Return the ranks in words.
+
+    >>> in_words([2]), in_words([0, 3]), in_words(range(12))
+    ('rank 2', 'ranks 0, 3', 'ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more')
+    """
+    known = list(ranks)
+    text = ", ".join(map(str, known[:most])) + (f" and {len(known) - most} more" if len(known) > most else "")
+    return f"rank {text}" if len(known) == 1 else f"ranks {text}"

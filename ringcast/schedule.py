@@ -1,0 +1,220 @@
+"""Schedules: what one rank does in each round of a collective, as data.
+
+A schedule is a pure function of its fields. It is indexable like `range`, computes its steps when asked, does no
+I/O and knows no buffers. The model is one-ported and homogeneous: in a round a rank sends at most one message and
+receives at most one, at the same time.
+
+*Slots* number the pieces of the user's buffer: the buffer consists of `len(parts)` parts, part j is cut into
+`parts[j]` blocks, and slots count the blocks of all parts in order. Scratch slots follow; the i-th has the size of
+slot `scratch[i]`. Every rank of a collective uses the same numbering.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Slots: TypeAlias = "tuple[int, ...] | range | NDArray[np.intp]"
+
+
+class Accept(IntEnum):
+    """What to do with an arriving piece; the order of operands matters for non-commutative operators."""
+
+    STORE = 0
+    COMBINE_LEFT = 1  # slot = op(arrival, slot)
+    COMBINE_RIGHT = 2  # slot = op(slot, arrival)
+
+
+STORE, COMBINE_LEFT, COMBINE_RIGHT = Accept
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Local step: dst = src."""
+
+    dst: int
+    src: int
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Local step: dst = op(left, right)."""
+
+    dst: int
+    left: int
+    right: int
+
+
+Local: TypeAlias = "Copy | Combine"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rank's part in one round: at most one message out, one in (one-ported)."""
+
+    send_to: int | None = None  # None: this side is idle, and its slots are ()
+    send: Slots = ()
+    recv_from: int | None = None
+    recv: Slots = ()
+    accept: Accept | tuple[Accept, ...] = STORE  # one for all slots, or one per slot
+    local: tuple[Local, ...] = ()  # to do before the round, in order
+
+    def accepts(self) -> tuple[Accept, ...]:
+        """Return what to do with each received slot, one entry per slot of `recv`."""
+        return self.accept if isinstance(self.accept, tuple) else (self.accept,) * len(self.recv)
+
+
+IDLE = Step()
+
+
+@dataclass(frozen=True)
+class Schedule(Sequence[Step]):
+    """The steps of `rank` among `size` ranks. Subclasses add `__len__` and `_step`."""
+
+    size: int
+    rank: int
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Into how many blocks each part of the user's buffer is cut."""
+        return (1,)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """For each scratch slot the slot whose size it has."""
+        return ()
+
+    @property
+    def nslots(self) -> int:
+        return sum(self.parts) + len(self.scratch)
+
+    @abstractmethod
+    def _step(self, i: int) -> Step:
+        """Return step i, 0 <= i < len(self)."""
+
+    @overload
+    def __getitem__(self, i: int) -> Step: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[Step, ...]: ...
+    def __getitem__(self, i: int | slice) -> Step | tuple[Step, ...]:
+        if isinstance(i, slice):
+            return tuple(self._step(j) for j in range(*i.indices(len(self))))
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError(f"step {i} of a schedule of {n} steps")
+        return self._step(i % n)
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(self._step, range(len(self)))
+
+
+@dataclass(frozen=True)
+class Nothing(Schedule):
+    """No rounds at all: every collective of one rank."""
+
+    cut: tuple[int, ...] = (1,)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.cut
+
+    def __len__(self) -> int:
+        return 0
+
+    def _step(self, i: int) -> Step:
+        raise IndexError(i)
+
+
+@dataclass(frozen=True)
+class Reversed(Schedule):
+    """`inner` backwards: what was received is sent, and what was sent arrives and is accepted as `accept` says."""
+
+    inner: Schedule
+    accept: Accept = COMBINE_RIGHT
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.inner.parts
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def _step(self, i: int) -> Step:
+        s = self.inner[len(self.inner) - 1 - i]
+        return Step(s.recv_from, s.recv, s.send_to, s.send, self.accept)
+
+
+def reverse(schedule: Schedule, accept: Accept = COMBINE_RIGHT) -> Schedule:
+    """Return the reduction that runs `schedule` backwards (commutative operators only).
+
+    A schedule that spreads pieces so that each rank receives each piece once becomes one that gathers the
+    contributions to each piece, each once. With STORE, a scatter becomes a gather: pieces of which only one rank
+    has a contribution travel back. Only schedules that store and have no local steps can be reversed.
+    """
+    return Reversed(schedule.size, schedule.rank, schedule, accept)
+
+
+@dataclass(frozen=True)
+class Concatenated(Schedule):
+    """`first`, then `second`, on the same slots."""
+
+    first: Schedule
+    second: Schedule
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.first.parts
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        return self.first.scratch
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def _step(self, i: int) -> Step:
+        n = len(self.first)
+        return self.first[i] if i < n else self.second[i - n]
+
+
+def concat(first: Schedule, second: Schedule) -> Schedule:
+    """Return the schedule that does `first` and then `second`; both must number the same slots."""
+    if (first.parts, first.scratch) != (second.parts, second.scratch):
+        raise ValueError("concat: the two schedules number their slots differently")
+    return Concatenated(first.size, first.rank, first, second)
+
+
+@dataclass(frozen=True)
+class Relabelled(Schedule):
+    """`inner` on other ranks: its rank i is `ranks[i]`."""
+
+    inner: Schedule
+    ranks: Sequence[int]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.inner.parts
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        return self.inner.scratch
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def _step(self, i: int) -> Step:
+        s = self.inner[i]
+        to = None if s.send_to is None else self.ranks[s.send_to]
+        source = None if s.recv_from is None else self.ranks[s.recv_from]
+        return Step(to, s.send, source, s.recv, s.accept, s.local)
+
+
+def relabel(schedule: Schedule, ranks: Sequence[int], size: int) -> Schedule:
+    """Return `schedule` run by the sub-group `ranks` of a group of `size` ranks (slots are not renumbered)."""
+    return Relabelled(size, ranks[schedule.rank], schedule, ranks)

@@ -1,0 +1,216 @@
+"""Allgatherv around a ring: part by part, or pipelined block by block.
+
+Träff, Ripke, Siebert, Balaji, Thakur, Gropp, "A pipelined algorithm for large, irregular all-gather problems",
+IJHPCA 24(1), 2010. Our additions: the two directions of a rank are streams of their own, so that a rank that waits
+for a block goes on with the other stream; and the number of rounds is exact also where parts are empty (the paper's
+floor(z / (p-z)) has to be a ceiling).
+
+p ranks; z of them contribute nothing; i, j = positions on the ring; b[i] = number of blocks of position i; B = size
+of a block. Each position sends to the next, first its own blocks, then what it receives, in order of arrival, but
+nothing back to the one it came from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from math import sqrt
+
+from ringcast.schedule import Nothing, Schedule, Step
+
+
+@dataclass(frozen=True)
+class Ring(Schedule):
+    """Allgather part by part in p-1 rounds: send on what came in the round before."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (1,) * self.size
+
+    def __len__(self) -> int:
+        return self.size - 1
+
+    def _step(self, i: int) -> Step:
+        p, r = self.size, self.rank
+        return Step((r + 1) % p, ((r - i) % p,), (r - 1) % p, ((r - i - 1) % p,))
+
+
+@dataclass(frozen=True)
+class PipelinedRing(Schedule):
+    """Allgatherv in blocks of about equal size, whatever the counts: part j has `parts[j]` blocks, or none.
+
+    A rank's steps are the rounds of the lock-step run in which every link carries its next block as soon as it can;
+    so what is sent has come in an earlier step, and ranks that do their steps in order cannot wait in a circle.
+    """
+
+    nblocks: int
+    counts: tuple[int, ...]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return blocks_of(self.counts, self.nblocks)
+
+    def __len__(self) -> int:
+        return max(self._out.length, self._in.length)
+
+    def _step(self, i: int) -> Step:
+        out, into = self._out.slot(i), self._in.slot(i)
+        return Step(
+            None if out is None else self._out.end,
+            () if out is None else (out,),
+            None if into is None else self._in.start,
+            () if into is None else (into,),
+        )
+
+    @cached_property
+    def _out(self) -> _Link:
+        layout = _layout(self.counts, self.nblocks)
+        return layout.link(layout.position[self.rank])
+
+    @cached_property
+    def _in(self) -> _Link:
+        layout = _layout(self.counts, self.nblocks)
+        return layout.link((layout.position[self.rank] - 1) % self.size)
+
+
+@dataclass(frozen=True)
+class _Link:
+    """What travels from rank `start` to rank `end`: runs of blocks, each the part of one rank.
+
+    Run h begins in round rounds[h] with slot slots[h]; its sizes[h] blocks follow each other without a gap.
+    """
+
+    start: int
+    end: int
+    rounds: Sequence[int]
+    slots: Sequence[int]
+    sizes: Sequence[int]
+
+    @property
+    def length(self) -> int:
+        return self.rounds[-1] + self.sizes[-1] if self.rounds else 0
+
+    def slot(self, i: int) -> int | None:
+        """Return the slot that travels in round i, or None."""
+        h = bisect_right(self.rounds, i) - 1
+        if h < 0 or i - self.rounds[h] >= self.sizes[h]:
+            return None
+        return self.slots[h] + i - self.rounds[h]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The ring of one call, the same for all ranks."""
+
+    order: tuple[int, ...]  # of each position: the rank there
+    position: tuple[int, ...]  # of each rank: its position
+    sizes: tuple[int, ...]  # of each position: its number of blocks, b
+    slots: tuple[int, ...]  # of each position: its first slot
+
+    def link(self, i: int) -> _Link:
+        """Return what travels from position i to the next, in O(p).
+
+        The s-th block on a link is one that the position has, or came as the (s - b[i])-th on the link before. So
+        its delay (its round - s) is D[i] = max(0, D[i-1] + 1 - b[i]), that of a queue; where blocks start
+        their way D is 0. Unrolled: the largest sum of the 1 - b over the positions up to i, from any one behind j on.
+        """
+        p = len(self.order)
+        rounds, slots, sizes = [], [], []
+        before = delay = deficit = 0  # blocks that came before; the largest sum so far; the sum itself
+        for j in (x % p for x in range(i, i - p + 1, -1)):
+            if self.sizes[j]:
+                delay = max(delay, deficit)
+                rounds.append(before + delay)
+                slots.append(self.slots[j])
+                sizes.append(self.sizes[j])
+            before += self.sizes[j]
+            deficit += 1 - self.sizes[j]
+        return _Link(self.order[i], self.order[(i + 1) % p], rounds, slots, sizes)
+
+
+def ring(size: int, rank: int) -> Schedule:
+    """Return the linear ring: p-1 rounds, each as long as the largest part."""
+    return Nothing(size, rank) if size == 1 else Ring(size, rank)
+
+
+def pipelined_ring(size: int, rank: int, *, nblocks: int, counts: tuple[int, ...]) -> Schedule:
+    """Return the pipelined ring; `nblocks` is the number of blocks of the largest part."""
+    return Nothing(size, rank, blocks_of(counts, nblocks)) if size == 1 else PipelinedRing(size, rank, nblocks, counts)
+
+
+@lru_cache(maxsize=64)
+def blocks_of(counts: tuple[int, ...], nblocks: int) -> tuple[int, ...]:
+    """Return ceil(count / B) for each part, where B is such that the largest has at most `nblocks` blocks.
+
+    >>> blocks_of((10, 0, 4, 5), 2)
+    (2, 0, 1, 1)
+    """
+    largest = -(-max(counts) // nblocks) or 1
+    return tuple(-(-m // largest) for m in counts)
+
+
+@lru_cache(maxsize=64)
+def ring_order(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rank at each position: those without data lie between the others at equal distances.
+
+    Both kinds keep the order of their ranks. The longest run of ranks without data is ceil(z / (p-z)).
+
+    >>> ring_order((1, 0, 0, 0, 1, 1))
+    (0, 1, 4, 2, 5, 3)
+    """
+    p = len(counts)
+    full = [r for r, m in enumerate(counts) if m]
+    order = [-1] * p
+    for h, r in enumerate(full):
+        order[h * p // len(full)] = r
+    empty = (r for r, m in enumerate(counts) if not m)
+    return tuple(next(empty) if r < 0 else r for r in order)
+
+
+def ring_rounds(counts: tuple[int, ...], nblocks: int) -> int:
+    """Return the number of rounds of the pipelined ring, in O(p).
+
+    Without empty parts it is b - min(b[i]), b the number of all blocks; with empty parts, all others having more
+    blocks than there are empty ones in a row, it is b - 1 + the longest such row.
+
+    >>> ring_rounds((5, 1, 1), 5), ring_rounds((5, 0, 0, 0, 5), 5)
+    (6, 11)
+    """
+    p = len(counts)
+    if p == 1 or not any(counts):
+        return 0
+    sizes = _layout(counts, nblocks).sizes
+    total = sum(sizes)
+    # level[i] - level[l] is the sum of the 1 - b over the positions behind l up to i, on a ring unrolled twice.
+    level = list(accumulate(1 - b for b in sizes + sizes))
+    low = [v if b else 2 * p for v, b in zip(level, sizes + sizes, strict=True)]  # empty positions start no run
+    least_from = list(accumulate(reversed(low[:p]), min))[::-1]
+    least_upto = list(accumulate(low[p:], min))
+    return max(
+        total - sizes[(i + 1) % p] + level[p + i] - min(least_upto[i], least_from[i + 2] if i + 2 < p else 2 * p)
+        for i in range(p)
+        if total > sizes[(i + 1) % p]
+    )
+
+
+def block_size(counts: Sequence[int], alpha: float, beta: float) -> float:
+    """Return the B that makes the pipelined ring fastest, by formula (2) of the paper; counts in bytes.
+
+    Half a block per part is reckoned to be lost in rounding up.
+    """
+    p, z = len(counts), sum(m == 0 for m in counts)
+    if z == p:
+        return 0.0
+    start_up = (p + z) / 2 - 1 + z // (p - z)  # rounds besides m/B
+    return min(sqrt(sum(counts) * alpha / beta / start_up), max(counts)) if start_up > 0 else max(counts)
+
+
+@lru_cache(maxsize=64)
+def _layout(counts: tuple[int, ...], nblocks: int) -> _Layout:
+    order, blocks = ring_order(counts), blocks_of(counts, nblocks)
+    position = sorted(range(len(order)), key=order.__getitem__)
+    first = list(accumulate(blocks, initial=0))
+    return _Layout(order, tuple(position), tuple(blocks[r] for r in order), tuple(first[r] for r in order))

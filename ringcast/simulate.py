@@ -1,0 +1,228 @@
+"""Runs schedules on a virtual clock: rounds, time and volume of a collective, without processes or data.
+
+A message takes alpha + beta * bytes (Hockney's model) and starts when both of its ranks are in the step it belongs
+to; a step ends with the last of its at most two messages, and costs nothing without one. Rounds are the same with a
+unit for every message, that is, the longest chain of messages of which each waits for the one before. Ranks are
+matched by `ringcast.verify.enact`.
+
+`simulate_bcast` does the same for the circulant broadcast on all ranks at once, with numpy: 100,000 ranks in seconds.
+
+p ranks; q = ceil(log2 p); r = rank counted from the root; n blocks; k = round mod q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcast.errors import ScheduleError
+from ringcast.events import Event, Observer, RoundEnd, RoundStart
+from ringcast.schedule import Schedule
+from ringcast.schedules.blocks import schedule_tables, skips
+from ringcast.verify import Place, enact, fault
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a collective costs. Volumes are per rank, in bytes, or in slots where no sizes were given."""
+
+    rounds: int
+    time: float
+    messages: int
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+    @property
+    def volume(self) -> int:
+        """The most that one rank sends or receives, which bounds the time from below."""
+        return max(*self.sent, *self.received)
+
+
+def simulate(
+    schedules: Sequence[Schedule],
+    sizes: Sequence[int] | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    observer: Observer | None = None,
+    operation: str = "collective",
+) -> Report:
+    """Run `schedules`, one per rank, and return what they cost; takes O(1) per step and slot moved.
+
+    Args:
+        schedules: of ranks 0, 1, …
+        sizes: bytes of each slot of the user's buffer (scratch follows from it); None counts each slot as one byte.
+        alpha: seconds per message.
+        beta: seconds per byte.
+        observer: is told of every step with a message, in order of time, after the run.
+        operation: what events call this run.
+
+    Raises:
+        ScheduleError: the schedules break a rule of the model, or a slot is received in one of another size.
+    """
+    clock = _Clock(schedules, sizes, alpha, beta)
+    log = _Log(clock, operation)
+    enact(schedules, clock if observer is None else log)
+    if observer is not None:
+        for event in sorted(log.events, key=lambda event: event.time):
+            observer(event)
+    return clock.report()
+
+
+class _Clock:
+    """The stage that counts: for each rank when it is ready for its next step, in seconds and in rounds."""
+
+    def __init__(self, schedules: Sequence[Schedule], sizes: Sequence[int] | None, alpha: float, beta: float) -> None:
+        layout = schedules[0]
+        nuser, p = sum(layout.parts), len(schedules)
+        if sizes is not None and len(sizes) != nuser:
+            raise ValueError(f"sizes must have one entry for each of the {nuser} slots of the buffer, not {len(sizes)}")
+        user = [1] * nuser if sizes is None else list(sizes)
+        self.sizes = user + [user[s] for s in layout.scratch]
+        self._alpha, self._beta = alpha, beta
+        self.ready, self._until = [0.0] * p, [0.0] * p  # _until: the end of the messages that a step has had so far
+        self._round, self._until_round = [0] * p, [0] * p
+        self._sent, self._received, self._messages = [0] * p, [0] * p, 0
+
+    def enter(self, place: Place) -> None:
+        pass
+
+    def deliver(self, sender: Place, receiver: Place) -> None:
+        nbytes = self._weigh(sender, receiver)
+        a, b = sender.rank, receiver.rank
+        end = max(self.ready[a], self.ready[b]) + self._alpha + self._beta * nbytes
+        end_round = max(self._round[a], self._round[b]) + 1
+        for r in (a, b):
+            self._until[r] = max(self._until[r], end)
+            self._until_round[r] = max(self._until_round[r], end_round)
+        self._sent[a] += nbytes
+        self._received[b] += nbytes
+        self._messages += 1
+
+    def leave(self, place: Place) -> None:
+        self.ready[place.rank] = self._until[place.rank]
+        self._round[place.rank] = self._until_round[place.rank]
+
+    def weight(self, slots: Sequence[int]) -> int:
+        return sum(map(self.sizes.__getitem__, slots))
+
+    def _weigh(self, sender: Place, receiver: Place) -> int:
+        """Return the bytes of a message, whose two ends must cut it alike."""
+        out, into = ([self.sizes[s] for s in slots] for slots in (sender.send, receiver.recv))
+        if out != into:
+            raise fault(sender, receiver.rank, f"sends slots of {out} bytes, which the peer receives as {into}")
+        return sum(out)
+
+    def report(self) -> Report:
+        sent, received = tuple(self._sent), tuple(self._received)
+        return Report(max(self._round), max(self.ready), self._messages, sent, received)
+
+
+class _Log:
+    """A clock whose ticks are kept as events; steps without messages leave none."""
+
+    def __init__(self, clock: _Clock, operation: str) -> None:
+        self.events: list[Event] = []
+        self._clock, self._operation = clock, operation
+        self._begun = list(clock.ready)
+
+    def enter(self, place: Place) -> None:
+        r, step = place.rank, place.step
+        self._begun[r] = now = self._clock.ready[r]
+        if not place.met:
+            nbytes = self._clock.weight(place.send)
+            event = RoundStart(r, self._operation, 0, place.index, now, step.send_to, nbytes, step.recv_from)
+            self.events.append(event)
+
+    def deliver(self, sender: Place, receiver: Place) -> None:
+        self._clock.deliver(sender, receiver)
+
+    def leave(self, place: Place) -> None:
+        self._clock.leave(place)
+        r, step = place.rank, place.step
+        if step.send_to is not None or step.recv_from is not None:
+            now, nbytes = self._clock.ready[r], self._clock.weight(place.recv)
+            self.events.append(RoundEnd(r, self._operation, 0, place.index, now, nbytes, now - self._begun[r]))
+
+
+Tables: TypeAlias = tuple[NDArray[np.int8], NDArray[np.int8]]
+
+
+def simulate_bcast(
+    p: int, nblocks: int, nbytes: int, *, alpha: float = 1.0, beta: float = 0.0, tables: Tables | None = None
+) -> Report:
+    """Broadcast `nbytes` bytes in `nblocks` blocks from rank 0 to `p` ranks, and return what that costs.
+
+    Every block is really moved, as a bit per rank and block: the `tables` (of this `p`; by default those of
+    `schedule_tables`) are checked, not trusted. Costs O(n + q) numpy passes over p ranks, and n * p bytes of memory.
+
+    Raises:
+        ScheduleError: the two ends of a message disagree, a rank sends what it does not hold, receives what it has,
+            or ends without a block.
+    """
+    if p < 1 or nblocks < 1 or nbytes < 0:
+        raise ValueError(f"p and nblocks must be positive, nbytes not negative: not {p}, {nblocks}, {nbytes}")
+    run = _BcastRun(p, nblocks, nbytes, alpha, beta)
+    recv, send = schedule_tables(p) if tables is None else tables
+    q, s = len(recv), skips(p)
+    x = -(nblocks - 1) % q if q else 0
+    for i in range(x, x + nblocks - 1 + q) if q else ():
+        k, off = i % q, i // q * q - x
+        run.round(i - x, s[k], run.blocks(recv[k], off), run.blocks(send[k], off))
+    return run.report()
+
+
+class _BcastRun:
+    """All ranks of one broadcast: which blocks they have, and when they are ready for their next round."""
+
+    def __init__(self, p: int, n: int, nbytes: int, alpha: float, beta: float) -> None:
+        self._p, self._n = p, n
+        self._sizes = np.diff(np.arange(n + 1) * nbytes // n)
+        self._cost = alpha + beta * self._sizes
+        self._has = np.zeros((n, p), np.bool_)
+        self._has[:, 0] = True
+        self._ready, self._rounds = np.zeros(p), np.zeros(p, np.int64)
+        self._sent, self._received, self._messages = np.zeros(p, np.int64), np.zeros(p, np.int64), 0
+
+    def blocks(self, row: NDArray[np.int8], off: int) -> NDArray[np.intp]:
+        """Return the block of each rank in a round, -1 for none, from its row of the table."""
+        b = row.astype(np.intp) + off
+        return np.clip(b, -1, self._n - 1)
+
+    def round(self, i: int, skip: int, into: NDArray[np.intp], out: NDArray[np.intp]) -> None:
+        """Do round i: rank r sends block out[r] to r + skip and receives block into[r] from r - skip."""
+        into[0] = out[-skip] = -1  # nobody sends to the root
+        self._refuse(i, skip, np.flatnonzero(np.roll(out, skip) != into), "expects another block than is sent to it")
+        to = np.flatnonzero(into >= 0)
+        b, source = into[to], (to - skip) % self._p
+        self._refuse(i, skip, to[~self._has[b, source]], "is sent a block that the sender does not hold")
+        self._refuse(i, skip, to[self._has[b, to]], "receives a block for the second time")
+        self._has[b, to] = True
+        self._tick(source, to, b)
+
+    def _tick(self, source: NDArray[np.intp], to: NDArray[np.intp], b: NDArray[np.intp]) -> None:
+        """Move the clocks of those who send and receive; a rank does each at most once in a round."""
+        for clock, cost in (self._ready, self._cost[b]), (self._rounds, 1):
+            end = np.maximum(clock[source], clock[to]) + cost
+            clock[to] = end
+            # max, since the sender's own receipt may end later; its clock may have been moved on just now
+            clock[source] = np.maximum(clock[source], end)
+        self._sent[source] += self._sizes[b]
+        self._received[to] += self._sizes[b]
+        self._messages += len(to)
+
+    def _refuse(self, i: int, skip: int, ranks: NDArray[np.intp], text: str) -> None:
+        if len(ranks):
+            r = int(ranks[0])
+            raise ScheduleError(f"rank {r}, step {i}, peer {(r - skip) % self._p}: {text}")
+
+    def report(self) -> Report:
+        if not self._has.all():
+            b, r = (int(v[0]) for v in np.nonzero(~self._has))
+            raise ScheduleError(f"rank {r}, at the end: has not received block {b}")
+        sent, received = tuple(self._sent.tolist()), tuple(self._received.tolist())
+        return Report(int(self._rounds.max()), float(self._ready.max()), self._messages, sent, received)

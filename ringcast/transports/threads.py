@@ -1,0 +1,82 @@
+"""Ranks as threads of one process: messages are handed over in memory. For notebooks and tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import time
+from collections.abc import Sequence
+
+from ringcast.errors import LinkLost
+from ringcast.transports.base import Frame, MemoryArrival
+
+
+class ThreadHub:
+    """The inboxes of all ranks of one job; `transport(rank)` gives each rank its end."""
+
+    def __init__(self, size: int) -> None:
+        self.inboxes = [_Inbox() for _ in range(size)]
+
+    def transport(self, rank: int) -> ThreadTransport:
+        return ThreadTransport(self, rank)
+
+
+class _Inbox:
+    def __init__(self) -> None:
+        self.messages: queue.SimpleQueue[Sequence[Frame]] = queue.SimpleQueue()
+        self.open = True
+        self.bell: int | None = None  # an eventfd, made only for those who wait with select or asyncio
+
+    def put(self, frames: Sequence[Frame]) -> None:
+        self.messages.put(frames)
+        if self.bell is not None:
+            os.eventfd_write(self.bell, 1)
+
+
+class ThreadTransport:
+    """One rank's end of a `ThreadHub`; fulfils `Transport`."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, hub: ThreadHub, rank: int) -> None:
+        self._hub, self._inbox = hub, hub.inboxes[rank]
+
+    def send(self, peer: int, frames: Sequence[Frame]) -> None:
+        inbox = self._hub.inboxes[peer]
+        if not inbox.open:
+            raise LinkLost(peer, "that rank has closed its inbox")
+        inbox.put(frames)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """Nothing to open: all inboxes are in this process."""
+
+    def poll(self, deadline: float | None) -> MemoryArrival | None:
+        inbox = self._inbox
+        try:
+            if deadline is None:
+                return MemoryArrival(inbox.messages.get())
+            return MemoryArrival(inbox.messages.get(timeout=max(0.0, deadline - self.clock())))
+        except queue.Empty:
+            if inbox.bell is not None:
+                _silence(inbox.bell)
+            return None
+
+    def inject(self, frames: Sequence[bytes]) -> None:
+        self._inbox.put(frames)
+
+    def fileno(self) -> int:
+        if self._inbox.bell is None:
+            self._inbox.bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return self._inbox.bell
+
+    def close(self) -> None:
+        self._inbox.open = False
+        bell, self._inbox.bell = self._inbox.bell, None
+        if bell is not None:
+            os.close(bell)
+
+
+def _silence(bell: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(bell)

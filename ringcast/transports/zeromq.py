@@ -1,0 +1,138 @@
+"""Ranks as processes, joined by ZeroMQ: one bound PULL inbox per rank and one PUSH per peer.
+
+One port (or one ipc socket) per rank is all that has to be open. Over tcp every connection is encrypted and
+authenticated by CURVE with the job's key: a client must know the server's public key to complete the handshake, and
+only members of the job know it. ipc sockets lie in a directory that only their owner may enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import zmq
+
+from ringcast.errors import LinkLost
+from ringcast.transports.base import Frame
+
+LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
+BACKLOG = 4096  # all peers of a large job may connect in the same moment
+LINGER = 5000  # ms in which close() still delivers what was sent
+SLICE = 1000  # ms after which a wait looks at its deadline again
+
+
+class ZeroMQTransport:
+    """One rank's sockets; fulfils `Transport`. Bind first, then exchange addresses, then `meet` the others."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, bind: str, key: str = "") -> None:
+        """Bind the inbox to `bind` (`ipc:///path` or `tcp://host:*`); `key` is the job's secret key, needed for tcp."""
+        if bind.startswith("tcp://") and not key:
+            raise ValueError("tcp needs the job's secret key: nothing listens unencrypted")
+        self.context = zmq.Context()
+        self._key = key.encode()
+        self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._addresses: Sequence[str] = ()
+        self._closed = False
+        self._inbox = self._socket(zmq.PULL)
+        self._wait = -2  # the RCVTIMEO that is set
+        try:
+            if key:
+                self._inbox.curve_secretkey = self._key
+                self._inbox.curve_server = True
+            self._inbox.bind("inproc://inbox")
+            self._inbox.bind(bind)
+            self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+            self._door = self._socket(zmq.PUSH)
+            self._door.connect("inproc://inbox")
+        except BaseException:
+            self.close()
+            raise
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self.context.socket(kind)
+        socket.setsockopt(zmq.LINGER, LINGER)
+        socket.setsockopt(zmq.SNDHWM, 0)  # the protocol bounds what is queued, not ZeroMQ
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.BACKLOG, BACKLOG)
+        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_MESSAGE)
+        # A reconnecting PUSH can lose messages or deliver them to a stranger at the same address.
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 60_000)
+        return socket
+
+    def meet(self, addresses: Sequence[str]) -> None:
+        """Learn where the inboxes of all ranks are; all of them are bound already."""
+        self._addresses = addresses
+
+    def connect(self, peers: Sequence[int]) -> None:
+        for peer in peers:
+            if peer not in self._peers:
+                self._open(peer)
+
+    def _open(self, peer: int) -> zmq.Socket[bytes]:
+        socket = self._socket(zmq.PUSH)
+        if self._key:
+            socket.curve_secretkey = self._key
+            socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
+        socket.connect(self._addresses[peer])
+        self._peers[peer] = socket
+        return socket
+
+    def send(self, peer: int, frames: Sequence[Frame]) -> None:
+        socket = self._peers.get(peer) or self._open(peer)
+        last = len(frames) - 1
+        try:
+            for i, frame in enumerate(frames):
+                socket.send(frame, zmq.DONTWAIT if i == last else zmq.DONTWAIT | zmq.SNDMORE)
+        except zmq.Again:  # without a limit on the queue this means: no connection is left
+            raise LinkLost(peer, "the connection was closed by the other side or by the network") from None
+
+    def poll(self, deadline: float | None) -> _SocketArrival | None:
+        inbox = self._inbox
+        wait = SLICE if deadline is None else min(SLICE, max(0, int((deadline - self.clock()) * 1000 + 0.999)))
+        if wait != self._wait:
+            inbox.setsockopt(zmq.RCVTIMEO, wait)
+            self._wait = wait
+        while inbox.getsockopt(zmq.RCVMORE):  # what the last arrival's reader left
+            inbox.recv()
+        try:
+            return _SocketArrival(inbox, inbox.recv())
+        except zmq.Again:
+            return None
+
+    def inject(self, frames: Sequence[bytes]) -> None:
+        # Only the control thread calls this while the job runs, so that the socket changes threads once.
+        with contextlib.suppress(zmq.ZMQError):  # closed meanwhile: nobody listens any more
+            self._door.send_multipart(frames)
+
+    def fileno(self) -> int:
+        return cast(int, self._inbox.getsockopt(zmq.FD))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.context.destroy()  # closes all sockets; their linger bounds the wait
+
+
+class _SocketArrival:
+    """A message of which the header has been read; the rest is still in the socket."""
+
+    __slots__ = ("_socket", "header")
+
+    def __init__(self, socket: zmq.Socket[bytes], header: bytes) -> None:
+        self._socket, self.header = socket, header
+
+    @property
+    def more(self) -> bool:
+        return bool(self._socket.getsockopt(zmq.RCVMORE))
+
+    def read(self) -> Frame:
+        return self._socket.recv()
+
+    def read_into(self, view: memoryview) -> int:
+        return self._socket.recv_into(view)

@@ -1,0 +1,76 @@
+"""The 64-byte header that precedes every message between two ranks, and the kinds of messages.
+
+All integers are little-endian. `word` means, by kind: EAGER the budget that the sender returns (bytes), RTS the
+same, GRANT the credit (bytes that may now be sent), DATA the offset of this segment in its transfer.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+VERSION = 1
+_LAYOUT = struct.Struct("<BBHIQQIIIIQQQ")
+SIZE = _LAYOUT.size
+assert SIZE == 64
+
+
+class Kind(IntEnum):
+    """What a message is. The first seven travel between ranks, the rest come from the control plane."""
+
+    EAGER = 1  # a whole small message
+    RTS = 2  # request to send; the payload lists the sizes of the frames (u64 each)
+    GRANT = 3  # the receiver allows `word` more bytes of a transfer
+    DATA = 4  # a segment of a granted transfer, at offset `word`
+    DONE = 5  # the receiver has all of the transfer
+    REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
+    BYE = 7  # `source` has left; it sent `length` messages to this rank
+    FAILED = 8  # `source` is declared failed and has been fenced; the payload is the cause
+    REVOKE = 9  # `context` is given up; the payload is the cause
+    ABORT = 10  # the job ends; the payload is the cause
+
+
+class Header(NamedTuple):
+    """Fields of the header, in wire order."""
+
+    version: int
+    kind: int
+    flags: int
+    source: int  # rank of the sender
+    nonce: int  # the job
+    context: int  # the communicator; never reused
+    operation: int  # n-th operation of the communicator; 0 for point-to-point
+    ordinal: int  # n-th message from source to me in this operation; the tag for point-to-point
+    pair: int  # n-th message ever from source to me, modulo 2**32
+    transfer: int  # the sender's number of the transfer; 0 where it is named by context, operation and ordinal
+    length: int  # bytes of the whole transfer (DATA: of this segment; REFUSE: of the reason; BYE: number of messages)
+    word: int
+    fingerprint: int  # digest of the call's arguments; equal on both sides of every match
+
+
+pack_fields = _LAYOUT.pack  # the fields of a header, one by one: for the path where every microsecond counts
+
+
+def pack(header: Header) -> bytes:
+    """Return the 64 bytes of `header`."""
+    return _LAYOUT.pack(*header)
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Header:
+    """Return the fields of a header.
+
+    Raises:
+        ValueError: the data is not a header of this version.
+    """
+    if len(data) != SIZE:
+        raise ValueError(f"a header has {SIZE} bytes, not {len(data)}")
+    header = Header._make(_LAYOUT.unpack(data))
+    if header.version != VERSION:
+        raise ValueError(f"protocol version {header.version}, not {VERSION}")
+    return header
+
+
+def notice(kind: Kind, nonce: int, *, source: int = 0, context: int = 0, length: int = 0) -> bytes:
+    """Return the header of a message from the control plane; it has no pair number."""
+    return pack(Header(VERSION, kind, 0, source, nonce, context, 0, 0, 0, 0, length, 0, 0))

@@ -1,0 +1,95 @@
+"""The table: every entry keeps its promise in the rounds it declares, and says clearly what it cannot do."""
+
+import pytest
+
+from ringcast import spec
+from ringcast.schedules import ALGORITHMS, Algorithm, Params, build
+from ringcast.simulate import simulate
+from ringcast.verify import verify
+
+ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
+NAMES = [f"{entry.collective}-{entry.name}" for entry in ENTRIES]
+COLLECTIVES = {
+    "bcast",
+    "reduce",
+    "allreduce",
+    "allgather",
+    "allgatherv",
+    "reduce_scatter",
+    "scatter",
+    "gather",
+    "barrier",
+}
+
+
+def params_of(entry: Algorithm, p: int) -> list[Params]:
+    counts = tuple((7 * j + 3) % 5 for j in range(p))
+    equal = (3,) * p
+    return [
+        Params(p),
+        Params(p, root=p - 1, nblocks=3 if entry.blocks else 1),
+        Params(p, root=p // 2, counts=equal if entry.equal_counts else counts),
+        Params(p, root=p // 3, nblocks=4 if entry.blocks else 1, counts=equal if entry.equal_counts else counts),
+    ]
+
+
+def test_collectives_and_names() -> None:
+    assert set(ALGORITHMS) == COLLECTIVES
+    for collective, named in ALGORITHMS.items():
+        for name, entry in named.items():
+            assert (entry.collective, entry.name) == (collective, name)
+            assert entry.source
+    assert set(ALGORITHMS["reduce_scatter"]) == {"circulant", "circulant_blocks", "whole"}
+    assert set(ALGORITHMS["allgatherv"]) == {"circulant", "circulant_blocks", "ring", "pipelined_ring"}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 12, 33])
+def test_entry_keeps_its_promise_in_the_rounds_it_declares(entry: Algorithm, p: int) -> None:
+    for params in params_of(entry, p):
+        schedules = [build(entry.collective, entry.name, params, r) for r in range(p)]
+        parts = schedules[0].parts
+        empty = frozenset(j for j, c in enumerate(params.counts) if c == 0)
+        promised = "allreduce" if entry.whole else entry.collective
+        per_part = len(parts) == p
+        promise = spec.promise(promised, p, parts, root=params.root, empty=empty if per_part else frozenset())
+        reduces = promised in ("reduce", "allreduce", "reduce_scatter")
+        verify(schedules, promise, ordered=reduces and not entry.commutative)
+        rounds = simulate(schedules).rounds
+        if empty:
+            assert rounds <= entry.rounds(params)
+        else:
+            assert rounds == entry.rounds(params)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_operator_and_every_counts_has_an_algorithm(collective: str) -> None:
+    named = ALGORITHMS[collective].values()
+    assert any(not (e.commutative or e.elementwise or e.exact) for e in named)
+    if collective == "reduce_scatter" or collective.endswith("v"):
+        assert any(not (e.commutative or e.elementwise or e.exact or e.equal_counts) for e in named)
+
+
+def test_unknown_names_are_answered_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no collective 'brodcast'; known are bcast, reduce, allreduce"):
+        build("brodcast", "circulant", Params(2), 0)
+    with pytest.raises(ValueError, match=r"no algorithm 'magic' for allreduce; known are census, doubling, circulant"):
+        build("allreduce", "magic", Params(2), 0)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "params", "rank", "reason"),
+    [
+        ("bcast", "circulant", Params(0), 0, "bcast by circulant: there is no group of 0 ranks"),
+        ("bcast", "circulant", Params(4), 4, "bcast by circulant: rank 4 is not one of 4 ranks"),
+        ("gather", "circulant", Params(4, root=-1), 0, "gather by circulant: root -1 is not one of 4 ranks"),
+        ("reduce", "circulant", Params(4, nblocks=0), 0, "reduce by circulant: cannot cut into 0 blocks"),
+        ("reduce", "binomial", Params(4, nblocks=2), 0, "cannot cut into 2 blocks, it always uses one"),
+        ("allgatherv", "ring", Params(3, counts=(1, 2)), 0, "allgatherv by ring: 2 counts for 3 ranks"),
+        ("allgatherv", "ring", Params(2, counts=(1, -2)), 0, "allgatherv by ring: a count of -2 is negative"),
+        ("allgather", "circulant", Params(2, counts=(1, 2)), 0, "allgather by circulant: all counts must be equal"),
+    ],
+)
+def test_what_cannot_be_done_is_told(collective: str, algorithm: str, params: Params, rank: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build(collective, algorithm, params, rank)

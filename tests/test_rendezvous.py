@@ -1,0 +1,244 @@
+"""The roster, by histories: no sockets, no processes, and a clock that is a number."""
+
+import pytest
+
+from ringcast.rendezvous import (
+    Abort,
+    Action,
+    Alive,
+    Died,
+    Failing,
+    Finished,
+    Hello,
+    Joined,
+    Leave,
+    Lost,
+    NotStarted,
+    Revoke,
+    Roster,
+    SendTo,
+    Started,
+    Tick,
+)
+
+
+def hello(rank: int, size: int = 3, version: str = "1", connection: bytes = b"") -> Hello:
+    return Hello(connection or b"c%d" % rank, rank, size, f"addr{rank}", 100 + rank, "host", version)
+
+
+def started(size: int = 3, **settings: object) -> Roster:
+    roster = Roster(size, version="1", **settings)
+    for rank in range(size):
+        roster.handle(hello(rank, size), 0.0)
+    return roster
+
+
+def sent(actions: list[Action]) -> dict[str, list[dict[str, object]]]:
+    """Return the messages by connection."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for action in actions:
+        if isinstance(action, SendTo):
+            found.setdefault(action.connection.decode(), []).append(action.message)
+    return found
+
+
+def notices(actions: list[Action]) -> list[Action]:
+    return [action for action in actions if not isinstance(action, SendTo)]
+
+
+def beatless(actions: list[Action]) -> list[Action]:
+    return [a for a in actions if not (isinstance(a, SendTo) and a.message["type"] == "beat")]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) -> None:
+    roster = Roster(3, version="1")
+    for rank in order[:-1]:
+        assert roster.handle(hello(rank), 0.0) == [Joined(rank, 100 + rank, "host")]
+    actions = roster.handle(hello(order[-1]), 1.0)
+    expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"]}]
+    assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
+    assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host"), Started()]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (hello(1, size=4, connection=b"x"), "believes in 4 ranks, but this job has 3"),
+        (hello(1, version="2", connection=b"x"), "runs ringcast 2, but this job runs 1"),
+        (hello(0, connection=b"x"), "rank 0 has joined already, as pid 100 on host"),
+        (hello(3, connection=b"x"), "rank 3 is not in 0..2"),
+    ],
+)
+def test_a_worker_that_does_not_fit_is_refused_and_disturbs_nobody(wrong: Hello, words: str) -> None:
+    roster = Roster(3, version="1")
+    roster.handle(hello(0), 0.0)
+    actions = roster.handle(wrong, 0.0)
+    assert [*sent(actions)] == ["x"]
+    (refusal,) = sent(actions)["x"]
+    assert refusal["type"] == "refused"
+    assert words in refusal["reason"]
+    roster.handle(hello(1), 0.0)
+    assert Started() in roster.handle(hello(2), 0.0)
+
+
+def test_the_same_hello_again_is_not_a_second_worker() -> None:
+    roster = Roster(3, version="1")
+    roster.handle(hello(0), 0.0)
+    assert roster.handle(hello(0), 0.0) == []
+
+
+def test_missing_ranks_are_named_to_all_when_the_time_is_over() -> None:
+    roster = Roster(4, version="1", start_timeout=60)
+    roster.handle(Tick(), 500.0)  # nobody hurries a program that has not begun to communicate
+    roster.handle(hello(1, 4), 1000.0)
+    assert beatless(roster.handle(Tick(), 1059.9)) == []
+    actions = beatless(roster.handle(Tick(), 1060.0))
+    assert [a.missing for a in actions if isinstance(a, NotStarted)] == [(0, 2, 3)]
+    assert "ranks 0, 2, 3 of 4 did not join within 60 s" in sent(actions)["c1"][0]["reason"]
+    late = roster.handle(hello(0, 4), 1061.0)
+    assert "did not join" in sent(late)["c0"][0]["reason"]
+    assert beatless(roster.handle(Tick(), 1070.0)) == []
+
+
+def test_the_next_tick_is_due_no_later_than_the_end_of_the_start() -> None:
+    roster = Roster(2, version="1", start_timeout=0.5, beat=1.0)
+    roster.handle(hello(0, 2), 10.0)
+    roster.handle(Tick(), 10.0)
+    assert roster.due == 10.5
+    roster.handle(hello(1, 2), 10.1)
+    assert roster.due == 11.0
+
+
+def test_a_rank_that_dies_before_the_start_ends_the_start_for_those_before_and_after() -> None:
+    roster = Roster(3, version="1")
+    roster.handle(hello(0), 0.0)
+    told = sent(roster.handle(Died(2, "exit code 1"), 1.0))
+    assert told == {"c0": [{"type": "refused", "reason": "rank 2 ended before all ranks had joined: exit code 1"}]}
+    assert sent(roster.handle(hello(1), 2.0))["c1"][0]["type"] == "refused"
+
+
+def test_a_death_is_told_once_to_all_that_still_listen() -> None:
+    roster = started(4)
+    roster.handle(Finished(3, {}), 1.0)
+    failed = [{"type": "failed", "rank": 1, "cause": "killed"}]
+    assert sent(roster.handle(Died(1, "killed"), 2.0)) == {"c0": failed, "c2": failed}
+    assert roster.handle(Died(1, "killed again"), 3.0) == []
+
+
+def test_who_finished_does_not_fail_any_more() -> None:
+    roster = started()
+    roster.handle(Finished(1, {}), 1.0)
+    assert roster.handle(Died(1, "exit code 3"), 2.0) == []
+
+
+def test_bye_tells_each_rank_how_many_messages_it_was_sent() -> None:
+    roster = started()
+    actions = roster.handle(Finished(1, {0: 7}), 1.0)
+    assert sent(actions) == {
+        "c0": [{"type": "bye", "rank": 1, "sent": 7}],
+        "c2": [{"type": "bye", "rank": 1, "sent": 0}],
+    }
+    assert notices(actions) == [Finished(1, {0: 7})]
+    assert roster.handle(Finished(1, {0: 7}), 1.0) == []
+
+
+def test_a_failing_rank_is_failed_for_the_others_at_once() -> None:
+    roster = started()
+    report = Failing(0, "ValueError: bad", "Traceback ...", ())
+    actions = roster.handle(report, 1.0)
+    failed = [{"type": "failed", "rank": 0, "cause": "ValueError: bad"}]
+    assert sent(actions) == {"c1": failed, "c2": failed}
+    assert notices(actions) == [report]
+
+
+def test_a_revocation_reaches_all_others() -> None:
+    told = sent(started().handle(Revoke(2, 5, "timeout"), 1.0))
+    message = [{"type": "revoke", "rank": 2, "context": 5, "cause": "timeout"}]
+    assert told == {"c0": message, "c1": message}
+
+
+def test_abort_reaches_all_and_ends_a_start() -> None:
+    assert sent(started().handle(Abort("enough"), 1.0)) == {
+        f"c{rank}": [{"type": "abort", "cause": "enough"}] for rank in range(3)
+    }
+    roster = Roster(3, version="1")
+    roster.handle(hello(0), 0.0)
+    assert sent(roster.handle(Abort("enough"), 1.0)) == {"c0": [{"type": "refused", "reason": "enough"}]}
+
+
+def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_a_failure() -> None:
+    roster = started()
+    assert roster.handle(Leave(b"stranger"), 1.0) == [SendTo(b"stranger", {"type": "left"})]
+    roster.handle(Finished(0, {}), 1.0)
+    assert roster.handle(Leave(b"c0"), 1.0) == [SendTo(b"c0", {"type": "left"})]
+    actions = roster.handle(Leave(b"c1"), 1.0)
+    cause = "it closed its connection without finishing"
+    assert notices(actions) == [Lost(1, cause)]
+    assert sent(actions) == {"c1": [{"type": "left"}], "c2": [{"type": "failed", "rank": 1, "cause": cause}]}
+
+
+def test_beats_go_to_members_once_a_period() -> None:
+    roster = started(2)
+    assert sent(roster.handle(Tick(), 5.0)) == {"c0": [{"type": "beat"}], "c1": [{"type": "beat"}]}
+    assert roster.handle(Tick(), 5.9) == []
+    assert len(roster.handle(Tick(), 6.0)) == 2
+
+
+def silent_history(roster: Roster, until: int) -> list[Action]:
+    """Let all ranks but rank 1 be alive every second."""
+    found: list[Action] = []
+    for second in range(1, until + 1):
+        for rank in (0, 2):
+            roster.handle(Alive(rank), float(second))
+        found += beatless(roster.handle(Tick(), float(second)))
+    return found
+
+
+def test_silence_is_failure_only_where_nobody_watches_the_processes() -> None:
+    assert silent_history(started(hosted=True), 30) == []
+    assert silent_history(started(hosted=False), 9) == []
+    actions = silent_history(started(hosted=False), 30)
+    cause = "nothing was heard of it for 10 s"
+    assert notices(actions) == [Lost(1, cause)]
+    failed = [{"type": "failed", "rank": 1, "cause": cause}]
+    assert sent(actions) == {"c0": failed, "c2": failed}
+
+
+def test_a_rank_that_comes_back_after_it_was_given_up_is_told_so() -> None:
+    roster = started(hosted=False)
+    silent_history(roster, 12)
+    told = sent(roster.handle(Alive(1), 13.0))
+    assert told == {"c1": [{"type": "abort", "cause": "rank 1 was declared failed: nothing was heard of it for 10 s"}]}
+
+
+def test_who_was_stopped_itself_blames_nobody() -> None:
+    roster = started(hosted=False)
+    roster.handle(Tick(), 1.0)
+    assert beatless(roster.handle(Tick(), 100.0)) == []
+    roster.handle(Alive(0), 101.0)
+    assert beatless(roster.handle(Tick(), 101.0)) == []
+
+
+def test_it_is_over_when_all_have_left_or_failed() -> None:
+    roster = started()
+    roster.handle(Finished(0, {}), 1.0)
+    roster.handle(Leave(b"c0"), 1.0)
+    roster.handle(Died(1, "killed"), 1.0)
+    roster.handle(Finished(2, {}), 1.0)
+    assert not roster.over  # rank 2 still waits for the confirmation
+    roster.handle(Leave(b"c2"), 1.0)
+    assert roster.over
+
+
+def test_a_finished_rank_that_never_leaves_does_not_keep_the_job_alive() -> None:
+    roster = started(1, hosted=False)
+    roster.handle(Finished(0, {}), 1.0)
+    for second in range(1, 12):
+        roster.handle(Tick(), float(second))
+    assert roster.over
+
+
+def test_what_a_stranger_says_in_the_name_of_a_rank_is_ignored() -> None:
+    roster = Roster(3, version="1")
+    assert roster.handle(Finished(1, {}), 0.0) == []

@@ -1,0 +1,188 @@
+"""The supervisor, by histories: what happened, when, and what it must lead to."""
+
+import signal
+from collections.abc import Iterable
+
+import pytest
+
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started
+from ringcast_launcher.supervisor import (
+    AbortJob,
+    Action,
+    Declare,
+    Event,
+    Exited,
+    Send,
+    Signalled,
+    Supervisor,
+    Tick,
+    Verdict,
+)
+
+History = Iterable[tuple[float, Event]]
+
+
+def replay(size: int, history: History, timeout: float | None = None) -> list[tuple[float, Action]]:
+    """Return the timed actions; between the events the supervisor is woken exactly when it wants to be."""
+    supervisor, found = Supervisor(size, start=0.0, timeout=timeout), []
+    for time, event in history:
+        while (due := supervisor.due) is not None and due < time:
+            found += [(due, action) for action in supervisor.handle(Tick(), due)]
+        found += [(time, action) for action in supervisor.handle(event, time)]
+    while (due := supervisor.due) is not None:
+        found += [(due, action) for action in supervisor.handle(Tick(), due)]
+    return found
+
+
+def verdict(actions: list[tuple[float, Action]]) -> Verdict:
+    found = [action for _, action in actions if isinstance(action, Verdict)]
+    assert len(found) == 1
+    assert actions[-1][1] is found[0]
+    return found[0]
+
+
+def all_join(size: int) -> list[tuple[float, Event]]:
+    return [*((0.0, Joined(rank, 100 + rank, "host")) for rank in range(size)), (0.0, Started())]
+
+
+def finish(rank: int, time: float) -> list[tuple[float, Event]]:
+    return [(time, Finished(rank, {})), (time, Exited(rank, 0))]
+
+
+def report(rank: int, *blames: int) -> Failing:
+    return Failing(rank, f"Error of {rank}", f"Traceback of {rank}", blames)
+
+
+def test_all_well() -> None:
+    assert replay(2, [*all_join(2), *finish(0, 1.0), *finish(1, 2.0)]) == [(2.0, Verdict(0))]
+
+
+def test_programs_that_never_join_may_exit_as_they_like() -> None:
+    actions = replay(2, [(1.0, Exited(0, 0)), (2.0, Exited(1, 0))])
+    assert verdict(actions) == Verdict(0)
+
+
+def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> None:
+    actions = replay(3, [*all_join(3), (1.0, Exited(1, 3)), (5.5, Exited(0, -9)), (5.5, Exited(2, -9))])
+    assert actions[:3] == [
+        (1.0, Declare(1, "exit code 3")),
+        (2.0, Send(signal.SIGTERM)),
+        (5.0, Send(signal.SIGKILL)),
+    ]
+    assert verdict(actions) == Verdict(3, 1, "failed: exit code 3")
+
+
+def test_no_signal_when_the_others_end_within_the_grace() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Exited(1, 3)), (1.5, report(0, 1)), (1.6, Exited(0, 1))])
+    assert not [action for _, action in actions if isinstance(action, Send)]
+    assert verdict(actions).code == 3
+
+
+@pytest.mark.parametrize(("status", "code", "how"), [(-9, 137, "killed by SIGKILL"), (-11, 139, "killed by SIGSEGV")])
+def test_killed_by_a_signal(status: int, code: int, how: str) -> None:
+    assert verdict(replay(1, [(1.0, Exited(0, status))])) == Verdict(code, 0, f"failed: {how}")
+
+
+def test_exit_0_without_finishing_is_a_failure_after_a_moment_for_last_words() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.7, report(0, 1)), (1.8, Exited(0, 1))])
+    assert actions[0] == (1.5, Declare(1, "it exited with code 0 without finishing"))
+    assert verdict(actions) == Verdict(1, 1, "failed: exit code 0 without finishing")
+
+
+def test_exit_0_whose_last_words_come_late() -> None:
+    history = [*all_join(2), (1.0, Exited(1, 0)), (1.2, Finished(1, {})), *finish(0, 3.0)]
+    assert replay(2, history) == [(3.0, Verdict(0))]
+
+
+def test_a_report_counts_from_the_moment_it_is_made() -> None:
+    actions = replay(2, [*all_join(2), (1.0, report(1)), (9.0, Exited(1, 1)), (9.0, Exited(0, -15))])
+    assert actions[:2] == [(1.0, Declare(1, "Error of 1")), (2.0, Send(signal.SIGTERM))]
+    assert verdict(actions) == Verdict(1, 1, "failed: Error of 1", "Traceback of 1")
+
+
+def test_blame_leads_to_the_root_cause_that_was_seen_later() -> None:
+    history = [(1.0, report(0, 2)), (1.1, Exited(0, 1)), (1.2, Exited(2, -11)), (1.3, Exited(1, 1))]
+    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(139, 2, "failed: killed by SIGSEGV")
+
+
+def test_blame_is_followed_through_several_ranks() -> None:
+    history = [(1.0, report(0, 1)), (1.1, report(1, 2)), (1.2, report(2)), *((2.0, Exited(r, 1)) for r in range(3))]
+    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(1, 2, "failed: exit code 1", "Traceback of 2")
+
+
+def test_ranks_that_blame_each_other_end_with_one_of_them() -> None:
+    history = [(1.0, report(0, 1)), (1.1, report(1, 0)), (2.0, Exited(0, 1)), (2.0, Exited(1, 1))]
+    assert verdict(replay(2, [*all_join(2), *history])).code == 1
+
+
+def test_a_blamed_rank_that_was_only_ended_by_us_is_not_the_cause() -> None:
+    history = [(1.0, report(0, 1)), (1.1, Exited(0, 4)), (2.5, Exited(1, -15))]
+    assert verdict(replay(2, [*all_join(2), *history])) == Verdict(4, 0, "failed: exit code 4", "Traceback of 0")
+
+
+def test_a_blamed_rank_that_left_early_is_named_with_exit_code_1() -> None:
+    history = [*finish(2, 1.0), (2.0, report(0, 2)), (2.1, Exited(0, 5)), (2.2, Exited(1, 1))]
+    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(
+        1, 2, "exited with code 0 while rank 0 still communicated with it", "Traceback of 0"
+    )
+
+
+def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it() -> None:
+    history = [(0.0, Joined(0, 100, "host")), (1.0, Exited(1, 0)), (1.1, report(0)), (1.2, Exited(0, 1))]
+    actions = replay(2, history)
+    assert actions[0] == (1.0, Declare(1, "it exited with code 0 without joining"))
+    assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0")
+
+
+def test_ranks_that_do_not_join_in_time() -> None:
+    history = [(0.0, Joined(0, 100, "host")), (60.0, NotStarted("rank 1 did not join", (1,))), (60.1, Exited(0, 1))]
+    actions = replay(2, [*history, (61.5, Exited(1, -15))])
+    assert (61.0, Send(signal.SIGTERM)) in actions
+    assert verdict(actions) == Verdict(1, how="the job could not start: rank 1 did not join")
+
+
+def test_a_rank_that_leaves_without_finishing() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Lost(0, "it left")), (1.1, Exited(0, 0)), (1.2, Exited(1, 1))])
+    assert verdict(actions).rank == 0
+
+
+def test_a_failure_after_finishing_is_still_the_jobs_failure() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Finished(1, {})), (1.1, Exited(1, 9)), *finish(0, 1.5)])
+    assert verdict(actions) == Verdict(9, 1, "failed: exit code 9")
+
+
+def test_timeout() -> None:
+    actions = replay(2, [*all_join(2), *finish(0, 1.0), (12.5, Exited(1, -15))], timeout=10.0)
+    text = "timeout: the job did not end within 10 s"
+    assert actions[:2] == [(10.0, AbortJob(text)), (11.0, Send(signal.SIGTERM))]
+    assert verdict(actions) == Verdict(124, how=f"{text}; still running: rank 1")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_is_passed_on_and_decides_the_exit_code(number: signal.Signals, code: int) -> None:
+    history = [*all_join(2), (1.0, Signalled(number)), (1.1, report(0)), (1.2, Exited(0, 1)), (7.0, Exited(1, -9))]
+    actions = replay(2, history)
+    assert actions[0] == (1.0, Send(number))
+    assert (6.0, Send(signal.SIGKILL)) in actions
+    assert verdict(actions) == Verdict(code, how=f"ended by {number.name}")
+
+
+def test_a_second_signal_kills_at_once() -> None:
+    history = [(1.0, Signalled(signal.SIGINT)), (1.5, Signalled(signal.SIGINT)), (1.6, Exited(0, -9))]
+    actions = replay(1, history)
+    assert actions[:2] == [(1.0, Send(signal.SIGINT)), (1.5, Send(signal.SIGKILL))]
+    assert verdict(actions).code == 130
+
+
+def test_a_signal_while_a_failure_is_being_handled_keeps_the_first_cause() -> None:
+    actions = replay(2, [(1.0, Exited(0, 3)), (1.1, Signalled(signal.SIGTERM)), (1.2, Exited(1, -9))])
+    assert verdict(actions) == Verdict(3, 0, "failed: exit code 3")
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_whatever_fails_first_everything_is_over_within_five_seconds(size: int) -> None:
+    for first in range(size):
+        others = [(5.0, Exited(rank, -9)) for rank in range(size) if rank != first]
+        actions = replay(size, [*all_join(size), (1.0, Exited(first, 2)), *others])
+        assert verdict(actions).rank == first
+        assert all(time <= 6.0 for time, _ in actions)
