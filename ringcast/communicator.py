@@ -47,6 +47,11 @@ class Communicator:
         """Number of ranks."""
         return self._group.size
 
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left the job."""
+        return self._closed
+
     def __repr__(self) -> str:
         return f"<Communicator: rank {self.rank} of {self.size}>"
 

@@ -249,9 +249,16 @@ class ControlClient:
         """Tell all other ranks that communicator `context` is given up."""
         self._post({"type": "revoke", "context": context, "cause": _clean(cause)})
 
-    def finished(self, sent: Mapping[int, int]) -> None:
-        """Tell all other ranks that this one communicates no more; `sent` is the number of messages to each rank."""
-        self._post({"type": "finished", "sent": {int(rank): int(count) for rank, count in sent.items()}})
+    def finished(
+        self, sent: Mapping[int, int], posted: Mapping[int, int] | None = None, matched: Mapping[int, int] | None = None
+    ) -> None:
+        """Tell all other ranks that this one communicates no more.
+
+        `sent[i]` is the number of messages to rank i, `posted[i]` that of transfers begun to it, and `matched[i]`
+        that of transfers taken from it.
+        """
+        counts = {"sent": sent, "posted": posted or {}, "matched": matched or {}}
+        self._post({"type": "finished", **{name: dict(numbers) for name, numbers in counts.items()}})
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...] = ()) -> None:
         """Tell all other ranks, and the launcher, that this one ends with an uncaught error.

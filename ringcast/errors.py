@@ -85,11 +85,11 @@ class CollectiveTimeout(RingcastError, TimeoutError):
 
 
 class Revoked(RingcastError):
-    """The communicator was given up after an error on some rank; `cause` tells which."""
+    """The communicator was given up after an error, found by rank `by` where that is known; `cause` tells which."""
 
-    def __init__(self, rank: int, cause: str) -> None:
+    def __init__(self, rank: int, cause: str, by: int | None = None) -> None:
         super().__init__(f"rank {rank}: the communicator was revoked: {cause}")
-        self.rank, self.cause = rank, cause
+        self.rank, self.cause, self.by = rank, cause, by
 
 
 class JobAborted(RingcastError):

@@ -542,7 +542,7 @@ class Protocol:
         elif h.flags & MISMATCH:
             error = CollectiveMismatch(self.rank, h.source, "another call", text, Where("operation", h.operation))
         else:
-            error = Revoked(self.rank, text)
+            error = Revoked(self.rank, text, h.source)
         self.poison(h.context, error)
 
     def _on_notice(self, h: Header, arrival: Arrival) -> None:
@@ -553,7 +553,7 @@ class Protocol:
         elif h.kind == Kind.FAILED:
             self.lose(h.source, text)
         elif h.kind == Kind.REVOKE and h.context not in self._retired:
-            self.poison(h.context, Revoked(self.rank, text))
+            self.poison(h.context, Revoked(self.rank, text, h.source))
         elif h.kind == Kind.ABORT:
             self.aborted = text
             for context in list(self._contexts):

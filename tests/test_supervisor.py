@@ -4,8 +4,6 @@ import signal
 from collections.abc import Iterable
 
 import pytest
-
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started
 from ringcast_launcher.supervisor import (
     AbortJob,
     Action,
@@ -18,6 +16,8 @@ from ringcast_launcher.supervisor import (
     Tick,
     Verdict,
 )
+
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started
 
 History = Iterable[tuple[float, Event]]
 

@@ -122,6 +122,8 @@ class Supervisor:
     @property
     def due(self) -> float | None:
         """The time of the next Tick that can matter."""
+        if self._over:
+            return None
         times = [worker.settle_by for worker in self._workers if worker.settle_by is not None]
         if self._ending is not None:
             times += [time for time, _ in self._ending.steps]
@@ -131,8 +133,10 @@ class Supervisor:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
+        if self._over:
+            return []
         actions = self._answer(event, now)
-        if not self._over and all(w.status is not None and w.settle_by is None for w in self._workers):
+        if all(w.status is not None and w.settle_by is None for w in self._workers):
             self._over = True
             actions.append(self._verdict())
         return actions

@@ -1,0 +1,131 @@
+"""`ringcast.run`: a function on n ranks, as threads of this process or as processes of this machine."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from ringcast.communicator import Communicator
+from ringcast.cost import NETWORKS
+from ringcast.endpoint import Endpoint
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
+from ringcast.group import Group
+from ringcast.local import LocalControl, thread_endpoints
+from ringcast.world import WORLD
+
+CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
+TAIL = 60  # lines of output that an error quotes at most
+
+
+def run(
+    fn: Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    backend: str = "processes",
+    timeout: float | None = None,
+) -> list[Any]:
+    """Call `fn(comm, *args)` on n ranks and return their results, by rank.
+
+    Args:
+        fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
+        n: number of ranks.
+        args: further arguments, the same on all ranks.
+        backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
+            interpreter lock for all: for notebooks and tests).
+        timeout: seconds that a call of the communicator may take before CollectiveTimeout.
+
+    Raises:
+        RunFailed: some rank raised or died; names the first one, with its traceback.
+        ValueError: n or backend make no sense.
+    """
+    if n < 1:
+        raise ValueError(f"n={n}: expected 1 rank or more")
+    if backend == "threads":
+        return _run_threads(fn, n, args, timeout)
+    if backend == "processes":
+        return _run_processes(fn, n, args, timeout)
+    raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
+
+
+def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+    results: list[Any] = [None] * n
+    failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
+    endpoints = thread_endpoints(n)
+
+    def work(endpoint: Endpoint) -> None:
+        comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]), timeout)
+        try:
+            results[comm.rank] = fn(comm, *args)
+        except BaseException as error:
+            failures.append((comm.rank, error))
+            _abort(endpoint, f"rank {comm.rank} raised {error!r}")
+        finally:
+            comm.finalize()
+
+    threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}") for e in endpoints]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as interruption:
+        for endpoint in endpoints[:2]:  # each tells all but itself
+            _abort(endpoint, f"the calling thread was interrupted by {interruption!r}")
+        for thread in threads:
+            thread.join()
+        raise
+    if failures:
+        rank, error = _first_cause(failures)
+        text = "".join(traceback.format_exception(error))
+        raise RunFailed(rank, f"{type(error).__name__}: {error}", text) from error
+    return results
+
+
+def _abort(endpoint: Endpoint, cause: str) -> None:
+    assert isinstance(endpoint.control, LocalControl)
+    endpoint.control.abort(cause)
+
+
+def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, BaseException]:
+    return next((f for f in failures if not isinstance(f[1], CONSEQUENCES)), failures[0])
+
+
+def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+    with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
+        folder = Path(name)
+        (folder / "call").write_bytes(cloudpickle.dumps((fn, args, timeout)))
+        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "-m", "ringcast.worker", name]
+        tail: deque[str] = deque(maxlen=TAIL)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as launcher:
+            assert launcher.stdout is not None
+            for line in launcher.stdout:  # through Python's own stdout, so that a notebook shows it
+                sys.stdout.write(line)
+                tail.append(line)
+        if launcher.returncode:
+            raise _failure(folder, "".join(tail), launcher.returncode)
+        return [pickle.loads((folder / f"result-{rank}").read_bytes()) for rank in range(n)]
+
+
+def _failure(folder: Path, output: str, code: int) -> RunFailed:
+    """Return the error that tells of the rank which the launcher holds responsible."""
+    verdicts = re.findall(r"^ringcast-launch: rank (\d+) .*?failed: (.*)$", output, re.MULTILINE)
+    if not verdicts:
+        return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
+    rank, cause = int(verdicts[-1][0]), verdicts[-1][1]
+    error = folder / f"error-{rank}"
+    if not error.exists():
+        return RunFailed(rank, cause, output)
+    cause, text = pickle.loads(error.read_bytes())
+    return RunFailed(rank, cause, text)

@@ -1,0 +1,27 @@
+"""One rank of `ringcast.run` with processes: `python -m ringcast.worker FOLDER` calls the function that lies there."""
+
+import pickle
+import sys
+import traceback
+from pathlib import Path
+
+import cloudpickle
+
+from ringcast.world import init
+
+
+def work(folder: Path) -> None:
+    """Call the function in `folder/call`; leave its result, or its error, in `folder`, which is ours alone."""
+    fn, args, timeout = pickle.loads((folder / "call").read_bytes())
+    comm = init(timeout=timeout)
+    try:
+        result = cloudpickle.dumps(fn(comm, *args))
+        (folder / f"result-{comm.rank}").write_bytes(result)
+    except BaseException as error:
+        report = f"{type(error).__name__}: {error}", traceback.format_exc()
+        (folder / f"error-{comm.rank}").write_bytes(pickle.dumps(report))
+        raise
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))

@@ -1,0 +1,111 @@
+"""The world communicator of a launched worker: `init` makes it from the environment, `finalize` ends it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from ringcast.communicator import Communicator
+from ringcast.config import WorkerConfig, from_environment
+from ringcast.control import ControlClient
+from ringcast.cost import NETWORKS
+from ringcast.endpoint import Endpoint
+from ringcast.errors import PeerFailed, Revoked
+from ringcast.group import Group
+from ringcast.local import thread_endpoints
+from ringcast.transports.zeromq import ZeroMQTransport
+
+WORLD = 1  # context number of the world communicator
+
+_world: Communicator | None = None
+
+
+def init(*, timeout: float | None = None) -> Communicator:
+    """Return the communicator of all ranks of this job; the same one when called again.
+
+    Ranks are started by `ringcast-launch` (or anything else that sets the RINGCAST_* variables, see
+    `ringcast.config`); a program started alone is a world of one rank. It ends by itself with the program, or with
+    `finalize`, or as a context manager.
+
+    Args:
+        timeout: seconds that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no limit.
+
+    Raises:
+        ConfigError: the environment holds something unusable.
+        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds.
+    """
+    global _world
+    if _world is None or _world.closed:
+        config = from_environment()
+        endpoint = _join(config) if config.control else thread_endpoints(1)[0]
+        network = NETWORKS[config.transport if config.control else "threads"]
+        _world = Communicator(Group(endpoint, WORLD, network), timeout if timeout is not None else config.timeout)
+        _world.connect_neighbours()
+        atexit.register(_world.finalize)
+    return _world
+
+
+def finalize() -> None:
+    """Leave the job; idempotent, and done by itself at the end of the program."""
+    if _world is not None:
+        _world.finalize()
+
+
+def _join(config: WorkerConfig) -> Endpoint:
+    """Bind this rank's inbox and meet the others."""
+    transport = ZeroMQTransport(_bind_address(config), config.key if config.transport == "tcp" else "")
+    control = ControlClient(config, transport.address, transport.inject, transport.context)
+    try:
+        transport.meet(control.join(config.start_timeout))
+    except BaseException:
+        control.close()
+        transport.close()
+        raise
+    _report_uncaught_errors(control)
+    return Endpoint(config.rank, config.size, config.nonce, transport, control)
+
+
+def _bind_address(config: WorkerConfig) -> str:
+    if config.transport == "ipc":
+        directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
+        return f"ipc://{directory}/rank-{config.rank}"
+    return f"tcp://{_address_towards(config.control)}:*"
+
+
+def _address_towards(control: str) -> str:
+    """Return the own address from which the control plane is reached, so that nothing else is listened on."""
+    if not control.startswith("tcp://"):
+        return "127.0.0.1"
+    host, _, port = control.removeprefix("tcp://").rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host.strip("[]"), int(port)))  # asks the routing table; sends nothing
+        own: str = probe.getsockname()[0]
+    return f"[{own}]" if family == socket.AF_INET6 else own
+
+
+def _report_uncaught_errors(control: ControlClient) -> None:
+    """Let the launcher and the other ranks know the error that ends this program, with its traceback."""
+    previous, pid = sys.excepthook, os.getpid()
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() == pid:
+            text = "".join(traceback.format_exception(kind, error, trace))
+            control.failing(f"{kind.__name__}: {error}", text, _blames(error))
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _blames(error: BaseException) -> tuple[int, ...]:
+    """Return the ranks that an error names as its cause."""
+    if isinstance(error, PeerFailed):
+        return (error.peer,)
+    if isinstance(error, Revoked) and error.by is not None:
+        return (error.by,)
+    return ()

@@ -1,0 +1,26 @@
+"""Checks that tests share."""
+
+import os
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process or an open file."""
+    threads, children, files = set(threading.enumerate()), _children(), _files()
+    yield
+    assert set(threading.enumerate()) <= threads
+    assert _children() <= children
+    assert _files() <= files
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def _files() -> set[str]:
+    return {file for file in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{file}")}

@@ -1,0 +1,454 @@
+"""Control server and clients over real sockets, and the process that stands in for a launcher."""
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgpack
+import psutil
+import pytest
+import zmq
+
+from ringcast import wire
+from ringcast.config import WorkerConfig
+from ringcast.control import ControlClient, ControlServer, Pace, new_key
+from ringcast.errors import RendezvousError
+from ringcast.rendezvous import Failing, Finished, Notice, Started
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+FAST = Pace(beat=0.05, silence=0.6, linger=1.0)
+NONCE = 2**63 + 5
+KEY = new_key()
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context]:
+    with zmq.Context() as context:
+        yield context
+
+
+class Serving:
+    """A server with a thread that owns it, as the launcher's loop does; orders are carried out by that thread."""
+
+    def __init__(self, context: zmq.Context, address: str, size: int, **settings: object) -> None:
+        self.notices: queue.Queue[Notice] = queue.Queue()
+        self._orders: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self.server = ControlServer(context, address, size=size, nonce=NONCE, key=KEY, pace=FAST, **settings)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self.server.socket.poll(5)
+            for notice in self.server.service():
+                self.notices.put(notice)
+            try:
+                order = self._orders.get_nowait()
+            except queue.Empty:
+                continue
+            if order is None:
+                return
+            order()
+
+    def do(self, order: Callable[[], None]) -> None:
+        self._orders.put(order)
+
+    def stop(self) -> None:
+        self._orders.put(None)
+        self._thread.join()
+        self.server.close()
+
+    def notice(self, kind: type) -> Notice:
+        while True:
+            found = self.notices.get(timeout=10)
+            if isinstance(found, kind):
+                return found
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/control" if request.param == "ipc" else "tcp://127.0.0.1:*"
+
+
+@contextmanager
+def serving(context: zmq.Context, address: str, size: int, **settings: object) -> Iterator[Serving]:
+    server = Serving(context, address, size, **settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Worker:
+    """A client with an inbox."""
+
+    def __init__(self, context: zmq.Context, control: str, rank: int, size: int, key: str = KEY, nonce: int = NONCE):
+        self.inbox: queue.Queue[list[bytes]] = queue.Queue()
+        config = WorkerConfig(rank, size, control, hosted=True, nonce=nonce, key=key)
+        self.client = ControlClient(config, f"data{rank}", self.inbox.put, context, pace=FAST)
+
+    def news(self) -> tuple[wire.Header, str]:
+        header, *cause = self.inbox.get(timeout=10)
+        return wire.unpack(header), b"".join(cause).decode()
+
+
+@contextmanager
+def job(context: zmq.Context, address: str, size: int, **settings: object) -> Iterator[tuple[Serving, list[Worker]]]:
+    """A job whose ranks have all joined."""
+    with serving(context, address, size, **settings) as server:
+        workers = [Worker(context, server.server.address, rank, size) for rank in range(size)]
+        try:
+            with ThreadPoolExecutor(size) as pool:
+                rosters = list(pool.map(lambda worker: worker.client.join(10), workers))
+            assert rosters == [[f"data{rank}" for rank in range(size)]] * size
+            yield server, workers
+        finally:
+            for worker in workers:
+                worker.client.close()
+
+
+def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
+    with job(context, address, 5) as (server, _):
+        assert server.notice(Started) == Started()
+
+
+def test_bye_tells_the_count_and_carries_no_payload(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (server, workers):
+        workers[1].client.finished({0: 7, 2: 2**40})
+        for rank, count in ((0, 7), (2, 2**40)):
+            (frame,) = workers[rank].inbox.get(timeout=10)
+            header = wire.unpack(frame)
+            assert (header.kind, header.source, header.length, header.nonce) == (wire.Kind.BYE, 1, count, NONCE)
+        assert server.notice(Finished) == Finished(1, {0: 7, 2: 2**40})
+
+
+def test_what_was_said_before_close_was_heard_when_close_returns(context: zmq.Context, address: str) -> None:
+    with job(context, address, 2) as (server, workers):
+        workers[0].client.finished({})
+        workers[0].client.close()
+        assert server.notice(Finished) == Finished(0, {})
+        workers[0].client.close()
+        workers[0].client.revoke(1, "after close it is nobody's concern")
+
+
+def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (_, workers):
+        workers[2].client.revoke(2**63 + 1, "timeout – größer")
+        for rank in (0, 1):
+            header, cause = workers[rank].news()
+            assert (header.kind, header.source, header.context) == (wire.Kind.REVOKE, 2, 2**63 + 1)
+            assert cause == "timeout – größer"
+        assert workers[2].inbox.empty()
+
+
+def test_a_failing_rank_reaches_the_others_and_the_owner(context: zmq.Context, address: str) -> None:
+    with job(context, address, 2) as (server, workers):
+        workers[1].client.failing("ValueError: \ud800", "Traceback " + "x" * 10**6, (0,))
+        header, cause = workers[0].news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "ValueError: ?")
+        report = server.notice(Failing)
+        assert isinstance(report, Failing)
+        assert (report.rank, report.blames, len(report.traceback)) == (1, (0,), 100_000)
+
+
+def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (server, workers):
+        server.do(lambda: server.server.declare_failed(1, "killed by SIGKILL"))
+        header, cause = workers[0].news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "killed by SIGKILL")
+        server.do(lambda: server.server.abort("enough"))
+        for rank in (0, 2):
+            while (found := workers[rank].news())[0].kind != wire.Kind.ABORT:
+                pass
+            assert found[1] == "enough"
+
+
+def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context, address: str) -> None:
+    with serving(context, address, 1) as server:
+        worker = Worker(context, server.server.address, 0, 1)
+        worker.client.join(10)
+    begin = time.monotonic()
+    header, cause = worker.news()
+    assert header.kind == wire.Kind.ABORT
+    assert "the launcher is gone" in cause
+    assert time.monotonic() - begin < 5
+    begin = time.monotonic()
+    worker.client.finished({})
+    worker.client.close()
+    assert time.monotonic() - begin < 0.5  # nobody is waited for who is known to be gone
+    assert worker.inbox.empty()
+
+
+def test_missing_ranks_are_named(context: zmq.Context, address: str) -> None:
+    with serving(context, address, 3, start_timeout=0.2) as server:
+        worker = Worker(context, server.server.address, 1, 3)
+        with pytest.raises(RendezvousError, match=r"ranks 0, 2 of 3 did not join within 0.2 s"):
+            worker.client.join(10)
+        worker.client.close()
+
+
+def test_a_second_worker_of_the_same_rank_is_refused(context: zmq.Context, address: str) -> None:
+    with job(context, address, 1) as (server, _):
+        second = Worker(context, server.server.address, 0, 1)
+        with pytest.raises(RendezvousError, match=f"rank 0 has joined already, as pid {os.getpid()}"):
+            second.client.join(10)
+        second.client.close()
+
+
+def test_without_server_joining_ends_with_advice(context: zmq.Context, tmp_path: Path) -> None:
+    worker = Worker(context, f"ipc://{tmp_path}/control", 0, 2)
+    with pytest.raises(RendezvousError, match="no control plane answers at ipc:.*is rank 0 .* running"):
+        worker.client.join(0.2)
+    worker.client.close()
+
+
+def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/control"
+    worker = Worker(context, address, 0, 1)
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(worker.client.join, 10)
+        with serving(context, address, 1):
+            assert joined.result() == ["data0"]
+            worker.client.close()
+
+
+@pytest.mark.parametrize(
+    ("control", "key"), [("tcp://nowhere", KEY), ("tcp://127.0.0.1:1", "short"), ("udp:x", KEY), ("tcp://[:1", KEY)]
+)
+def test_an_unusable_address_or_key_is_said_at_once(context: zmq.Context, control: str, key: str) -> None:
+    worker = Worker(context, control, 0, 1, key=key)
+    with pytest.raises(RendezvousError, match=r"rank 0 cannot connect to|cannot listen"):
+        worker.client.join(10)
+    worker.client.close()
+
+
+def test_an_address_that_cannot_be_bound(context: zmq.Context, tmp_path: Path) -> None:
+    with pytest.raises(RendezvousError, match="the control plane cannot listen at ipc:///nowhere/x"):
+        ControlServer(context, "ipc:///nowhere/x", size=1, nonce=1)
+    with pytest.raises(RendezvousError, match="tcp needs the job's secret key"):
+        ControlServer(context, "tcp://127.0.0.1:*", size=1, nonce=1)
+
+
+def test_the_ipc_socket_is_its_owners_and_goes_with_the_server(context: zmq.Context, tmp_path: Path) -> None:
+    path = tmp_path / "control"
+    server = ControlServer(context, f"ipc://{path}", size=1, nonce=1)
+    assert path.stat().st_mode & 0o777 == 0o600
+    server.close()
+    server.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", ["", new_key()])
+def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
+    with serving(context, "tcp://127.0.0.1:*", 1) as server:
+        stranger = context.socket(zmq.DEALER)
+        if key:
+            stranger.curve_serverkey = zmq.curve_public(key.encode())
+            stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
+        monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        stranger.connect(server.server.address)
+        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))  # would be answered, if it were heard
+        worker = Worker(context, server.server.address, 0, 1)
+        assert worker.client.join(10) == ["data0"]
+        worker.client.close()
+        assert monitor.poll(10_000)
+        event = zmq.utils.monitor.recv_monitor_message(monitor)
+        assert event["event"] == zmq.EVENT_DISCONNECTED
+        assert not stranger.poll(100)
+        assert server.server.dropped == 0
+        stranger.disable_monitor()
+        monitor.close()
+        stranger.close(linger=0)
+
+
+GARBAGE = [
+    [b""],
+    [b"\xc1"],
+    [b"\xff" * 100],
+    [b"a", b"b"],
+    [msgpack.packb({"type": "alive"})],
+    [msgpack.packb([NONCE, 0, "alive"])],
+    [msgpack.packb([NONCE + 1, 0, {"type": "leave"}])],
+    [msgpack.packb([NONCE, 0, {"type": "alive"}])],
+    [msgpack.packb([NONCE, 0, {"type": "finished", "sent": {}}])],
+    [msgpack.packb([NONCE, 0, {"type": "hello", "rank": "0"}])],
+    [msgpack.packb([NONCE, 0, {("a", "b"): 1}])],
+    [msgpack.packb([NONCE, 0, [[[[[[]]]]]]])],
+]
+
+
+def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
+        stranger = context.socket(zmq.DEALER)
+        stranger.connect(server.server.address)
+        for frames in GARBAGE:
+            stranger.send_multipart(frames)
+        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))
+        assert stranger.poll(10_000)  # all before was handled
+        assert server.server.dropped == len(GARBAGE)
+        stranger.close(linger=0)
+        workers[0].client.revoke(1, "still here")
+        assert workers[1].news()[1] == "still here"
+
+
+def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 1) as (server, workers):
+        nonsense = [
+            {"type": "revoke", "context": -1, "cause": ""},
+            {"type": "finished", "sent": {0: -1}},
+            {"type": "finished", "sent": {"a": 1}},
+            {"type": "failing", "error": "", "traceback": "", "blames": [0.5]},
+            {"type": "what"},
+        ]
+        for message in nonsense:
+            workers[0].client._post(message)
+        workers[0].client.finished({})
+        assert server.notice(Finished) == Finished(0, {})
+        assert server.server.dropped == len(nonsense)
+
+
+def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
+        server.do(lambda: server.server._sent.update(dict.fromkeys(server.server._sent, 10**6)))
+        header, cause = workers[0].news()
+        assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
+
+
+# Without a launcher: rank 0 starts a process for the control plane.
+
+PROGRAM = """
+import os, sys, threading, zmq
+from ringcast import config, wire
+from ringcast.control import ControlClient
+settings = config.from_environment()
+context, news = zmq.Context(), []
+failed = threading.Event()
+def inject(frames):
+    news.append(frames)
+    if wire.unpack(frames[0]).kind == wire.Kind.FAILED:
+        failed.set()
+client = ControlClient(settings, f"data{settings.rank}", inject, context)
+try:
+    print(*client.join(settings.start_timeout), flush=True)
+    order = sys.stdin.readline()
+    if order == "die":
+        os._exit(9)
+    if order == "wait\\n":
+        assert failed.wait(20)
+        print(wire.unpack(news[-1][0]).source, news[-1][1].decode(), flush=True)
+    client.finished({})
+except Exception as error:
+    print(error, flush=True)
+client.close()
+context.term()
+"""
+
+
+def start(rank: int, size: int, control: str, key: str = "", start_timeout: float = 20.0) -> subprocess.Popen[str]:
+    settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout)
+    environment = {**os.environ, **settings.environment()}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def say(worker: subprocess.Popen[str], order: str) -> str:
+    return worker.communicate(order, timeout=30)[0].strip()
+
+
+def line_of(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    assert select.select([worker.stdout], [], [], 30)[0]
+    return worker.stdout.readline().strip()
+
+
+def servers_of(control: str) -> list[psutil.Process]:
+    """Return the processes that listen on the job's socket."""
+    inodes = {row.split()[6] for row in Path("/proc/net/unix").read_text().splitlines() if row.endswith(control[6:])}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(
+                os.readlink(fd) in {f"socket:[{i}]" for i in inodes} for fd in Path(f"/proc/{process.pid}/fd").iterdir()
+            ):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    assert psutil.wait_procs(processes, timeout=15)[1] == []
+
+
+def free_port() -> int:
+    with zmq.Context() as context, context.socket(zmq.REP) as probe:
+        return probe.bind_to_random_port("tcp://127.0.0.1")
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_without_a_launcher_the_ranks_find_each_other(tmp_path: Path, transport: str) -> None:
+    control = f"ipc://{tmp_path}/control" if transport == "ipc" else f"tcp://127.0.0.1:{free_port()}"
+    workers = [start(rank, 3, control, KEY) for rank in (2, 1, 0)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    assert len(servers) == (1 if transport == "ipc" else 0)
+    for server in servers:
+        assert KEY not in " ".join(server.cmdline())
+    for worker in workers:
+        say(worker, "")
+    assert [worker.returncode for worker in workers] == [0] * 3
+    wait_until_gone(servers)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_rank_0_is_told_to_the_others_at_once(tmp_path: Path) -> None:
+    control = f"ipc://{tmp_path}/control"
+    workers = [start(rank, 3, control) for rank in range(3)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    begin = time.monotonic()
+    workers[0].send_signal(signal.SIGKILL)
+    for worker in workers[1:]:
+        worker.stdin.write("wait\n")
+        worker.stdin.flush()
+    assert [line_of(worker) for worker in workers[1:]] == ["0 its process ended"] * 2
+    assert time.monotonic() - begin < 5
+    for worker in workers:
+        say(worker, "")
+    wait_until_gone(servers)
+
+
+def test_rank_0_may_finish_first(tmp_path: Path) -> None:
+    control = f"ipc://{tmp_path}/control"
+    workers = [start(rank, 3, control) for rank in range(3)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    say(workers[0], "")
+    say(workers[2], "die")
+    workers[1].stdin.write("wait\n")
+    workers[1].stdin.flush()
+    assert line_of(workers[1]) == "2 nothing was heard of it for 10 s"
+    say(workers[1], "")
+    wait_until_gone(servers)
+
+
+def test_a_start_without_all_ranks_is_given_up_by_name(tmp_path: Path) -> None:
+    workers = [start(rank, 3, f"ipc://{tmp_path}/control", start_timeout=1.0) for rank in (0, 2)]
+    for worker in workers:
+        assert "rank 1 of 3 did not join within 1 s" in say(worker, "")
+
+
+def test_rank_0_says_why_the_control_plane_cannot_start() -> None:
+    said = say(start(0, 2, "ipc:///nowhere/control"), "")
+    assert "could not start the control plane: the control plane cannot listen at ipc:///nowhere/control" in said
