@@ -1,8 +1,9 @@
 """Collective communication for numpy programs over ZeroMQ, without MPI.
 
-import numpy, ringcast
-comm = ringcast.init()                  # in a program started with: ringcast-launch -n 4 program.py
-total = comm.allreduce(numpy.arange(5.0) + comm.rank)
+>>> import numpy, ringcast
+>>> comm = ringcast.init()  # a world of one rank, unless started with: ringcast-launch -n 4 program.py
+>>> comm.allreduce(numpy.arange(3.0) + comm.rank)
+array([0., 1., 2.])
 """
 
 from ringcast.communicator import Communicator
