@@ -52,7 +52,7 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     else:
         exactly = Choice(record["algorithm"], record["nblocks"])
         stage = _plan_bcast(group, dtype, (data.size,), data.nbytes, root, exactly)
-        yield from run(group, stage, lambda s: ArraySlots(data, s, (data.size,)), dtype.itemsize)
+        yield from run(group, stage, lambda s: ArraySlots(data, s, (data.size,)))
     if group.rank == root:
         return value
     if record["kind"] == "object":
@@ -226,7 +226,7 @@ def _counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tu
     )
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)
-    yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size), 8)
+    yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
     return tuple(numbers.tolist())
 
 
@@ -264,7 +264,7 @@ def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[
     whole[first : first + len(array)] = array
     row = int(np.prod(shape[1:]))
     items = tuple(n * row for n in rows)
-    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items), whole.itemsize)
+    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     return whole
 
 
@@ -359,7 +359,7 @@ def _hand_out(
         root=root,
         name=operation,
     )
-    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items), dtype.itemsize)
+    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     first = sum(rows[: group.rank])
     return whole[first : first + rows[group.rank]].copy()
 

@@ -83,7 +83,7 @@ class Communicator:
 
         `out`: where the root wants the result; may be `value` itself. Commutative elementwise operators:
         n-1+ceil(log2 p) rounds, every rank but the root sends m bytes (arXiv 2407.18004); others go by a binomial tree
-        in rank order, in ceil(log2 p) rounds (one more if the root is not rank 0). Memory: one working copy.
+        in rank order, in ceil(log2 p) rounds. Memory: one working copy.
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice))

@@ -176,19 +176,26 @@ class ControlServer:
     def _receive(self, frames: list[bytes]) -> list[Notice]:
         connection, body = frames[0], frames[1:]
         envelope = _open(body[0], self._nonce) if len(body) == 1 else None
-        rank = self._roster.rank_of(connection)
-        event = None if envelope is None else _event(envelope[1], connection, rank)
-        if envelope is None or event is None:
+        if envelope is None:
             self.dropped += 1
             return []
-        notices: list[Notice] = []
-        if rank is not None and envelope[0] != self._received[connection]:
-            cause = "messages on its control connection were lost"
-            notices = [Lost(rank, cause), *self._handle(Died(rank, cause))]
-        notices += self._handle(event)
+        number, message = envelope
+        rank = self._roster.rank_of(connection)
+        notices = [] if rank is None else self._check_number(rank, number, self._received[connection])
+        event = _event(message, connection, rank)
+        if event is None:
+            self.dropped += 1
+        else:
+            notices += self._handle(event)
         if self._roster.rank_of(connection) is not None:  # nothing is kept for strangers
-            self._received[connection] = envelope[0] + 1
+            self._received[connection] = number + 1
         return notices
+
+    def _check_number(self, rank: int, number: int, expected: int) -> list[Notice]:
+        if number == expected:
+            return []
+        cause = "messages on its control connection were lost"
+        return [Lost(rank, cause), *self._handle(Died(rank, cause))]
 
     def _handle(self, event: Event) -> list[Notice]:
         return [notice for action in self._roster.handle(event, self._clock()) for notice in self._perform(action)]
@@ -327,7 +334,9 @@ class _Conversation:
         with self._dealer:
             try:
                 self._talk()
-            except zmq.ContextTerminated:
+            except zmq.ZMQError as error:
+                if error.errno not in (zmq.ETERM, zmq.ENOTSOCK):
+                    raise
                 self._client._answer.put("the ZeroMQ context was terminated")
 
     def _talk(self) -> None:

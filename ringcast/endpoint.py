@@ -72,11 +72,12 @@ class Endpoint:
         protocol = self.protocol
         while protocol.outbox:
             outbox, protocol.outbox = protocol.outbox, []
-            for peer, frames in outbox:
+            for peer, frames, vital in outbox:
                 try:
                     self.transport.send(peer, frames)
                 except LinkLost as lost:
-                    protocol.lose(peer, str(lost))
+                    if vital:
+                        protocol.lose(peer, str(lost))
 
     def leave(self) -> None:
         """Say how many messages were sent, so that nobody waits for more, and close everything."""

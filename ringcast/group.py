@@ -128,7 +128,10 @@ def plan(
 
 
 def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
-    """Run one stage on the slots that `memory` makes for its schedule; returns them."""
+    """Run one stage on the slots that `memory` makes for its schedule; returns them.
+
+    `align` is the size of the items where they are combined as they come: messages are cut between items.
+    """
     protocol = group.endpoint.protocol
     op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
     schedule = build(stage.collective, stage.algorithm, stage.params, group.rank)

@@ -158,7 +158,7 @@ class Protocol:
 
     def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
         self.rank, self.size, self.nonce, self.lookahead = rank, size, nonce, lookahead
-        self.outbox: list[tuple[int, list[Frame]]] = []
+        self.outbox: list[tuple[int, list[Frame], bool]] = []  # (peer, message, whether its loss matters)
         self.sent: Counter[int] = Counter()  # messages ever, by peer
         self.seen: Counter[int] = Counter()
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
@@ -608,7 +608,9 @@ class Protocol:
             word,
             fingerprint,
         )
-        self.outbox.append((peer, [header, *frames]))
+        # A peer that has left, properly or not, misses neither returned budget nor a refusal.
+        vital = kind != Kind.REFUSE and not (kind == Kind.GRANT and flags & BUDGET_RETURN)
+        self.outbox.append((peer, [header, *frames], vital))
 
     def _allow(self, recv: Receive) -> None:
         """Grant a transfer, or withhold that while another one moves (one-ported)."""

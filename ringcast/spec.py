@@ -147,4 +147,6 @@ def promise(
         raise ValueError(f"root must be in 0..{size - 1}, not {root}")
     if collective in _PART_PER_RANK and len(parts) != size:
         raise ValueError(f"{collective} of {size} ranks has one part per rank, not {len(parts)} parts")
+    if not empty <= frozenset(range(len(parts))):
+        raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
     return PROMISES[collective](_Case(size, root, tuple(parts), empty))

@@ -129,18 +129,23 @@ def _check_alike(schedules: Sequence[Schedule]) -> None:
 def _check_step(place: Place, size: int, nslots: int) -> None:
     """Check what can be seen of one step alone."""
     step = place.step
-    for peer, slots, half in (step.send_to, place.send, "sends"), (step.recv_from, place.recv, "receives"):
-        if peer is None and len(slots):
-            raise fault(place, None, f"{half} slots {list(slots)} without a peer")
-        if peer is not None and (not 0 <= peer < size or peer == place.rank):
-            raise fault(place, peer, f"{half} with a peer that is not another of the {size} ranks")
-        if len(slots) and not 0 <= min(slots) <= max(slots) < nslots:
-            raise fault(place, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
+    _check_half(place, step.send_to, place.send, "sends", size, nslots)
+    _check_half(place, step.recv_from, place.recv, "receives", size, nslots)
     if isinstance(step.accept, tuple) and len(step.accept) != len(place.recv):
         raise fault(place, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(place.recv)}")
     for local in step.local:
         if any(not 0 <= slot < nslots for slot in _named(local)):
             raise fault(place, None, f"{local} names a slot that is not one of {nslots}")
+
+
+def _check_half(place: Place, peer: int | None, slots: Sequence[int], half: str, size: int, nslots: int) -> None:
+    if peer is None:
+        if slots:
+            raise fault(place, None, f"{half} slots {list(slots)} without a peer")
+    elif not 0 <= peer < size or peer == place.rank:
+        raise fault(place, peer, f"{half} with a peer that is not another of the {size} ranks")
+    elif slots and not 0 <= min(slots) <= max(slots) < nslots:
+        raise fault(place, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
 
 
 def _named(local: Local) -> tuple[int, ...]:

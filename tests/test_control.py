@@ -17,6 +17,7 @@ import msgpack
 import psutil
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from ringcast import wire
 from ringcast.config import WorkerConfig
@@ -33,8 +34,9 @@ KEY = new_key()
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context]:
-    with zmq.Context() as context:
-        yield context
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
 
 
 class Serving:
@@ -207,7 +209,7 @@ def test_a_second_worker_of_the_same_rank_is_refused(context: zmq.Context, addre
 
 def test_without_server_joining_ends_with_advice(context: zmq.Context, tmp_path: Path) -> None:
     worker = Worker(context, f"ipc://{tmp_path}/control", 0, 2)
-    with pytest.raises(RendezvousError, match="no control plane answers at ipc:.*is rank 0 .* running"):
+    with pytest.raises(RendezvousError, match=r"no control plane answers at ipc:.*is rank 0 .* running"):
         worker.client.join(0.2)
     worker.client.close()
 
@@ -223,11 +225,13 @@ def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("control", "key"), [("tcp://nowhere", KEY), ("tcp://127.0.0.1:1", "short"), ("udp:x", KEY), ("tcp://[:1", KEY)]
+    ("control", "key"),
+    [("tcp://nowhere", KEY), ("tcp://127.0.0.1:1", "short"), ("udp:x", "")],
+    ids=["port", "key", "udp"],
 )
 def test_an_unusable_address_or_key_is_said_at_once(context: zmq.Context, control: str, key: str) -> None:
     worker = Worker(context, control, 0, 1, key=key)
-    with pytest.raises(RendezvousError, match=r"rank 0 cannot connect to|cannot listen"):
+    with pytest.raises(RendezvousError, match="rank 0 cannot connect to"):
         worker.client.join(10)
     worker.client.close()
 
@@ -248,7 +252,7 @@ def test_the_ipc_socket_is_its_owners_and_goes_with_the_server(context: zmq.Cont
     assert not path.exists()
 
 
-@pytest.mark.parametrize("key", ["", new_key()])
+@pytest.mark.parametrize("key", ["", new_key()], ids=["no key", "wrong key"])
 def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
     with serving(context, "tcp://127.0.0.1:*", 1) as server:
         stranger = context.socket(zmq.DEALER)
@@ -262,8 +266,8 @@ def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
         assert worker.client.join(10) == ["data0"]
         worker.client.close()
         assert monitor.poll(10_000)
-        event = zmq.utils.monitor.recv_monitor_message(monitor)
-        assert event["event"] == zmq.EVENT_DISCONNECTED
+        event = recv_monitor_message(monitor)
+        assert event["event"] == zmq.EVENT_DISCONNECTED  # and no handshake before it
         assert not stranger.poll(100)
         assert server.server.dropped == 0
         stranger.disable_monitor()
@@ -374,16 +378,16 @@ def line_of(worker: subprocess.Popen[str]) -> str:
 
 def servers_of(control: str) -> list[psutil.Process]:
     """Return the processes that listen on the job's socket."""
-    inodes = {row.split()[6] for row in Path("/proc/net/unix").read_text().splitlines() if row.endswith(control[6:])}
+    rows = Path("/proc/net/unix").read_text().splitlines()
+    sockets = {f"socket:[{row.split()[6]}]" for row in rows if row.endswith(control.removeprefix("ipc://"))}
     found = []
     for process in psutil.process_iter():
         try:
-            if any(
-                os.readlink(fd) in {f"socket:[{i}]" for i in inodes} for fd in Path(f"/proc/{process.pid}/fd").iterdir()
-            ):
-                found.append(process)
+            files = {os.readlink(file) for file in Path(f"/proc/{process.pid}/fd").iterdir()}
         except OSError:
             continue
+        if files & sockets:
+            found.append(process)
     return found
 
 

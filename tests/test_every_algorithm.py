@@ -45,7 +45,7 @@ def cases(entry: Algorithm, p: int) -> list[Params]:
     """Sample the calls of `entry` by `p` ranks: roots, numbers of blocks, counts; fewer where they cost more."""
     rooted, cuts = entry.collective in ROOTED, entry.blocks
     roots = sorted({0, p // 2, p - 1} if p <= 33 else {p // 2 + p % 3}) if rooted else [0]
-    blocks = [1] if not cuts else [1, 2, 5, 12] if p <= 33 else [1 + p % 7] if p <= 70 else [3]
+    blocks = [1] if not cuts else [1, 3, 8] if p <= 33 else [1 + p % 5] if p <= 70 else [3]
     plain = [Params(p, root, n) for root in roots for n in blocks]
     if entry.collective not in V_FORMS or entry.equal_counts:
         return plain
@@ -60,17 +60,12 @@ def schedules_of(entry: Algorithm, params: Params) -> list[Schedule]:
 def check(entry: Algorithm, params: Params) -> None:
     schedules = schedules_of(entry, params)
     collective = "allreduce" if entry.whole else entry.collective
-    empty = frozenset(j for j, count in enumerate(params.counts) if count == 0)
-    told = promise(
-        collective,
-        params.size,
-        schedules[0].parts,
-        root=params.root,
-        empty=empty if collective in V_FORMS else frozenset(),
-    )
+    empty = frozenset(j for j, n in enumerate(params.counts) if n == 0) if collective in V_FORMS else frozenset()
+    told = promise(collective, params.size, schedules[0].parts, root=params.root, empty=empty)
     verify(schedules, told, ordered=entry.collective in REDUCING and not entry.commutative)
     rounds, declared = simulate(schedules).rounds, entry.rounds(params)
-    assert rounds == declared or (empty and rounds <= declared), f"{rounds} rounds, not {declared}"
+    idle = bool(params.counts) and not any(params.counts)  # without any data there may be nothing to do
+    assert rounds == declared or (idle and rounds == 0), f"{rounds} rounds, not {declared}"
 
 
 def affordable(entry: Algorithm, p: int) -> bool:

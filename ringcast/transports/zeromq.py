@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import zmq
@@ -37,6 +38,7 @@ class ZeroMQTransport:
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._addresses: Sequence[str] = ()
         self._closed = False
+        self.address = ""
         self._inbox = self._socket(zmq.PULL)
         self._wait = -2  # the RCVTIMEO that is set
         try:
@@ -117,6 +119,8 @@ class ZeroMQTransport:
             return
         self._closed = True
         self.context.destroy()  # closes all sockets; their linger bounds the wait
+        if self.address.startswith("ipc://"):
+            Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
 
 
 class _SocketArrival:

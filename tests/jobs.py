@@ -1,0 +1,81 @@
+"""Jobs of p ranks inside the test process: on threads, or on real ipc and tcp sockets, one thread a rank."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ringcast.communicator import Communicator
+from ringcast.control import new_key
+from ringcast.cost import NETWORKS
+from ringcast.endpoint import Endpoint
+from ringcast.group import Group
+from ringcast.local import LocalControl, endpoints
+from ringcast.transports.base import Transport
+from ringcast.transports.threads import ThreadHub
+from ringcast.transports.zeromq import ZeroMQTransport
+
+KINDS = ("threads", "ipc", "tcp")
+
+
+def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
+    """Return connected transports of one job; `folder` is where ipc sockets lie."""
+    if kind == "threads":
+        hub = ThreadHub(size)
+        return [hub.transport(rank) for rank in range(size)]
+    if kind == "ipc":
+        assert folder is not None
+        made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
+    else:
+        key = new_key()
+        made = [ZeroMQTransport("tcp://127.0.0.1:*", key) for _ in range(size)]
+    addresses = [transport.address for transport in made]
+    for transport in made:
+        transport.meet(addresses)
+    return list(made)
+
+
+class Job:
+    """p ranks that live until `close`; `run` calls a function on all of them and returns the results by rank."""
+
+    def __init__(self, kind: str, size: int) -> None:
+        self.kind, self.size = kind, size
+        self._folder = tempfile.TemporaryDirectory(prefix="rc-")
+        self.endpoints: list[Endpoint] = endpoints(transports(kind, size, Path(self._folder.name)))
+        self._context = secrets.randbits(32)
+
+    def run(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+        """Return fn's results, with an exception in the place of the result of a rank that raised one.
+
+        Every run is on a communicator of its own, so that an error in one does not spoil the next.
+        """
+        self._context += 1
+        results: list[Any] = [None] * self.size
+
+        def work(endpoint: Endpoint) -> None:
+            group = Group(endpoint, self._context, NETWORKS["threads" if self.kind == "threads" else self.kind])
+            try:
+                results[endpoint.rank] = fn(Communicator(group, timeout))
+            except BaseException as error:
+                results[endpoint.rank] = error
+
+        threads = [threading.Thread(target=work, args=(endpoint,)) for endpoint in self.endpoints]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def abort(self, cause: str) -> None:
+        control = self.endpoints[0].control
+        assert isinstance(control, LocalControl)
+        control.abort(cause)
+
+    def close(self) -> None:
+        for endpoint in self.endpoints:
+            endpoint.leave()
+        self._folder.cleanup()
