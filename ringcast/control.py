@@ -312,7 +312,7 @@ class ControlClient:
                 "can it be reached from here, and does this worker have the job's RINGCAST_KEY and RINGCAST_NONCE?"
             )
         try:
-            return self._answer.get(timeout=3 * self._pace.beat)
+            return self._answer.get(timeout=self._pace.silence)
         except queue.Empty:
             return "not all ranks joined in time; look at the output of the others"
 

@@ -117,6 +117,13 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class TooLate:
+    """For the owner: a rank wanted to join after the start was given up."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """For the owner: all ranks have joined, and the roster went out."""
 
@@ -137,7 +144,7 @@ class Lost:
     cause: str
 
 
-Notice: TypeAlias = Joined | Started | NotStarted | Lost | Failing | Finished
+Notice: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Failing | Finished
 Action: TypeAlias = SendTo | Notice
 
 
@@ -212,12 +219,14 @@ class Roster:
             return []
         reason = self._objection(hello)
         if reason:
-            return [SendTo(hello.connection, {"type": "refused", "reason": reason})]
+            late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
+            return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
         self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, now)
         self._ranks[hello.connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
-        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host)]
+        beat = SendTo(hello.connection, {"type": "beat"})  # at once: who waits for others should know that we are here
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host), beat]
         if len(self._members) == self.size:
             self._started = True
             addresses = [self._members[rank].address for rank in range(self.size)]

@@ -56,7 +56,10 @@ Local: TypeAlias = "Copy | Combine"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rank's part in one round: at most one message out, one in (one-ported)."""
+    """One rank's part in one round: at most one message out, one in (one-ported).
+
+    Slots that are received must not be among those that are sent: buffers travel without a copy.
+    """
 
     send_to: int | None = None  # None: this side is idle, and its slots are ()
     send: Slots = ()

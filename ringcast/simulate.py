@@ -3,7 +3,7 @@
 A message takes alpha + beta * bytes (Hockney's model) and starts when both of its ranks are in the step it belongs
 to; a step ends with the last of its at most two messages, and costs nothing without one. Rounds are the same with a
 unit for every message, that is, the longest chain of messages of which each waits for the one before. Ranks are
-matched by `ringcast.verify.enact`.
+matched by `ringcast.enact.enact`.
 
 `simulate_bcast` does the same for the circulant broadcast on all ranks at once, with numpy: 100,000 ranks in seconds.
 
@@ -19,11 +19,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast.enact import Place, enact, fault
 from ringcast.errors import ScheduleError
 from ringcast.events import Event, Observer, RoundEnd, RoundStart
 from ringcast.schedule import Schedule
 from ringcast.schedules.blocks import schedule_tables, skips
-from ringcast.verify import Place, enact, fault
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from ringcast import wire
 from ringcast.config import WorkerConfig
-from ringcast.control import ControlClient, ControlServer, Pace, new_key
+from ringcast.control import ControlClient, ControlServer, Pace, new_key, version
 from ringcast.errors import RendezvousError
 from ringcast.rendezvous import Failing, Finished, Notice, Started
 
@@ -328,6 +328,20 @@ def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None
         assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
 
 
+def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Context, tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/control"
+    with serving(context, address, 2, hosted=False), context.socket(zmq.DEALER) as silent:
+        silent.linger = 0
+        silent.connect(address)
+        hello = {"type": "hello", "rank": 1, "size": 2, "address": "", "pid": 1, "host": "", "version": version()}
+        silent.send(msgpack.packb([NONCE, 0, hello]))
+        worker = Worker(context, address, 0, 2)
+        worker.client.join(10)
+        header, cause = worker.news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "nothing was heard of it for 0.6 s")
+        worker.client.close()
+
+
 # Without a launcher: rank 0 starts a process for the control plane.
 
 PROGRAM = """
@@ -345,8 +359,8 @@ client = ControlClient(settings, f"data{settings.rank}", inject, context)
 try:
     print(*client.join(settings.start_timeout), flush=True)
     order = sys.stdin.readline()
-    if order == "die":
-        os._exit(9)
+    if order == "fail":
+        client.failing("ValueError: bad", "")
     if order == "wait\\n":
         assert failed.wait(20)
         print(wire.unpack(news[-1][0]).source, news[-1][1].decode(), flush=True)
@@ -439,12 +453,12 @@ def test_rank_0_may_finish_first(tmp_path: Path) -> None:
     assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
     servers = servers_of(control)
     say(workers[0], "")
-    say(workers[2], "die")
+    say(workers[2], "fail")
     workers[1].stdin.write("wait\n")
     workers[1].stdin.flush()
-    assert line_of(workers[1]) == "2 nothing was heard of it for 10 s"
+    assert line_of(workers[1]) == "2 ValueError: bad"
     say(workers[1], "")
-    wait_until_gone(servers)
+    wait_until_gone(servers)  # all have left or failed: it does not wait for silence
 
 
 def test_a_start_without_all_ranks_is_given_up_by_name(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from ringcast.enact import Place, enact
 from ringcast.schedule import STORE, Copy, Schedule
 from ringcast.schedules import ALGORITHMS, Algorithm, Params, build
 from ringcast.simulate import simulate
 from ringcast.spec import promise
-from ringcast.verify import Place, enact, verify
+from ringcast.verify import verify
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 KILLERS = (73, 81, 129, 130, 131, 257)

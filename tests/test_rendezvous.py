@@ -19,6 +19,7 @@ from ringcast.rendezvous import (
     SendTo,
     Started,
     Tick,
+    TooLate,
 )
 
 
@@ -54,8 +55,8 @@ def beatless(actions: list[Action]) -> list[Action]:
 def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) -> None:
     roster = Roster(3, version="1")
     for rank in order[:-1]:
-        assert roster.handle(hello(rank), 0.0) == [Joined(rank, 100 + rank, "host")]
-    actions = roster.handle(hello(order[-1]), 1.0)
+        assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host")]
+    actions = beatless(roster.handle(hello(order[-1]), 1.0))
     expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"]}]
     assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
     assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host"), Started()]
@@ -115,7 +116,9 @@ def test_a_rank_that_dies_before_the_start_ends_the_start_for_those_before_and_a
     roster.handle(hello(0), 0.0)
     told = sent(roster.handle(Died(2, "exit code 1"), 1.0))
     assert told == {"c0": [{"type": "refused", "reason": "rank 2 ended before all ranks had joined: exit code 1"}]}
-    assert sent(roster.handle(hello(1), 2.0))["c1"][0]["type"] == "refused"
+    actions = roster.handle(hello(1), 2.0)
+    assert sent(actions)["c1"][0]["type"] == "refused"
+    assert notices(actions) == [TooLate(1)]
 
 
 def test_a_death_is_told_once_to_all_that_still_listen() -> None:

@@ -17,7 +17,7 @@ from ringcast_launcher.supervisor import (
     Verdict,
 )
 
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate
 
 History = Iterable[tuple[float, Event]]
 
@@ -127,11 +127,20 @@ def test_a_blamed_rank_that_left_early_is_named_with_exit_code_1() -> None:
     )
 
 
-def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it() -> None:
-    history = [(0.0, Joined(0, 100, "host")), (1.0, Exited(1, 0)), (1.1, report(0)), (1.2, Exited(0, 1))]
+@pytest.mark.parametrize("attempt", [(0.5, Joined(0, 100, "host")), (1.5, TooLate(0))])
+def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it(attempt: tuple[float, Event]) -> None:
+    history = [
+        *sorted([attempt, (1.0, Exited(1, 0))], key=lambda timed: timed[0]),
+        (2.1, report(0)),
+        (2.2, Exited(0, 1)),
+    ]
     actions = replay(2, history)
     assert actions[0] == (1.0, Declare(1, "it exited with code 0 without joining"))
     assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0")
+
+
+def test_who_never_wanted_to_join_is_not_blamed() -> None:
+    assert verdict(replay(2, [(1.0, Exited(1, 0)), (2.0, Exited(0, 4))])) == Verdict(4, 0, "failed: exit code 4")
 
 
 def test_ranks_that_do_not_join_in_time() -> None:

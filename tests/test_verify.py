@@ -18,6 +18,7 @@ from ringcast.schedule import (
     Copy,
     Nothing,
     Schedule,
+    Slots,
     Step,
     concat,
     relabel,
@@ -102,7 +103,9 @@ def line_gather(p: int) -> list[Schedule]:
 
 def swap() -> list[Schedule]:
     """Two ranks exchange their values and combine them in rank order."""
-    return listed([Step(1, (0,), 1, (0,), COMBINE_RIGHT)], [Step(0, (0,), 0, (0,), COMBINE_LEFT)])
+    copy = (Copy(1, 0),)
+    right, left = Step(1, (1,), 1, (0,), COMBINE_RIGHT, copy), Step(0, (1,), 0, (0,), COMBINE_LEFT, copy)
+    return listed([right], [left], spare=(0,))
 
 
 def check(schedules: Sequence[Schedule], collective: str, *, root: int = 0, ordered: bool = False) -> None:
@@ -159,12 +162,11 @@ def test_local_steps_come_before_the_round_and_slots_may_be_arrays() -> None:
         check(edited(listed(*steps, spare=(0, 0)), 0, 1, replace(IDLE, local=tail)), "allreduce")
 
 
-def test_what_a_step_sends_is_taken_before_its_arrivals() -> None:
-    # Rank 1 passes slot 0 on while the full value arrives in the same slot: only its own value may leave.
-    half = Step(1, (0,), 1, (0,), STORE)
-    with pytest.raises(ScheduleError, match=r"rank [01], step 0, peer [01]: receives piece 0 of rank [01] in slot 0"):
+@pytest.mark.parametrize("slots", [(0,), range(1), np.array([0])])
+def test_what_arrives_must_not_change_what_is_being_sent(slots: Slots) -> None:
+    half = Step(1, slots, 1, slots, COMBINE_RIGHT)
+    with pytest.raises(ScheduleError, match=r"rank [01], step 0, peer [01]: receives into slot 0, which it sends"):
         check(listed([half], [replace(half, send_to=0, recv_from=0)]), "allreduce")
-    check(swap(), "allreduce")
 
 
 def test_messages_are_matched_by_ordinal_not_by_step() -> None:
@@ -216,7 +218,7 @@ SABOTAGE = {
         r"rank 1, step 1, peer 2: sends slot 2, which it does not hold",
     ),
     "a block received twice": (
-        edited(edited(BCAST, 0, 1, BCAST[0][0]), 1, 1, replace(BCAST[1][1], recv=(0,))),
+        edited(edited(BCAST, 0, 1, BCAST[0][0]), 1, 1, Step(recv_from=0, recv=(0,)), Step(2, (0,))),
         "bcast",
         r"rank 1, step 1, peer 0: receives piece 0 of rank 0 in slot 0, where it already has piece 0 of rank 0",
     ),

@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, Notice, NotStarted, Started, in_words
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, Notice, NotStarted, Started, TooLate, in_words
 
 TIMED_OUT = 124
 
@@ -91,6 +91,7 @@ class Policy:
 class _Worker:
     status: int | None = None
     joined: bool = False
+    too_late: bool = False
     finished: bool = False
     report: Failing | None = None
     settle_by: float | None = None
@@ -145,6 +146,8 @@ class Supervisor:
         match event:
             case Joined():
                 self._workers[event.rank].joined = True
+            case TooLate():
+                self._workers[event.rank].too_late = True
             case Started():
                 self._started = True
             case Finished():
@@ -242,7 +245,9 @@ class Supervisor:
         worker = self._workers[rank]
         known = range(len(self._workers))
         blamed = {other for other in worker.report.blames if other in known} if worker.report else set()
-        if worker.joined and not self._started:  # nobody could have done better without the ranks that never joined
+        if (
+            worker.joined or worker.too_late
+        ) and not self._started:  # nobody could have done better without the ranks that never joined
             blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
         return blamed
 

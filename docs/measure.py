@@ -1,0 +1,129 @@
+"""Measure what docs/performance.md tells, and print it.
+
+python docs/measure.py rounds                       CPU per round and rank on the simulated wire
+python docs/measure.py schedules                    time to make schedules
+ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import zmq
+
+import ringcast
+from ringcast import collectives
+from ringcast.cost import NETWORKS
+from ringcast.execute import drive_together
+from ringcast.group import Choice, Group
+from ringcast.local import simulated_endpoints
+from ringcast.ops import MAX
+from ringcast.schedules import ALGORITHMS, Params
+from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule, skips
+
+MB = 1_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("rounds", "schedules", "memory"))
+    parser.add_argument("--repeat", type=int, default=20, help="how often; the least is printed (default 20)")
+    options = parser.parse_args()
+    if options.what == "memory":
+        memory()
+        return
+    print(
+        f"Python {platform.python_version()}, numpy {np.__version__}, libzmq {zmq.zmq_version()}, "
+        f"ringcast {version('ringcast')}; least of {options.repeat}"
+    )
+    (rounds if options.what == "rounds" else schedules)(options.repeat)
+
+
+def least(repeat: int, action: Callable[[], object]) -> float:
+    """Return the processor seconds of the fastest of some runs: others on the machine only ever add to it."""
+    times = []
+    for _ in range(repeat):
+        start = time.process_time()
+        action()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def rounds(repeat: int) -> None:
+    """Run whole collectives of all ranks in this one thread; the clock of the wire is virtual, the work is real."""
+    for p in 8, 64:
+        wire, endpoints = simulated_endpoints(p)
+        groups = [Group(endpoint, 1, NETWORKS["ipc"]) for endpoint in endpoints]
+        one, blocks = np.ones(1, np.uint8), np.ones(100, np.uint8)
+
+        def allreduce(wire=wire, endpoints=endpoints, groups=groups, value=one) -> None:  # type: ignore[no-untyped-def]
+            steps = [collectives.allreduce(g, value, MAX, None, Choice("census")) for g in groups]
+            drive_together(wire, endpoints, steps)
+
+        def reduce(wire=wire, endpoints=endpoints, groups=groups, value=blocks) -> None:  # type: ignore[no-untyped-def]
+            steps = [collectives.reduce(g, value, MAX, 0, None, Choice("circulant", 100)) for g in groups]
+            drive_together(wire, endpoints, steps)
+
+        for name, algorithm, n, action in (
+            ("allreduce", "census", 1, allreduce),
+            ("reduce", "circulant", 100, reduce),
+        ):
+            number = ALGORITHMS[name][algorithm].rounds(Params(p, nblocks=n))
+            seconds = least(repeat, action)
+            print(f"{name} of {n} x 1 byte, p = {p}: {number} rounds, {seconds / number / p * 1e6:.1f} µs each and rank")
+
+
+def schedules(repeat: int) -> None:
+    """Make schedules anew, that is, without what is kept from one call to the next."""
+    for p in 1152, 1_000_000:
+
+        def tables(p: int = p) -> None:
+            schedule_tables.cache_clear()
+            schedule_tables(p)
+
+        print(f"receive and send schedules of all ranks, p = {p}: {least(repeat, tables) * 1e3:.2f} ms")
+    p = 1_000_000
+    skips(p)
+    ranks = range(1, p, p // 1000)
+
+    def pairs() -> None:
+        for rank in ranks:
+            recv_schedule(p, rank)
+            send_schedule(p, rank)
+
+    print(f"both schedules of one rank, p = {p}: {least(repeat, pairs) / len(ranks) * 1e6:.1f} µs (mean of {len(ranks)})")
+
+
+def memory() -> None:
+    """Broadcast 100 MB, first into buffers that are there, then into new ones."""
+    size = 100 * MB
+    with ringcast.init() as comm:
+        buffer = np.full(size, comm.rank, np.uint8)
+        into_buffer = peak(lambda: comm.bcast(buffer))
+        assert not buffer.any()
+        mine = None if comm.rank else buffer
+        made_anew = peak(lambda: comm.bcast(mine)) - (size if comm.rank else 0)
+        figures = comm.gather((into_buffer / MB, made_anew / MB))
+        for rank, (there, anew) in enumerate(figures or ()):
+            print(f"rank {rank}: {there:.1f} MB beside its buffer, {anew:.1f} MB beside a new one")
+
+
+def peak(action: Callable[[], object]) -> int:
+    """Return by how many bytes the resident memory of this process is larger at its peak than before."""
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    action()
+    return status("VmHWM") - before
+
+
+def status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field + ":")).split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+"""The launcher with real processes: exit codes, last words, signals, output, and that nothing is left."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
+LIMIT = 30  # seconds; nothing here takes nearly as long
+
+JOIN = """
+import os, sys, threading, zmq
+from ringcast import config, wire
+from ringcast.control import ControlClient
+settings = config.from_environment()
+rank, context, failed = settings.rank, zmq.Context(), threading.Event()
+def inject(frames):
+    if wire.unpack(frames[0]).kind in (wire.Kind.FAILED, wire.Kind.ABORT):
+        failed.cause = frames[1].decode()
+        failed.set()
+client = ControlClient(settings, f"data{rank}", inject, context)
+client.join(settings.start_timeout)
+def leave(code=0):
+    if code == 0:
+        client.finished({})
+    client.close()
+    context.term()
+    sys.exit(code)
+"""
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs ringcast-launch to its end; program text becomes a script. No directory may stay."""
+
+    def run(*arguments: str, program: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        jobs = tmp_path / "jobs"
+        jobs.mkdir(exist_ok=True)
+        if program:
+            (tmp_path / "program.py").write_text(program)
+            arguments = (*arguments, str(tmp_path / "program.py"))
+        done = subprocess.run(
+            [*LAUNCH, *arguments],
+            env={**os.environ, "TMPDIR": str(jobs), **environment},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert list(jobs.iterdir()) == []
+        return done
+
+    return run
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stderr.splitlines()[-1]
+
+
+def test_every_rank_gets_its_environment(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE PYTHONUNBUFFERED RINGCAST_SIZE RINGCAST_HOSTED MINE"
+    done = launch("-n", "3", "-x", "MINE=yes", program=f"import os\nprint(*map(os.environ.get, {names.split()}))")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [f"[{r}] {r} 3 {r} 3 1 3 1 yes" for r in range(3)]
+
+
+def test_secrets_are_in_no_command_line_and_no_output(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-v", "-n", "2", "--transport", "tcp", program="""
+import os, psutil
+key = os.environ["RINGCAST_KEY"]
+assert len(key) == 40
+assert key not in " ".join(psutil.Process().cmdline() + psutil.Process(os.getppid()).cmdline())
+print(key)
+""")  # fmt: skip
+    assert done.returncode == 0
+    keys = {line.split()[1] for line in done.stdout.splitlines()}
+    assert len(keys) == 1
+    assert keys.pop() not in done.stderr
+
+
+@pytest.mark.parametrize("transport", ["auto", "ipc", "tcp"])
+def test_a_job_that_ends_well_says_nothing(
+    launch: Callable[..., subprocess.CompletedProcess[str]], transport: str
+) -> None:
+    done = launch("-n", "3", "--transport", transport, program=JOIN + "leave()", OMP_NUM_THREADS="1",
+                  OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_exit_code_and_rank_of_the_first_failure(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "4", program=JOIN + """
+if rank == 2:
+    print("pid", os.getpid())
+    leave(3)
+failed.wait(20)
+leave(4)
+""")  # fmt: skip
+    pid = re.search(r"\[2\] pid (\d+)", done.stdout)[1]
+    assert done.returncode == 3
+    assert re.fullmatch(rf"ringcast-launch: rank 2 \(.+, pid {pid}\) failed: exit code 3", last_line(done))
+
+
+def test_the_traceback_of_an_exception_is_repeated_at_the_end(
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = launch("-n", "3", program="""
+import os, time
+def inner():
+    raise ValueError("bad value")
+if os.environ["RANK"] == "1":
+    inner()
+time.sleep(30)
+""")  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-10:]
+    start = last.index("Traceback (most recent call last):")
+    assert last[start:][-2] == "ValueError: bad value"
+    assert any("in inner" in line for line in last[start:])
+    assert "rank 1 " in last[-1]
+
+
+def test_a_reported_traceback_comes_first(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "2", program=JOIN + """
+if rank == 1:
+    client.failing("ValueError: told", "Traceback (as told)\\nValueError: told\\n")
+    leave(1)
+failed.wait(20)
+assert failed.cause == "ValueError: told", failed.cause
+leave()
+""")  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-3:-1] == ["Traceback (as told)", "ValueError: told"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_killed_by_a_signal(launch: Callable[..., subprocess.CompletedProcess[str]], number: signal.Signals) -> None:
+    done = launch("-n", "2", program=JOIN + f"""
+if rank == 1:
+    os.kill(os.getpid(), {int(number)})
+failed.wait(20)
+assert failed.cause == "killed by {number.name}", failed.cause
+client.failing("PeerFailed: rank 1", "", (1,))
+leave(1)
+""")  # fmt: skip
+    assert done.returncode == 128 + number
+    assert last_line(done).endswith(f"failed: killed by {number.name}")
+
+
+def test_leaving_without_finishing_is_a_failure_even_with_code_0(
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = launch("-n", "3", program=JOIN + """
+if rank == 1:
+    os._exit(0)
+failed.wait(20)
+client.failing("PeerFailed: rank 1", "", (1,))
+leave(7)
+""")  # fmt: skip
+    assert done.returncode == 1
+    assert re.search(r"rank 1 \(.*\) failed: exit code 0 without finishing$", last_line(done))
+
+
+def test_a_rank_that_left_while_others_needed_it_is_named(
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = launch("-n", "2", program=JOIN + """
+if rank == 1:
+    leave()
+client.failing("PeerFailed: rank 1 has left", "", (1,))
+leave(7)
+""")  # fmt: skip
+    assert done.returncode == 1
+    assert re.search(r"rank 1 \(.*\) exited with code 0 while rank 0 still communicated with it$", last_line(done))
+
+
+def test_a_rank_that_never_joins_ends_the_start_for_the_others(
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = launch("-n", "3", program='import os, sys\nif os.environ["RANK"] == "2": sys.exit(0)\n' + JOIN)
+    assert done.returncode == 1
+    assert "rank 2 ended before all ranks had joined: it exited with code 0 without joining" in done.stderr
+    assert re.search(r"rank 2 \(.*\) exited with code 0 without joining$", last_line(done))
+
+
+def test_start_timeout_names_the_missing(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    program = 'import os, time\nif os.environ["RANK"] == "1": time.sleep(30)\n' + JOIN
+    done = launch("-n", "2", "--start-timeout", "0.5", program=program)
+    assert done.returncode == 1
+    assert "the job could not start: rank 1 of 2 did not join within 0.5 s" in last_line(done)
+
+
+def test_timeout(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "2", "--timeout", "0.5", "sleep", "30")
+    assert done.returncode == 124
+    assert last_line(done).endswith("the job did not end within 0.5 s; still running: ranks 0, 1")
+
+
+def test_who_ignores_sigterm_is_killed(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "2", program="""
+import os, signal, sys, time
+if os.environ["RANK"] == "0":
+    sys.exit(5)
+signal.signal(signal.SIGTERM, lambda *_: print("asked"))
+for _ in range(30):
+    time.sleep(1)
+""")  # fmt: skip
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-n", "0", "true"], 2, "-n 0: at least one rank is needed"),
+        (["-n", "2", "missing.py"], 2, "there is no script missing.py in "),
+        (["-n", "2", "no-such-program"], 127, "there is no program no-such-program"),
+        (["-n", "2", "./no-such-program"], 127, "there is no program ./no-such-program"),
+        (["-n", "2"], 2, "nothing to run"),
+        (["-n", "2", "-m"], 2, "nothing to run"),
+        (["-n", "1", "--wdir", "/nowhere", "true"], 2, "--wdir /nowhere: there is no such directory"),
+        (["-n", "1", "-x", "NO_SUCH_VARIABLE", "true"], 2, "-x NO_SUCH_VARIABLE: there is no such variable"),
+        (["-n", "1", "--output", "file=/proc/nowhere/x", "true"], 2, "--output file=/proc/nowhere/x: "),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(
+    launch: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str], code: int, words: str
+) -> None:
+    done = launch(*arguments, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    assert done.returncode == code
+    assert done.stderr.startswith(f"ringcast-launch: {words}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["true"], ["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
+    ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--nonsense", "true"]])  # fmt: skip
+def test_wrong_options_are_usage_errors(
+    launch: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str]
+) -> None:
+    done = launch(*arguments)
+    assert done.returncode == 2
+    assert "usage: ringcast-launch" in done.stderr
+
+
+def test_a_program_that_cannot_be_executed(
+    launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    program = tmp_path / "broken"
+    program.write_bytes(b"\x7fELF but not really")
+    program.chmod(0o755)
+    done = launch("-n", "2", str(program))
+    assert done.returncode == 126
+    assert "broken cannot be started: " in last_line(done)
+
+
+def test_what_follows_the_program_is_its_own(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    code = "import sys; print(*sys.argv[1:])"
+    done = launch("-n", "1", "--output", "none", "python", "-c", code, "-n", "7", "--", "--version", "-m")
+    assert done.stdout == "-n 7 -- --version -m\n"
+    done = launch("-n1", "--output=none", "--", "python3", "-c", code, "-x")
+    assert done.stdout == "-x\n"
+
+
+def test_modules_run_like_python_dash_m(
+    launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "some_module.py").write_text("import sys, os\nprint(__name__, sys.argv[1:], os.getcwd())")
+    done = launch("-np", "1", "--wdir", str(tmp_path), "--output", "none", "-m", "some_module", "--timeout", "1")
+    assert done.stdout == f"__main__ ['--timeout', '1'] {tmp_path}\n"
+
+
+def test_threads_are_shared_out_and_that_is_said_once(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    program = 'import os\nprint(os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"])'
+    clean = {"OMP_NUM_THREADS": "", "OPENBLAS_NUM_THREADS": "", "MKL_NUM_THREADS": ""}
+    done = launch("-n", "2", program=program, **clean)
+    each = max(1, cores // 2)
+    assert done.stderr.count(f"OMP_NUM_THREADS={each}") == 1
+    assert sorted(done.stdout.splitlines()) == [f"[0] {each} {each}", f"[1] {each} {each}"]
+    done = launch("-n", "2", program=program, **{**clean, "OMP_NUM_THREADS": "7"})
+    assert "OMP" not in done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[0] 7 {each}", f"[1] 7 {each}"]
+
+
+def test_what_the_user_tells_the_workers_arrives(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    program = 'import os\nprint(*(os.environ[f"RINGCAST_{n}"] for n in ("TIMEOUT", "DEBUG", "START_TIMEOUT")))'
+    done = launch("-n", "1", "-x", "RINGCAST_TIMEOUT=5", program=program, RINGCAST_DEBUG="info")
+    assert done.stdout == "[0] 5.0 info 60.0\n"
+    done = launch("-n", "1", "--start-timeout", "9", program=program, RINGCAST_TIMEOUT="never")
+    assert done.returncode == 2
+    assert "RINGCAST_TIMEOUT='never': must be a number of seconds" in done.stderr
+
+
+def test_large_output_of_many_ranks_arrives_whole(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "3", program="""
+import os, sys
+mark = "abc"[int(os.environ["RANK"])]
+for i in range(40):
+    sys.stdout.write(mark * 100_000 + "\\n")
+    sys.stderr.write(mark * 7 + "\\n")
+sys.stdout.write(mark * 1_000_000 + " unfinished")
+""")  # fmt: skip
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    for rank, mark in enumerate("abc"):
+        mine = [line for line in lines if line.startswith(f"[{rank}] ")]
+        assert mine == [f"[{rank}] " + mark * 100_000] * 40 + [f"[{rank}] " + mark * 1_000_000 + " unfinished"]
+        assert done.stderr.count(f"[{rank}] {mark * 7}\n") == 40
+    assert len(lines) == 3 * 41
+
+
+def test_output_to_files(launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    program = 'import os, sys\nprint("out", os.environ["RANK"])\nprint("err", file=sys.stderr)\nsys.exit(1)'
+    done = launch("-n", "2", "--output", f"dir={tmp_path}/logs", program=program)
+    assert done.stdout == ""
+    for rank in range(2):
+        assert (tmp_path / f"logs/rank-{rank}.out").read_text() in (f"out {rank}\n", "")
+    assert (tmp_path / f"logs/rank-{re.search('rank ([01])', last_line(done))[1]}.err").read_text() == "err\n"
+    launch("-n", "1", "--output", f"file={tmp_path}/%h/rank-%R", program=program)
+    (log,) = tmp_path.glob("*/rank-0")
+    assert sorted(log.read_text().splitlines()) == ["err", "out 0"]
+
+
+def test_a_reader_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{' '.join(LAUNCH)} -n 1 seq 1000000 | head -n 1; echo ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["[0] 1", "0"]
+
+
+# Signals, and what must not be left behind.
+
+SLEEPERS = """
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+class Running:
+    """A launcher with two ranks, each of which has told its pid and the pid of a child of its own."""
+
+    def __init__(self, tmp_path: Path, program: str) -> None:
+        (tmp_path / "program.py").write_text(program)
+        self.jobs = tmp_path / "jobs"
+        self.jobs.mkdir()
+        self.launcher = subprocess.Popen(
+            [*LAUNCH, "-n", "2", str(tmp_path / "program.py")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(self.jobs)},
+            start_new_session=True,
+        )  # fmt: skip
+        told = [self.line().split()[1:] for _ in range(2)]
+        self.workers = [psutil.Process(int(pids[0])) for pids in told]
+        self.children = [psutil.Process(int(pid)) for pids in told for pid in pids[1:]]
+
+    def line(self) -> str:
+        assert select.select([self.launcher.stdout], [], [], LIMIT)[0]
+        return self.launcher.stdout.readline()
+
+    def end(self) -> tuple[int, str]:
+        _, stderr = self.launcher.communicate(timeout=LIMIT)
+        return self.launcher.returncode, stderr.splitlines()[-1]
+
+
+def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
+    alive = psutil.wait_procs(processes, timeout=timeout)[1]
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_the_launcher_ends_everything(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    job = Running(tmp_path, SLEEPERS)
+    job.launcher.send_signal(number)
+    assert job.end() == (code, f"ringcast-launch: ended by {number.name}")
+    assert_gone(job.workers + job.children)
+    assert list(job.jobs.iterdir()) == []
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+    job = Running(tmp_path, """
+import os, signal, time
+def refuse(*_):
+    print("no", flush=True)
+signal.signal(signal.SIGINT, refuse)
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(1)
+""")  # fmt: skip
+    job.launcher.send_signal(signal.SIGINT)
+    assert {job.line().split()[1], job.line().split()[1]} == {"no"}
+    job.launcher.send_signal(signal.SIGINT)
+    assert job.end()[0] == 130
+    assert_gone(job.workers)
+
+
+def test_no_worker_outlives_a_killed_launcher(tmp_path: Path) -> None:
+    job = Running(tmp_path, SLEEPERS)
+    job.launcher.kill()
+    assert_gone(job.workers, timeout=10)
+    for child in job.children:  # nobody is left who could end these
+        child.kill()
+    job.launcher.communicate(timeout=LIMIT)
+
+
+def test_children_of_workers_are_ended_with_the_job(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = launch("-n", "2", "sh", "-c", "sleep 60 & echo $!")
+    assert done.returncode == 0
+    pids = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(pids) == 2
+    assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+
+
+def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(tmp_path: Path) -> None:
+    job = Running(tmp_path, "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(2)\n")
+    job.launcher.send_signal(signal.SIGTSTP)
+    everybody = [psutil.Process(job.launcher.pid), *job.workers]
+    assert os.waitpid(job.launcher.pid, os.WUNTRACED)[1] & 0xFF == 0x7F
+    assert {process.status() for process in everybody} == {psutil.STATUS_STOPPED}
+    job.launcher.send_signal(signal.SIGCONT)
+    job.launcher.communicate(timeout=LIMIT)
+    assert job.launcher.returncode == 0
