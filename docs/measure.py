@@ -8,7 +8,8 @@ ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100
 import argparse
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,12 +24,14 @@ from ringcast.group import Choice, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import MAX
 from ringcast.schedules import ALGORITHMS, Params
-from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule, skips
+from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
+from ringcast.transports.simulated import SimulatedWire
 
 MB = 1_000_000
 
 
 def main() -> None:
+    """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("rounds", "schedules", "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; the least is printed (default 20)")
@@ -55,26 +58,27 @@ def least(repeat: int, action: Callable[[], object]) -> float:
 
 def rounds(repeat: int) -> None:
     """Run whole collectives of all ranks in this one thread; the clock of the wire is virtual, the work is real."""
+    choices = {"bcast": Choice("circulant", 100), "reduce": Choice("circulant", 100), "allreduce": Choice("census")}
     for p in 8, 64:
         wire, endpoints = simulated_endpoints(p)
         groups = [Group(endpoint, 1, NETWORKS["ipc"]) for endpoint in endpoints]
-        one, blocks = np.ones(1, np.uint8), np.ones(100, np.uint8)
+        for name, choice in choices.items():
+            n = choice.nblocks or 1
+            number = ALGORITHMS[name][choice.algorithm or ""].rounds(Params(p, nblocks=n))
+            seconds = least(repeat, partial(collective, wire, groups, name, choice))
+            each = seconds / number / p * 1e6
+            print(f"{name} of {n} x 1 byte, p = {p}: {number} rounds, {each:.1f} µs per round and rank")
 
-        def allreduce(wire=wire, endpoints=endpoints, groups=groups, value=one) -> None:  # type: ignore[no-untyped-def]
-            steps = [collectives.allreduce(g, value, MAX, None, Choice("census")) for g in groups]
-            drive_together(wire, endpoints, steps)
 
-        def reduce(wire=wire, endpoints=endpoints, groups=groups, value=blocks) -> None:  # type: ignore[no-untyped-def]
-            steps = [collectives.reduce(g, value, MAX, 0, None, Choice("circulant", 100)) for g in groups]
-            drive_together(wire, endpoints, steps)
-
-        for name, algorithm, n, action in (
-            ("allreduce", "census", 1, allreduce),
-            ("reduce", "circulant", 100, reduce),
-        ):
-            number = ALGORITHMS[name][algorithm].rounds(Params(p, nblocks=n))
-            seconds = least(repeat, action)
-            print(f"{name} of {n} x 1 byte, p = {p}: {number} rounds, {seconds / number / p * 1e6:.1f} µs each and rank")
+def collective(wire: SimulatedWire, groups: Sequence[Group], name: str, choice: Choice) -> None:
+    """Call one collective with blocks of one byte on all ranks."""
+    value = np.ones(choice.nblocks or 1, np.uint8)
+    steps = {
+        "bcast": lambda group: collectives.bcast(group, value if group.rank == 0 else None, 0, choice),
+        "reduce": lambda group: collectives.reduce(group, value, MAX, 0, None, choice),
+        "allreduce": lambda group: collectives.allreduce(group, value, MAX, None, choice),
+    }[name]
+    drive_together(wire, [group.endpoint for group in groups], [steps(group) for group in groups])
 
 
 def schedules(repeat: int) -> None:
@@ -87,7 +91,6 @@ def schedules(repeat: int) -> None:
 
         print(f"receive and send schedules of all ranks, p = {p}: {least(repeat, tables) * 1e3:.2f} ms")
     p = 1_000_000
-    skips(p)
     ranks = range(1, p, p // 1000)
 
     def pairs() -> None:
@@ -95,7 +98,9 @@ def schedules(repeat: int) -> None:
             recv_schedule(p, rank)
             send_schedule(p, rank)
 
-    print(f"both schedules of one rank, p = {p}: {least(repeat, pairs) / len(ranks) * 1e6:.1f} µs (mean of {len(ranks)})")
+    print(
+        f"both schedules of one rank, p = {p}: {least(repeat, pairs) / len(ranks) * 1e6:.1f} µs (mean of {len(ranks)})"
+    )
 
 
 def memory() -> None:
@@ -121,6 +126,7 @@ def peak(action: Callable[[], object]) -> int:
 
 
 def status(field: str) -> int:
+    """Return a figure of this process in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field + ":")).split()[1]) * 1024
 

@@ -29,9 +29,11 @@ RIDE_ALONG = 8 << 10  # bytes of a broadcast value that travel in the descriptor
 def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return the root's value on every rank; see `Communicator.bcast`."""
     describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root)
-    buffer = as_array(value) if group.rank != root else None
+    # A numpy scalar is no buffer: it cannot be changed, as little as other objects that ranks may pass.
+    buffer = as_array(value) if group.rank != root and not isinstance(value, np.generic) else None
     if buffer is not None:
-        check_out(group.rank, "bcast", flat(buffer) if order_of(buffer) else buffer, (buffer.size,), buffer.dtype)
+        line = flat(buffer) if order_of(buffer) else buffer
+        check_out(group.rank, "bcast", line, line.shape, buffer.dtype, "value")
     data = np.empty(0, np.uint8)
     record: dict[str, Any] = {}
     if group.rank == root:
@@ -102,6 +104,7 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
     """Return the combination of all values at the root; see `Communicator.reduce`."""
     array = as_array(value)
     if array is None:
+        _no_out(group, "reduce", out if group.rank == root else None)
         result = yield from _combine_objects(group, "reduce", value, op, root, choice)
         return result if group.rank == root else None
     stage = _plan_combine(group, "reduce", array, op, choice, root=root)
@@ -114,6 +117,7 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
     """Return the combination of all values on every rank; see `Communicator.allreduce`."""
     array = as_array(value)
     if array is None:
+        _no_out(group, "allreduce", out)
         return (yield from _combine_objects(group, "allreduce", value, op, None, choice))
     stage = _plan_combine(group, "allreduce", array, op, choice)
     work = _working_copy(group, "allreduce", array, out)
@@ -163,6 +167,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
     """Return all values at the root, stacked or as a list; see `Communicator.gather`."""
     array = as_array(value)
     if array is None:
+        _no_out(group, "gather", out if group.rank == root else None)
         slots = yield from _spread_objects(group, "gather", [value], root, choice)
         return slots.values if group.rank == root else None
     stage = _plan_parts(group, "gather", "gather", array, (1,) * group.size, choice, root)
@@ -175,6 +180,7 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     """Return the concatenation of all arrays at the root; see `Communicator.gatherv`."""
     array = _rows(group, "gatherv", value)
     plan(group, "gather", choice, dtype="", root=root, name="gatherv")  # a wrong root is found before anything is sent
+    _check_out_rows(group, "gatherv", out if group.rank == root else None, array)
     rows = yield from _counts(group, "gatherv", array, counts)
     stage = _plan_parts(group, "gather", "gatherv", array, rows, choice, root)
     whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
@@ -185,6 +191,7 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     """Return all values on every rank, stacked or as a list; see `Communicator.allgather`."""
     array = as_array(value)
     if array is None:
+        _no_out(group, "allgather", out)
         slots = yield from _spread_objects(group, "allgather", [value], None, choice)
         return slots.values
     ones = (1,) * group.size
@@ -195,9 +202,14 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
 def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
     """Return the concatenation of all arrays on every rank; see `Communicator.allgatherv`."""
     if isinstance(value, list | tuple):
-        slots = yield from _spread_objects(group, "allgather", [list(value)], None, choice)
+        _no_out(group, "allgatherv", out)
+        if counts is not None:
+            _check_rows(group, "allgatherv", len(value), counts)
+        slots = yield from _spread_objects(group, "allgather", [list(value)], None, choice, "allgatherv")
         return list(chain.from_iterable(slots.values))
     array = _rows(group, "allgatherv", value)
+    plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm or `out` is found before anything is sent
+    _check_out_rows(group, "allgatherv", out, array)
     rows = yield from _counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
@@ -215,11 +227,7 @@ def _rows(group: Group, operation: str, value: Any) -> Array:
 def _counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:
     """Return the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds of 8 bytes a rank)."""
     if counts is not None:
-        rows = check_counts(group.rank, operation, counts, group.size)
-        if rows[group.rank] != len(array):
-            expected = f"expected {len(array)} at [{group.rank}], the rows of this rank's array, got {rows[group.rank]}"
-            raise ArgumentError(group.rank, operation, "counts", expected)
-        return rows
+        return _check_rows(group, operation, len(array), counts)
     name = f"{dtype_name(array.dtype)} (counts of)"
     stage = plan(
         group, "allgather", AUTOMATIC, dtype=name, shape=array.shape[1:], nbytes=8 * group.size, name=operation
@@ -228,6 +236,27 @@ def _counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tu
     numbers[group.rank] = len(array)
     yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
     return tuple(numbers.tolist())
+
+
+def _check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[int, ...]:
+    rows = check_counts(group.rank, operation, counts, group.size)
+    if rows[group.rank] != mine:
+        expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
+        raise ArgumentError(group.rank, operation, "counts", expected)
+    return rows
+
+
+def _check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None:
+    """Check all of `out` but its number of rows, which is not known yet."""
+    if out is not None:
+        rows = out.shape[:1] if isinstance(out, np.ndarray) and out.ndim else (group.size,)
+        check_out(group.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
+
+
+def _no_out(group: Group, operation: str, out: Any) -> None:
+    if out is not None:
+        expected = "expected None, as the value is a Python object: the result is returned"
+        raise ArgumentError(group.rank, operation, "out", expected)
 
 
 def _plan_parts(
@@ -269,10 +298,10 @@ def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[
 
 
 def _spread_objects(
-    group: Group, collective: str, values: list[Any], root: int | None, choice: Choice
+    group: Group, collective: str, values: list[Any], root: int | None, choice: Choice, name: str = ""
 ) -> Steps[ObjectSlots]:
     """Run a stage with one object per rank: this rank's own (allgather, gather), or all of them (scatter)."""
-    stage = plan(group, collective, choice, dtype="object", root=root)
+    stage = plan(group, collective, choice, dtype="object", root=root, name=name)
     everybody = values if len(values) == group.size else [None] * group.size
     if everybody is not values:
         everybody[group.rank] = values[0]
@@ -283,14 +312,16 @@ def _spread_objects(
 def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return one of the root's values on each rank; see `Communicator.scatter`."""
     describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatter")
+    plan(group, "scatter", choice, dtype="", root=root)  # a wrong algorithm is found before anything is sent
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
         array = as_array(values)
-        length = len(values) if isinstance(values, Sequence) or (array is not None and array.ndim) else None
-        if length != group.size:
+        several = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim)
+        if not several or len(values) != group.size:
             expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
-            raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {length or type(values).__name__}")
+            got = f"{len(values)} of them" if several else type(values).__name__
+            raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
         record = _describe_rows(array, (1,) * group.size)
     record = yield from _tell(group, describe, record)
     if record["dtype"] == "object":
@@ -304,18 +335,21 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
 def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return a run of the root's rows on each rank; see `Communicator.scatterv`."""
     describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatterv")
+    plan(group, "scatter", choice, dtype="", root=root, name="scatterv")
+    if counts is not None:
+        counts = check_counts(group.rank, "scatterv", counts, group.size)
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
         array = _rows(group, "scatterv", value)
-        rows = even(len(array), group.size) if counts is None else check_counts(0, "scatterv", counts, group.size)
+        rows = even(len(array), group.size) if counts is None else counts
         if sum(rows) != len(array):
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
             raise ArgumentError(group.rank, "scatterv", "counts", expected)
         record = _describe_rows(array, rows)
     record = yield from _tell(group, describe, record)
     rows = tuple(record["rows"])
-    if counts is not None and tuple(counts) != rows:
+    if counts is not None and counts != rows:
         raise ArgumentError(group.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}")
     return (yield from _hand_out(group, "scatterv", array, record, root, choice))
 
@@ -367,6 +401,10 @@ def _hand_out(
 def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
     """Return this rank's rows of the combination of all arrays; see `Communicator.reduce_scatter`."""
     if as_array(value) is None:
+        _no_out(group, "reduce_scatter", out)
+        if counts is not None and check_counts(group.rank, "reduce_scatter", counts, group.size) != (1,) * group.size:
+            expected = f"expected one object for each rank, got {counts!r}"
+            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
         return (yield from _reduce_scatter_objects(group, value, op, choice))
     array = _rows(group, "reduce_scatter", value)
     check_op(group.rank, "reduce_scatter", op, array.dtype)
@@ -432,7 +470,7 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         if peer is not None and not (isinstance(peer, int | np.integer) and 0 <= peer < group.size):
             expected = f"expected a rank in 0..{group.size - 1} or None, got {peer!r}"
             raise ArgumentError(group.rank, "sendrecv", name, expected)
-    if not 0 <= tag < 1 << 32:
+    if not (isinstance(tag, int | np.integer) and 0 <= tag < 1 << 32):
         raise ArgumentError(group.rank, "sendrecv", "tag", f"expected a number from 0 to 2**32 - 1, got {tag!r}")
     frames = Message.frames(value) if dest is not None else []
     message = Message()

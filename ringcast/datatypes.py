@@ -22,7 +22,18 @@ def as_array(value: Any) -> Array | None:
         array = np.asarray(value)
     else:
         return None
-    return None if array.dtype.hasobject or array.dtype.itemsize == 0 else array
+    dtype = array.dtype
+    raw = not dtype.hasobject and dtype.itemsize > 0 and (dtype.names is None or _describable(dtype))
+    return array if raw else None
+
+
+def _describable(dtype: np.dtype[Any]) -> bool:
+    """Whether a structured dtype can be told to others: fields must be in order (those of `a[["b", "a"]]` are not)."""
+    try:
+        describe_dtype(dtype)
+    except ValueError:
+        return False
+    return True
 
 
 def like(value: Any, result: Array) -> Any:
@@ -45,21 +56,23 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
 
 
-def check_out(rank: int, operation: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return `out` if a result of this shape and dtype can be put into it.
+def check_out(
+    rank: int, operation: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "out"
+) -> Array:
+    """Return `out` if a result of this shape and dtype can be put into it; errors call it `argument`.
 
     Raises:
         ArgumentError: it cannot.
     """
     if type(out) not in (np.ndarray, np.memmap):
-        raise ArgumentError(rank, operation, "out", f"expected a numpy array, got {type(out).__name__}")
+        raise ArgumentError(rank, operation, argument, f"expected a numpy array, got {type(out).__name__}")
     if out.shape != shape or out.dtype != dtype:
         expected = f"expected shape {shape} and dtype {dtype_name(dtype)}"
-        raise ArgumentError(rank, operation, "out", f"{expected}, got {out.shape} and {dtype_name(out.dtype)}")
+        raise ArgumentError(rank, operation, argument, f"{expected}, got {out.shape} and {dtype_name(out.dtype)}")
     if not out.flags.c_contiguous:
-        raise ArgumentError(rank, operation, "out", "expected a C-contiguous array; results are received in place")
+        raise ArgumentError(rank, operation, argument, "expected a C-contiguous array; results are received in place")
     if not out.flags.writeable:
-        raise ArgumentError(rank, operation, "out", "expected a writeable array")
+        raise ArgumentError(rank, operation, argument, "expected a writeable array")
     return out  # type: ignore[no-any-return]  # the type was checked
 
 
@@ -70,6 +83,8 @@ def check_op(rank: int, operation: str, op: Op, dtype: np.dtype[Any]) -> None:
     one = np.ones(1, dtype) if dtype.kind not in "Mm" else np.zeros(1, dtype)
     try:
         op.combine(one, one, np.empty(1, dtype))
+        if dtype.kind in "SU" and op.fn(one, one).dtype != dtype:  # strings would be cut to fit
+            raise TypeError
     except TypeError:
         raise ArgumentError(rank, operation, "op", f"{op} does not work on dtype {dtype_name(dtype)}") from None
 

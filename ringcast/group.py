@@ -13,7 +13,7 @@ from ringcast.cost import Network, choose
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ArgumentError
 from ringcast.events import Observer
-from ringcast.execute import Steps, execute, observed
+from ringcast.execute import Exchange, Steps, execute, observed
 from ringcast.ops import Op
 from ringcast.protocol import EAGER_LIMIT
 from ringcast.schedule import Schedule
@@ -103,6 +103,12 @@ def plan(
     operation = name or collective
     if root is not None and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
         raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
+    if op is not None and not callable(op.fn):
+        raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")
+    if not isinstance(choice.algorithm, str | None):
+        raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
+    if not isinstance(choice.nblocks, int | np.integer | None):
+        raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
     try:
         algorithm, nblocks = choose(
             collective,
@@ -116,7 +122,7 @@ def plan(
             elementwise=op is None or (op.elementwise and dtype != "object"),
             exact=op is None or exact,
             algorithm=choice.algorithm,
-            nblocks=choice.nblocks,
+            nblocks=None if choice.nblocks is None else int(choice.nblocks),
         )
         params = Params(group.size, int(root or 0), nblocks, counts)
         rounds = ALGORITHMS[collective][algorithm].rounds(params)
@@ -134,6 +140,7 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     """
     protocol = group.endpoint.protocol
     op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
+    yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
     schedule = build(stage.collective, stage.algorithm, stage.params, group.rank)
     slots = memory(schedule)
     steps = execute(schedule, slots, op)

@@ -53,11 +53,16 @@ class Op:
         result = np.asarray(self.fn(left, right))
         if result.shape != out.shape:
             raise ValueError(f"operator {self} returned shape {result.shape} for operands of shape {out.shape}")
-        np.copyto(out, result, casting="same_kind")
+        try:
+            np.copyto(out, result, casting="same_kind")
+        except TypeError:
+            text = f"operator {self} returned dtype {result.dtype} for operands of dtype {out.dtype}"
+            raise TypeError(text) from None
 
     def combine_objects(self, left: Any, right: Any) -> Any:
         """Return the combination of two Python objects."""
-        return (self.on_objects or self.fn)(left, right)
+        arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)  # of objects, masked, and the like
+        return self.fn(left, right) if arrays or self.on_objects is None else self.on_objects(left, right)
 
 
 def _builtin(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) -> Op:

@@ -108,14 +108,25 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         (folder / "call").write_bytes(cloudpickle.dumps((fn, args, timeout)))
         command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "-m", "ringcast.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as launcher:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as launcher:
             assert launcher.stdout is not None
-            for line in launcher.stdout:  # through Python's own stdout, so that a notebook shows it
-                sys.stdout.write(line)
-                tail.append(line)
+            try:
+                for line in launcher.stdout:  # through Python's own stdout, so that a notebook shows it
+                    sys.stdout.write(line)
+                    tail.append(line)
+            except BaseException:  # an interrupt, for example
+                launcher.terminate()  # it ends the ranks
+                launcher.wait()
+                raise
         if launcher.returncode:
             raise _failure(folder, "".join(tail), launcher.returncode)
-        return [pickle.loads((folder / f"result-{rank}").read_bytes()) for rank in range(n)]
+        results = [folder / f"result-{rank}" for rank in range(n)]
+        for rank, file in enumerate(results):
+            if not file.exists():
+                raise RunFailed(rank, "it ended without a result", "".join(tail))
+        return [pickle.loads(file.read_bytes()) for file in results]
 
 
 def _failure(folder: Path, output: str, code: int) -> RunFailed:

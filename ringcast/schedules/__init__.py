@@ -63,8 +63,8 @@ def _log(p: Params) -> int:
 
 
 def _pipelined(p: Params) -> int:
-    """Return the rounds of n blocks on the circulant graph."""
-    return p.nblocks - 1 + _log(p) if p.size > 1 else 0
+    """Return the rounds of n blocks on the circulant graph; nothing moves where there is no data at all."""
+    return p.nblocks - 1 + _log(p) if p.size > 1 and any(p.contributions) else 0
 
 
 _ENTRIES = (
