@@ -18,7 +18,8 @@ import sysconfig
 import time
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,17 +68,18 @@ def parse_arguments() -> argparse.Namespace:
 
 def count_together(comm: ringcast.Communicator, options: argparse.Namespace) -> bool:
     """Run the program on one rank; return whether all ranks have the result of a one-process count."""
-    console = Console(quiet=comm.rank != 0, highlight=False)
+    console = Console(quiet=comm.rank != 0, highlight=False, markup=False)
     root = comm.rank == 0
 
     stop = comm.bcast(stop_words() if root else None)
     sources: list[Source] = comm.bcast(find_sources(options.path, options.limit) if root else None)
     if not sources:
         sys.exit(f"no Python sources in {options.path}" if root else 1)
-    console.print(f"{len(sources)} files in {options.path}, shared by {comm.size} rank{'s' * (comm.size > 1)}")
+    ranks = f"{comm.size} rank{'s' * (comm.size > 1)}"
+    console.print(f"{len(sources)} files in {options.path}, shared by {ranks}", soft_wrap=True)
 
     start = time.perf_counter()
-    mine = count(share(sources, comm.size)[comm.rank], stop, console)
+    mine = count(share(sources, comm.size)[comm.rank], stop)
     seconds = time.perf_counter() - start
     names = merge(comm, mine.names)
     total = comm.allreduce(mine.figures)
@@ -112,11 +114,11 @@ def share(sources: Sequence[Source], size: int) -> list[list[Source]]:
     return shares
 
 
-def count(sources: Iterable[Source], stop: frozenset[str], console: Console) -> Count:
-    """Count in some files, with a progress bar on a terminal."""
+def count(sources: Sequence[Source], stop: frozenset[str]) -> Count:
+    """Count in some files."""
     names: Counter[str] = Counter()
     figures = np.zeros(4, np.int64)
-    for source in track(list(sources), "counting", console=console, disable=not console.is_terminal, transient=True):
+    for source in with_progress(sources):
         text = Path(source.path).read_bytes()
         try:
             found = identifiers(text, stop)
@@ -126,6 +128,16 @@ def count(sources: Iterable[Source], stop: frozenset[str], console: Console) -> 
             names.update(found)
             figures += 1, len(text), found.total(), 0
     return Count(names, figures)
+
+
+def with_progress(sources: Sequence[Source]) -> Iterator[Source]:
+    """Go through the files, with a progress bar on rank 0 if the job was started on a terminal."""
+    with ringcast.terminal() or nullcontext() as terminal:
+        if terminal is None:
+            yield from sources
+        else:
+            console = Console(file=terminal, force_terminal=True)
+            yield from track(sources, "counting on rank 0", console=console, transient=True)
 
 
 def identifiers(text: bytes, stop: frozenset[str]) -> Counter[str]:
@@ -150,7 +162,7 @@ def same_alone(
 ) -> bool:
     """Count everything once more on rank 0 alone, and return whether every rank has the same."""
     start = time.perf_counter()
-    alone = count(sources, stop, console) if comm.rank == 0 else None
+    alone = count(sources, stop) if comm.rank == 0 else None
     console.print(f"one process alone took {time.perf_counter() - start:.1f} s")
     alone = comm.bcast(alone)
     equal = alone.names == result.names and np.array_equal(alone.figures, result.figures)

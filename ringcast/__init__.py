@@ -6,25 +6,29 @@
 array([0., 1., 2.])
 """
 
-from ringcast.communicator import Communicator
-from ringcast.errors import (
-    ArgumentError,
-    CollectiveMismatch,
-    CollectiveTimeout,
-    ConfigError,
-    JobAborted,
-    LinkLost,
-    PeerFailed,
-    RendezvousError,
-    Revoked,
-    RingcastError,
-    RunFailed,
-    ScheduleError,
-    UsageError,
-)
-from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
-from ringcast.runner import run
-from ringcast.world import finalize, init
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringcast.communicator import Communicator
+    from ringcast.errors import (
+        ArgumentError,
+        CollectiveMismatch,
+        CollectiveTimeout,
+        ConfigError,
+        JobAborted,
+        LinkLost,
+        PeerFailed,
+        RendezvousError,
+        Revoked,
+        RingcastError,
+        RunFailed,
+        ScheduleError,
+        UsageError,
+    )
+    from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.runner import run
+    from ringcast.world import finalize, init, terminal
 
 __all__ = [
     "BAND",
@@ -53,4 +57,22 @@ __all__ = [
     "finalize",
     "init",
     "run",
+    "terminal",
 ]
+
+_HOMES = {"Communicator": "communicator", "Op": "ops", "run": "runner"} | dict.fromkeys(
+    ("finalize", "init", "terminal"), "world"
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: the launcher and the control plane do not wait for numpy."""
+    if name not in __all__:
+        raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
+    home = _HOMES.get(name, "ops" if name.isupper() else "errors")
+    value = globals()[name] = getattr(import_module(f"ringcast.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

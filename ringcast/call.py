@@ -20,7 +20,7 @@ class Call:
     nblocks: int = 1
 
     def __str__(self) -> str:
-        shape = str(self.shape) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
+        shape = str(_plain(self.shape)) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
         facts = [
             f"dtype {self.dtype}, shape {shape}" if self.dtype else "",
             f"op {self.op}" if self.op else "",
@@ -40,9 +40,13 @@ class Call:
         if theirs[0] != mine[0]:
             return f"{_NAMES.get(theirs[0], 'another call')}, not {self.collective}"
         names = [name for i, name in enumerate(_ASPECTS, start=1) if theirs[i] != mine[i]]
-        return f"a {self.collective} with another {' and another '.join(names or ['shape or counts'])}"
+        text = f"{self.collective} with another {' and another '.join(names or ['shape or counts'])}"
+        if theirs[1] != mine[1] and _byte(OBJECT) in (theirs[1], mine[1]):
+            text += " (a Python object on one side, a numpy array or scalar on the other)"
+        return text
 
 
+OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
 _ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
 _COLLECTIVES = (
     *("bcast", "reduce", "allreduce", "gather", "gatherv", "scatter", "scatterv"),
@@ -58,14 +62,15 @@ _NAMES = {_byte(name): name for name in _COLLECTIVES}
 assert len(_NAMES) == len(_COLLECTIVES)
 
 
+def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return Python's integers: those of numpy are equal to them, but print differently."""
+    return tuple(map(int, shape))
+
+
 @lru_cache(maxsize=1024)
 def _fingerprint(call: Call) -> int:
-    aspects = (
-        call.collective,
-        call.dtype,
-        call.op,
-        "" if call.root is None else str(call.root),
-        f"{call.algorithm}/{call.nblocks}",
-    )
-    whole = zlib.crc32(repr((*aspects, call.shape)).encode()) >> 8
-    return int.from_bytes(bytes(map(_byte, aspects)), "big") << 24 | whole
+    root = 0 if call.root is None else int(call.root) + 1  # as it is: roots that are near each other always differ
+    algorithm = f"{call.algorithm}/{call.nblocks}"
+    aspects = _byte(call.collective), _byte(call.dtype), _byte(call.op), root & 0xFF, _byte(algorithm)
+    everything = (call.collective, call.dtype, call.op, root, algorithm, _plain(call.shape))
+    return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8

@@ -451,6 +451,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     def each(left: list[Any], right: list[Any]) -> list[Any]:
         return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
 
+    plan(group, "reduce_scatter", choice, dtype="object", op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
     stage = plan(group, "reduce_scatter", choice, dtype="object", op=elements)
     slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, elements))

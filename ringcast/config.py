@@ -11,7 +11,7 @@
 | RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
-| RINGCAST_DEBUG | off, info or detail |
+| RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WorkerConfig:
     directory: str = ""
     start_timeout: float = 60.0
     timeout: float | None = None
-    debug: str = "off"
+    terminal: str = ""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
@@ -52,7 +52,7 @@ class WorkerConfig:
             "RINGCAST_DIR": self.directory,
             "RINGCAST_START_TIMEOUT": str(self.start_timeout),
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
-            "RINGCAST_DEBUG": self.debug,
+            "RINGCAST_TERMINAL": self.terminal,
         }
 
 
@@ -78,9 +78,6 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     key = env.get("RINGCAST_KEY", "")
     if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40:
         raise ConfigError("RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85)")
-    debug = env.get("RINGCAST_DEBUG") or "off"
-    if debug not in ("off", "info", "detail"):
-        raise ConfigError(f"RINGCAST_DEBUG={debug!r}: must be off, info or detail")
     return WorkerConfig(
         rank=rank,
         size=size,
@@ -92,7 +89,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         directory=env.get("RINGCAST_DIR", ""),
         start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
-        debug=debug,
+        terminal=env.get("RINGCAST_TERMINAL", ""),
     )
 
 

@@ -55,6 +55,7 @@ Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 Inject: TypeAlias = Callable[[list[bytes]], None]
 
 MAX_TEXT = 100_000  # characters of one error or traceback
+START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 
 
@@ -234,15 +235,15 @@ class ControlClient:
     def join(self, timeout: float) -> list[str]:
         """Say Hello with this rank's data address and return the addresses of all ranks, by rank.
 
-        Waits at most `timeout` seconds (and the server's own verdict, which names the ranks that are missing).
+        Waits at most `timeout` seconds, and a little longer for the server's verdict, which names the missing ranks.
 
         Raises:
             RendezvousError: this worker was refused, or not all ranks came in time; the text tells why.
         """
-        deadline = time.monotonic() + timeout
         config = self._config
         if not config.hosted and config.rank == 0:
-            self._lifeline = _start_server(config, deadline)
+            self._lifeline = _start_server(config, time.monotonic() + max(timeout, START_SERVER))
+        deadline = time.monotonic() + timeout
         conversation = _Conversation(self, _connect(config, self._context))
         self._post(_hello(config, self._address))
         self._thread = threading.Thread(target=conversation.run, name="ringcast-control", daemon=True)
@@ -516,8 +517,10 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Revoke(rank, context, cause)
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
             return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
-        case {"type": "finished", "sent": dict(sent)}:
-            return Finished(rank, sent) if _counts(sent) and _counts(sent.values()) else None
+        case {"type": "finished", "sent": dict(sent), "posted": dict(posted), "matched": dict(matched)}:
+            counts = sent, posted, matched
+            fine = all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
+            return Finished(rank, *counts) if fine else None
     return None
 
 

@@ -9,6 +9,8 @@ from ringcast.errors import LinkLost
 from ringcast.protocol import Operation, Protocol, Sink
 from ringcast.transports.base import Transport
 
+HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
+
 
 class Control(Interface):
     """The line of one rank to all the others beside the data: how it leaves, fails, or gives up a communicator."""
@@ -34,6 +36,7 @@ class Endpoint:
         self.rank, self.size = rank, size
         self.protocol = Protocol(rank, size, nonce)
         self.transport, self.control = transport, control
+        self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
     def post(
         self,
@@ -59,13 +62,17 @@ class Endpoint:
 
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came."""
+        if self._lost:
+            first = min(due for due, _ in self._lost.values())
+            deadline = first if deadline is None else min(first, deadline)
         arrival = self.transport.poll(deadline)
-        if arrival is None:
-            return False
-        self.protocol.handle(arrival)
+        if arrival is not None:
+            self.protocol.handle(arrival)
+        if self._lost:
+            self._give_up()
         if self.protocol.outbox:
             self.flush()
-        return True
+        return arrival is not None
 
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""
@@ -76,8 +83,17 @@ class Endpoint:
                 try:
                     self.transport.send(peer, frames)
                 except LinkLost as lost:
-                    if vital:
-                        protocol.lose(peer, str(lost))
+                    if vital and peer not in protocol.failed:
+                        # The control plane may know better what became of the peer; its notice is on the way.
+                        self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+
+    def _give_up(self) -> None:
+        """Count peers as failed to which no link is left, unless the reason has been heard meanwhile."""
+        now = self.transport.clock()
+        for peer, (due, cause) in list(self._lost.items()):
+            if due <= now:
+                del self._lost[peer]
+                self.protocol.lose(peer, cause)
 
     def leave(self) -> None:
         """Say how many messages were sent, so that nobody waits for more, and close everything."""

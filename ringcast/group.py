@@ -30,6 +30,7 @@ class Choice:
 
 
 AUTOMATIC = Choice()
+ROOTED = ("bcast", "reduce", "gather", "scatter")  # collectives that cannot do without a root
 
 
 @dataclass(slots=True)
@@ -101,7 +102,8 @@ def plan(
         ArgumentError: root, algorithm or nblocks are wrong.
     """
     operation = name or collective
-    if root is not None and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
+    rooted = root is not None or collective in ROOTED
+    if rooted and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
         raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
     if op is not None and not callable(op.fn):
         raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")

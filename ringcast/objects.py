@@ -12,13 +12,21 @@ import numpy as np
 
 from ringcast.transports.base import Frame
 
+ALIGNMENT = 16  # bytes; arrays inside objects are used where they arrive, and numpy allocates no less
+
 
 def encode(value: Any) -> bytes:
-    """Return `value` as one run of bytes: the pickle (protocol 5), then its buffers, with their sizes in front."""
+    """Return `value` as one run of bytes: the sizes, then the pickle (protocol 5) and its buffers, each aligned."""
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     parts: list[Frame] = [body, *(buffer.raw() for buffer in buffers)]
-    return b"".join([struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts)), *parts])
+    run: list[Frame] = [struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))]
+    end = len(run[0])
+    for part in parts:
+        gap = -end % ALIGNMENT
+        run += [bytes(gap), part]
+        end += gap + len(part)
+    return b"".join(run)
 
 
 def decode(data: memoryview) -> Any:
@@ -30,6 +38,7 @@ def decode(data: memoryview) -> Any:
     sizes = struct.unpack_from(f"<{count}Q", data, 4)
     parts, start = [], 4 + 8 * count
     for size in sizes:
+        start += -start % ALIGNMENT
         parts.append(data[start : start + size])
         start += size
     return pickle.loads(parts[0], buffers=parts[1:])

@@ -205,6 +205,8 @@ class Protocol:
         """
         if context in self._retired:
             raise Revoked(self.rank, "the communicator was freed")
+        if self.aborted is not None:
+            self.poison(context, JobAborted(self.rank, self.aborted))
         state = self._contexts[context]
         if state.poison is not None:
             raise self._cause(state)
@@ -223,7 +225,7 @@ class Protocol:
     def _cause(self, state: _Context) -> BaseException:
         assert state.poison is not None
         if state.reported:
-            return Revoked(self.rank, str(state.poison))
+            return Revoked(self.rank, self._reason(state.poison))
         state.reported = True
         return state.poison
 
@@ -236,14 +238,19 @@ class Protocol:
         mail, grants = state.mail.pop(op.number, None), state.grants.pop(op.number, None)
         left = [header for _, (header, _) in mail.unclaimed()] if mail else []
         left += grants.values() if grants else ()
+        told: set[int] = set()
         for header in left:
-            self._mismatch(op, header.source, header.ordinal, "a call with a message that this rank does not expect")
+            self._forget(header)
+            theirs = "a call with a message that this rank does not expect"
+            self._mismatch(op, header.source, header.ordinal, theirs, told)
         state.active.pop(op.number, None)
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
     ) -> Send | None:
         """Send `frames` (bytes) as one message; returns None when it is complete already."""
+        if not self._alive(op, peer):
+            return None
         ordinal = op.sent.get(peer, 0) if tag is None else tag
         op.sent[peer] = ordinal + 1
         total = sum(map(len, frames))
@@ -276,6 +283,8 @@ class Protocol:
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
         recv = Receive(op, peer, ordinal, sink)
+        if not self._alive(op, peer):
+            return recv
         op.pending.add(recv)
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
         if found is not None:
@@ -286,24 +295,27 @@ class Protocol:
             self._left(op, peer)
         return recv
 
-    def poison(self, context: int, error: BaseException) -> None:
-        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise."""
+    def poison(self, context: int, error: BaseException, told: set[int] | None = None) -> None:
+        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise.
+
+        `told` are peers that know already.
+        """
         state = self._contexts[context]
         if state.poison is not None:
             return
         state.poison = error
-        told: set[int] = set()
+        told = set() if told is None else told
         for op in state.operations():
             self._kill(op, error, told)
         for mail in state.mail.values():
             for (source, ordinal), (header, _) in mail.unclaimed():
                 if header.kind == Kind.RTS:
-                    self._refuse(source, context, header.operation, ordinal, str(error), told)
+                    self._refuse(source, context, header.operation, ordinal, self._reason(error), told)
                 else:
                     self._give_back(source, header.length + 64)
         for number, grants in state.grants.items():
             for source, ordinal in grants:
-                self._refuse(source, context, number, ordinal, str(error), told)
+                self._refuse(source, context, number, ordinal, self._reason(error), told)
         state.active.clear()
         state.exchanges.clear()
         state.mail.clear()
@@ -371,18 +383,24 @@ class Protocol:
         self._deliver(h, frames)
 
     def _on_rts(self, h: Header, arrival: Arrival) -> None:
+        sizes = arrival.read() if arrival.more else b""
+        if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
+            self.lose(h.source, f"it broke the protocol: a request for {h.length} bytes whose frames do not add up")
+            return
         self._spent[h.source] -= h.word
         if not self._dead(h):
-            self._deliver(h, [arrival.read()])
+            self._deliver(h, [sizes])
 
     def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
         state = self._contexts[h.context]
         if h.operation != P2P and h.operation <= state.number:
             op = state.active.get(h.operation)
             if op is None:
+                self._forget(h)
                 self._unexpected(h)
                 return
             if not self._agree(op, h.source, h.ordinal, h):
+                self._forget(h)
                 return
         recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
         if recv is not None:
@@ -392,12 +410,14 @@ class Protocol:
         """Bring a posted receive and its message together."""
         op = recv.operation
         if not self._agree(op, h.source, h.ordinal, h):
+            self._forget(h)
             return
         if recv.total is None:
             sizes = [len(f) for f in frames] if h.kind == Kind.EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
             recv.sink.announce(sizes)
             recv.total = h.length
         elif recv.total != h.length:
+            self._forget(h)
             self._mismatch(op, h.source, h.ordinal, f"a message of {h.length} bytes where {recv.total} are expected")
             return
         if h.kind == Kind.RTS:
@@ -636,12 +656,27 @@ class Protocol:
             owed = self._owed.pop(source)
             self._post(Kind.GRANT, BUDGET_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
 
+    def _reason(self, error: BaseException) -> str:
+        """Return what other ranks are told of an error; others than ours may have no text, or one of little use."""
+        return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
+
+    def _forget(self, h: Header) -> None:
+        """Return the budget of a message that nobody will take."""
+        if h.kind == Kind.EAGER:
+            self._give_back(h.source, h.length + 64)
+
+    def _alive(self, op: Operation, peer: int) -> bool:
+        """Whether `op`, which needs `peer` now, can still go on."""
+        if op.error is None and peer in self.failed:
+            self.poison(op.context, PeerFailed(self.rank, peer, self.failed[peer], op.where))
+        return op.error is None
+
     def _dead(self, h: Header, answer: bool = True) -> bool:
         """Whether a message is for a communicator that was given up or retired; its sender is told."""
         if h.context in self._retired:
             cause = "the communicator was freed"
         elif (poison := self._contexts[h.context].poison) is not None:
-            cause = str(poison)
+            cause = self._reason(poison)
         else:
             return False
         self.dropped["dead"] += 1
@@ -650,15 +685,17 @@ class Protocol:
         return True
 
     def _agree(self, op: Operation, source: int, ordinal: int, h: Header) -> bool:
-        if h.fingerprint == op.fingerprint:
+        # Both ends decide from the call whether to grant, so another decision is another call.
+        if h.fingerprint == op.fingerprint and (h.kind == Kind.GRANT) == op.granted:
             return True
         self._mismatch(op, source, ordinal, op.call.difference(h.fingerprint))
         return False
 
-    def _mismatch(self, op: Operation, source: int, ordinal: int, theirs: str) -> None:
+    def _mismatch(self, op: Operation, source: int, ordinal: int, theirs: str, told: set[int] | None = None) -> None:
+        told = set() if told is None else told
         error = CollectiveMismatch(self.rank, source, str(op.call), theirs, op.where)
-        self._refuse(source, op.context, op.number, ordinal, str(op.call), set(), MISMATCH)
-        self.poison(op.context, error)
+        self._refuse(source, op.context, op.number, ordinal, str(op.call), told, MISMATCH)
+        self.poison(op.context, error, told)
 
     def _unexpected(self, h: Header) -> None:
         """A message for an operation that has ended here: its sender does something else."""
@@ -688,7 +725,7 @@ class Protocol:
                 self._moving.discard(transfer)
                 if transfer in self._withheld:
                     self._withheld.remove(transfer)
-            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, str(error), told)
+            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, self._reason(error), told)
 
     def _check_left(self, peer: int) -> None:
         """Look whether some operation waits for a rank that has left."""

@@ -16,7 +16,7 @@ Times are seconds on the caller's clock. Messages are what travels: dictionaries
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Message: TypeAlias = dict[str, Any]
@@ -63,10 +63,12 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker communicates no more; `sent` tells how many messages it sent to each rank."""
+    """A worker communicates no more; what it sent to, began to send to, and took from each rank."""
 
     rank: int
-    sent: Mapping[int, int]
+    sent: Mapping[int, int]  # messages
+    posted: Mapping[int, int] = field(default_factory=dict)  # transfers
+    matched: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,16 @@ class Lost:
     cause: str
 
 
-Notice: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Failing | Finished
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """For the owner: a rank left without taking `count` messages that `source` had sent it."""
+
+    rank: int
+    source: int
+    count: int
+
+
+Notice: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Unread | Failing | Finished
 Action: TypeAlias = SendTo | Notice
 
 
@@ -155,7 +166,7 @@ class _Member:
     pid: int
     host: str
     heard: float
-    finished: bool = False
+    finished: Finished | None = None
     left: bool = False
 
 
@@ -177,6 +188,7 @@ class Roster:
         self._members: dict[int, _Member] = {}
         self._ranks: dict[bytes, int] = {}
         self._failed: dict[int, str] = {}
+        self._revoked: set[int] = set()
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -260,24 +272,41 @@ class Roster:
             cause = f"rank {event.rank} was declared failed: {self._failed[event.rank]}"
             return [event] if isinstance(event, Failing) else [SendTo(member.connection, _abort(cause))]
         match event:
+            case Revoke() if event.context in self._revoked:
+                return []  # the first one stands: every rank that hears of it says so as well
             case Revoke():
+                self._revoked.add(event.context)
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
             case Failing():
                 return [event, *self._fail(event.rank, event.error)]
-            case Finished() if not member.finished:
+            case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
-        member.finished = True
+        member.finished = event
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
         byes = [
             SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
             for rank, m in self._listeners(event.rank)
         ]
-        return [event, *byes]
+        return [event, *byes, *self._unread(event)]
+
+    def _unread(self, event: Finished) -> list[Action]:
+        """Compare the ends of all links whose both ranks have left; after an error what is under way does not count."""
+        if self._revoked or self._failed:
+            return []
+        found: list[Action] = []
+        for rank, member in self._members.items():
+            if member.finished is None or rank == event.rank:
+                continue
+            for source, sink in (event, member.finished), (member.finished, event):
+                count = source.posted.get(sink.rank, 0) - sink.matched.get(source.rank, 0)
+                if count > 0:
+                    found.append(Unread(sink.rank, source.rank, count))
+        return found
 
     def _leave(self, connection: bytes) -> list[Action]:
         actions: list[Action] = [SendTo(connection, {"type": "left"})]

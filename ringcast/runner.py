@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 import subprocess
@@ -75,16 +76,17 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
             comm.finalize()
 
     threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}") for e in endpoints]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except BaseException as interruption:
         for endpoint in endpoints[:2]:  # each tells all but itself
             _abort(endpoint, f"the calling thread was interrupted by {interruption!r}")
         for thread in threads:
-            thread.join()
+            with contextlib.suppress(RuntimeError):  # it was not started
+                thread.join()
         raise
     if failures:
         rank, error = _first_cause(failures)
@@ -118,7 +120,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                     tail.append(line)
             except BaseException:  # an interrupt, for example
                 launcher.terminate()  # it ends the ranks
-                launcher.wait()
+                launcher.communicate()  # not wait(): it may have more to say than the pipe holds
                 raise
         if launcher.returncode:
             raise _failure(folder, "".join(tail), launcher.returncode)

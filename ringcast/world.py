@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
@@ -54,6 +55,18 @@ def finalize() -> None:
     """Leave the job; idempotent, and done by itself at the end of the program."""
     if _world is not None:
         _world.finalize()
+
+
+def terminal() -> TextIO | None:
+    """Return the terminal of the person who started the job, for progress on long work; None if there is none.
+
+    Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives.
+    The caller closes it.
+    """
+    config = from_environment()
+    path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""
+    # O_NOCTTY: the terminal belongs to the session of the launcher.
+    return open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "w", encoding="utf-8") if path else None
 
 
 def _join(config: WorkerConfig) -> Endpoint:

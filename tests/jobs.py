@@ -13,6 +13,7 @@ from ringcast.communicator import Communicator
 from ringcast.control import new_key
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
+from ringcast.errors import Revoked
 from ringcast.group import Group
 from ringcast.local import LocalControl, endpoints
 from ringcast.transports.base import Transport
@@ -70,6 +71,20 @@ class Job:
             thread.join()
         return results
 
+    def ask(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+        """Return fn's results; raise the error of a rank if there is one, if possible not a mere consequence."""
+        results = self.run(fn, timeout)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in sorted(errors, key=lambda error: isinstance(error, Revoked)):
+            raise error
+        return results
+
+    def left_over(self) -> dict[int, list[str]]:
+        """Return, by rank, the tables of the protocol that still hold transfers; there must be none between calls."""
+        tables = ("_sending", "_promised", "_receiving", "_moving", "_withheld", "failed")
+        found = {e.rank: [name for name in tables if getattr(e.protocol, name)] for e in self.endpoints}
+        return {rank: names for rank, names in found.items() if names}
+
     def abort(self, cause: str) -> None:
         control = self.endpoints[0].control
         assert isinstance(control, LocalControl)
@@ -79,3 +94,21 @@ class Job:
         for endpoint in self.endpoints:
             endpoint.leave()
         self._folder.cleanup()
+
+
+class Jobs:
+    """Jobs that are kept for many tests, one of each kind and size: `jobs(kind, size)`."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, int], Job] = {}
+
+    def __call__(self, kind: str, size: int) -> Job:
+        if (kind, size) not in self._made:
+            self._made[kind, size] = Job(kind, size)
+        job = self._made[kind, size]
+        assert not job.left_over(), "an earlier test has left something behind"
+        return job
+
+    def close(self) -> None:
+        for job in self._made.values():
+            job.close()

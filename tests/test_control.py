@@ -27,7 +27,8 @@ from ringcast.rendezvous import Failing, Finished, Notice, Started
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-FAST = Pace(beat=0.05, silence=0.6, linger=1.0)
+PACE = Pace(beat=0.05, silence=5.0, linger=2.0)
+IMPATIENT = Pace(beat=0.05, silence=0.6, linger=2.0)  # where silence is what is tested
 NONCE = 2**63 + 5
 KEY = new_key()
 
@@ -42,10 +43,10 @@ def context() -> Iterator[zmq.Context]:
 class Serving:
     """A server with a thread that owns it, as the launcher's loop does; orders are carried out by that thread."""
 
-    def __init__(self, context: zmq.Context, address: str, size: int, **settings: object) -> None:
+    def __init__(self, context: zmq.Context, address: str, size: int, pace: Pace = PACE, **settings: object) -> None:
         self.notices: queue.Queue[Notice] = queue.Queue()
         self._orders: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self.server = ControlServer(context, address, size=size, nonce=NONCE, key=KEY, pace=FAST, **settings)
+        self.server = ControlServer(context, address, size=size, nonce=NONCE, key=KEY, pace=pace, **settings)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -94,10 +95,10 @@ def serving(context: zmq.Context, address: str, size: int, **settings: object) -
 class Worker:
     """A client with an inbox."""
 
-    def __init__(self, context: zmq.Context, control: str, rank: int, size: int, key: str = KEY, nonce: int = NONCE):
+    def __init__(self, context: zmq.Context, control: str, rank: int, size: int, key: str = KEY, pace: Pace = PACE):
         self.inbox: queue.Queue[list[bytes]] = queue.Queue()
-        config = WorkerConfig(rank, size, control, hosted=True, nonce=nonce, key=key)
-        self.client = ControlClient(config, f"data{rank}", self.inbox.put, context, pace=FAST)
+        config = WorkerConfig(rank, size, control, hosted=True, nonce=NONCE, key=key)
+        self.client = ControlClient(config, f"data{rank}", self.inbox.put, context, pace=pace)
 
     def news(self) -> tuple[wire.Header, str]:
         header, *cause = self.inbox.get(timeout=10)
@@ -177,7 +178,7 @@ def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) 
 
 def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context, address: str) -> None:
     with serving(context, address, 1) as server:
-        worker = Worker(context, server.server.address, 0, 1)
+        worker = Worker(context, server.server.address, 0, 1, pace=IMPATIENT)
         worker.client.join(10)
     begin = time.monotonic()
     header, cause = worker.news()
@@ -330,7 +331,7 @@ def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None
 
 def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Context, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/control"
-    with serving(context, address, 2, hosted=False), context.socket(zmq.DEALER) as silent:
+    with serving(context, address, 2, hosted=False, pace=IMPATIENT), context.socket(zmq.DEALER) as silent:
         silent.linger = 0
         silent.connect(address)
         hello = {"type": "hello", "rank": 1, "size": 2, "address": "", "pid": 1, "host": "", "version": version()}
@@ -345,16 +346,14 @@ def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Contex
 # Without a launcher: rank 0 starts a process for the control plane.
 
 PROGRAM = """
-import os, sys, threading, zmq
+import os, queue, sys, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
 settings = config.from_environment()
-context, news = zmq.Context(), []
-failed = threading.Event()
+context, failures = zmq.Context(), queue.Queue()
 def inject(frames):
-    news.append(frames)
     if wire.unpack(frames[0]).kind == wire.Kind.FAILED:
-        failed.set()
+        failures.put((wire.unpack(frames[0]).source, frames[1].decode()))
 client = ControlClient(settings, f"data{settings.rank}", inject, context)
 try:
     print(*client.join(settings.start_timeout), flush=True)
@@ -362,8 +361,7 @@ try:
     if order == "fail":
         client.failing("ValueError: bad", "")
     if order == "wait\\n":
-        assert failed.wait(20)
-        print(wire.unpack(news[-1][0]).source, news[-1][1].decode(), flush=True)
+        print(*failures.get(timeout=20), flush=True)
     client.finished({})
 except Exception as error:
     print(error, flush=True)
@@ -372,12 +370,28 @@ context.term()
 """
 
 
-def start(rank: int, size: int, control: str, key: str = "", start_timeout: float = 20.0) -> subprocess.Popen[str]:
-    settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout)
-    environment = {**os.environ, **settings.environment()}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a worker which does not outlive the test."""
+    workers: list[subprocess.Popen[str]] = []
+
+    def run(rank: int, size: int, control: str, key: str = "", start_timeout: float = 20.0) -> subprocess.Popen[str]:
+        settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout)
+        environment = {**os.environ, **settings.environment()}
+        worker = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        workers.append(worker)
+        return worker
+
+    yield run
+    for worker in workers:
+        if worker.returncode is None:
+            worker.kill()
+            worker.communicate()
 
 
 def say(worker: subprocess.Popen[str], order: str) -> str:
@@ -415,7 +429,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_without_a_launcher_the_ranks_find_each_other(tmp_path: Path, transport: str) -> None:
+def test_without_a_launcher_the_ranks_find_each_other(start: Start, tmp_path: Path, transport: str) -> None:
     control = f"ipc://{tmp_path}/control" if transport == "ipc" else f"tcp://127.0.0.1:{free_port()}"
     workers = [start(rank, 3, control, KEY) for rank in (2, 1, 0)]
     assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
@@ -430,7 +444,7 @@ def test_without_a_launcher_the_ranks_find_each_other(tmp_path: Path, transport:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_end_of_rank_0_is_told_to_the_others_at_once(tmp_path: Path) -> None:
+def test_the_end_of_rank_0_is_told_to_the_others_at_once(start: Start, tmp_path: Path) -> None:
     control = f"ipc://{tmp_path}/control"
     workers = [start(rank, 3, control) for rank in range(3)]
     assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
@@ -447,7 +461,7 @@ def test_the_end_of_rank_0_is_told_to_the_others_at_once(tmp_path: Path) -> None
     wait_until_gone(servers)
 
 
-def test_rank_0_may_finish_first(tmp_path: Path) -> None:
+def test_rank_0_may_finish_first(start: Start, tmp_path: Path) -> None:
     control = f"ipc://{tmp_path}/control"
     workers = [start(rank, 3, control) for rank in range(3)]
     assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
@@ -461,12 +475,11 @@ def test_rank_0_may_finish_first(tmp_path: Path) -> None:
     wait_until_gone(servers)  # all have left or failed: it does not wait for silence
 
 
-def test_a_start_without_all_ranks_is_given_up_by_name(tmp_path: Path) -> None:
-    workers = [start(rank, 3, f"ipc://{tmp_path}/control", start_timeout=1.0) for rank in (0, 2)]
-    for worker in workers:
-        assert "rank 1 of 3 did not join within 1 s" in say(worker, "")
+def test_a_start_without_all_ranks_is_given_up_by_name(start: Start, tmp_path: Path) -> None:
+    said = say(start(0, 3, f"ipc://{tmp_path}/control", start_timeout=0.5), "")
+    assert "ranks 1, 2 of 3 did not join within 0.5 s" in said
 
 
-def test_rank_0_says_why_the_control_plane_cannot_start() -> None:
+def test_rank_0_says_why_the_control_plane_cannot_start(start: Start) -> None:
     said = say(start(0, 2, "ipc:///nowhere/control"), "")
     assert "could not start the control plane: the control plane cannot listen at ipc:///nowhere/control" in said

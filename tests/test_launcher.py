@@ -1,16 +1,26 @@
 """The launcher with real processes: exit codes, last words, signals, output, and that nothing is left."""
 
+import contextlib
+import doctest
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
+from ringcast_launcher import cli, job, output, supervisor
+from ringcast_launcher.job import THREAD_VARIABLES
+
+from ringcast import rendezvous
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -39,7 +49,7 @@ def leave(code=0):
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def launch(tmp_path: Path) -> Launch:
     """Return a function that runs ringcast-launch to its end; program text becomes a script. No directory may stay."""
 
     def run(*arguments: str, program: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,18 +71,25 @@ def launch(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.parametrize("module", [cli, job, output, supervisor, rendezvous])
+def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_every_rank_gets_its_environment(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_every_rank_gets_its_environment(launch: Launch) -> None:
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE PYTHONUNBUFFERED RINGCAST_SIZE RINGCAST_HOSTED MINE"
     done = launch("-n", "3", "-x", "MINE=yes", program=f"import os\nprint(*map(os.environ.get, {names.split()}))")
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [f"[{r}] {r} 3 {r} 3 1 3 1 yes" for r in range(3)]
 
 
-def test_secrets_are_in_no_command_line_and_no_output(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_secrets_are_in_no_command_line_and_no_output(launch: Launch) -> None:
     done = launch("-v", "-n", "2", "--transport", "tcp", program="""
 import os, psutil
 key = os.environ["RINGCAST_KEY"]
@@ -87,15 +104,13 @@ print(key)
 
 
 @pytest.mark.parametrize("transport", ["auto", "ipc", "tcp"])
-def test_a_job_that_ends_well_says_nothing(
-    launch: Callable[..., subprocess.CompletedProcess[str]], transport: str
-) -> None:
+def test_a_job_that_ends_well_says_nothing(launch: Launch, transport: str) -> None:
     done = launch("-n", "3", "--transport", transport, program=JOIN + "leave()", OMP_NUM_THREADS="1",
                   OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_exit_code_and_rank_of_the_first_failure(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_exit_code_and_rank_of_the_first_failure(launch: Launch) -> None:
     done = launch("-n", "4", program=JOIN + """
 if rank == 2:
     print("pid", os.getpid())
@@ -109,7 +124,7 @@ leave(4)
 
 
 def test_the_traceback_of_an_exception_is_repeated_at_the_end(
-    launch: Callable[..., subprocess.CompletedProcess[str]],
+    launch: Launch,
 ) -> None:
     done = launch("-n", "3", program="""
 import os, time
@@ -127,7 +142,7 @@ time.sleep(30)
     assert "rank 1 " in last[-1]
 
 
-def test_a_reported_traceback_comes_first(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_a_reported_traceback_comes_first(launch: Launch) -> None:
     done = launch("-n", "2", program=JOIN + """
 if rank == 1:
     client.failing("ValueError: told", "Traceback (as told)\\nValueError: told\\n")
@@ -141,7 +156,7 @@ leave()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_killed_by_a_signal(launch: Callable[..., subprocess.CompletedProcess[str]], number: signal.Signals) -> None:
+def test_killed_by_a_signal(launch: Launch, number: signal.Signals) -> None:
     done = launch("-n", "2", program=JOIN + f"""
 if rank == 1:
     os.kill(os.getpid(), {int(number)})
@@ -155,7 +170,7 @@ leave(1)
 
 
 def test_leaving_without_finishing_is_a_failure_even_with_code_0(
-    launch: Callable[..., subprocess.CompletedProcess[str]],
+    launch: Launch,
 ) -> None:
     done = launch("-n", "3", program=JOIN + """
 if rank == 1:
@@ -169,7 +184,7 @@ leave(7)
 
 
 def test_a_rank_that_left_while_others_needed_it_is_named(
-    launch: Callable[..., subprocess.CompletedProcess[str]],
+    launch: Launch,
 ) -> None:
     done = launch("-n", "2", program=JOIN + """
 if rank == 1:
@@ -182,7 +197,7 @@ leave(7)
 
 
 def test_a_rank_that_never_joins_ends_the_start_for_the_others(
-    launch: Callable[..., subprocess.CompletedProcess[str]],
+    launch: Launch,
 ) -> None:
     done = launch("-n", "3", program='import os, sys\nif os.environ["RANK"] == "2": sys.exit(0)\n' + JOIN)
     assert done.returncode == 1
@@ -190,20 +205,20 @@ def test_a_rank_that_never_joins_ends_the_start_for_the_others(
     assert re.search(r"rank 2 \(.*\) exited with code 0 without joining$", last_line(done))
 
 
-def test_start_timeout_names_the_missing(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_start_timeout_names_the_missing(launch: Launch) -> None:
     program = 'import os, time\nif os.environ["RANK"] == "1": time.sleep(30)\n' + JOIN
     done = launch("-n", "2", "--start-timeout", "0.5", program=program)
     assert done.returncode == 1
     assert "the job could not start: rank 1 of 2 did not join within 0.5 s" in last_line(done)
 
 
-def test_timeout(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_timeout(launch: Launch) -> None:
     done = launch("-n", "2", "--timeout", "0.5", "sleep", "30")
     assert done.returncode == 124
     assert last_line(done).endswith("the job did not end within 0.5 s; still running: ranks 0, 1")
 
 
-def test_who_ignores_sigterm_is_killed(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_who_ignores_sigterm_is_killed(launch: Launch) -> None:
     done = launch("-n", "2", program="""
 import os, signal, sys, time
 if os.environ["RANK"] == "0":
@@ -230,27 +245,25 @@ for _ in range(30):
     ],
 )
 def test_what_cannot_work_is_refused_in_one_sentence(
-    launch: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str], code: int, words: str
+    capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
 ) -> None:
-    done = launch(*arguments, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    assert done.returncode == code
-    assert done.stderr.startswith(f"ringcast-launch: {words}")
-    assert done.stderr.count("\n") == 1
+    environment = dict.fromkeys(THREAD_VARIABLES, "1")
+    assert cli.command(arguments, {**os.environ, **environment}) == code
+    said = capfd.readouterr().err
+    assert said.startswith(f"ringcast-launch: {words}")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["true"], ["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
     ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--nonsense", "true"]])  # fmt: skip
-def test_wrong_options_are_usage_errors(
-    launch: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str]
-) -> None:
-    done = launch(*arguments)
-    assert done.returncode == 2
-    assert "usage: ringcast-launch" in done.stderr
+def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.command(arguments, os.environ)
+    assert ended.value.code == 2
+    assert "usage: ringcast-launch" in capsys.readouterr().err
 
 
-def test_a_program_that_cannot_be_executed(
-    launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_program_that_cannot_be_executed(launch: Launch, tmp_path: Path) -> None:
     program = tmp_path / "broken"
     program.write_bytes(b"\x7fELF but not really")
     program.chmod(0o755)
@@ -259,7 +272,7 @@ def test_a_program_that_cannot_be_executed(
     assert "broken cannot be started: " in last_line(done)
 
 
-def test_what_follows_the_program_is_its_own(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_what_follows_the_program_is_its_own(launch: Launch) -> None:
     code = "import sys; print(*sys.argv[1:])"
     done = launch("-n", "1", "--output", "none", "python", "-c", code, "-n", "7", "--", "--version", "-m")
     assert done.stdout == "-n 7 -- --version -m\n"
@@ -267,15 +280,13 @@ def test_what_follows_the_program_is_its_own(launch: Callable[..., subprocess.Co
     assert done.stdout == "-x\n"
 
 
-def test_modules_run_like_python_dash_m(
-    launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_modules_run_like_python_dash_m(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "some_module.py").write_text("import sys, os\nprint(__name__, sys.argv[1:], os.getcwd())")
     done = launch("-np", "1", "--wdir", str(tmp_path), "--output", "none", "-m", "some_module", "--timeout", "1")
     assert done.stdout == f"__main__ ['--timeout', '1'] {tmp_path}\n"
 
 
-def test_threads_are_shared_out_and_that_is_said_once(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_threads_are_shared_out_and_that_is_said_once(launch: Launch) -> None:
     cores = len(os.sched_getaffinity(0))
     program = 'import os\nprint(os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"])'
     clean = {"OMP_NUM_THREADS": "", "OPENBLAS_NUM_THREADS": "", "MKL_NUM_THREADS": ""}
@@ -288,16 +299,16 @@ def test_threads_are_shared_out_and_that_is_said_once(launch: Callable[..., subp
     assert sorted(done.stdout.splitlines()) == [f"[0] 7 {each}", f"[1] 7 {each}"]
 
 
-def test_what_the_user_tells_the_workers_arrives(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    program = 'import os\nprint(*(os.environ[f"RINGCAST_{n}"] for n in ("TIMEOUT", "DEBUG", "START_TIMEOUT")))'
-    done = launch("-n", "1", "-x", "RINGCAST_TIMEOUT=5", program=program, RINGCAST_DEBUG="info")
-    assert done.stdout == "[0] 5.0 info 60.0\n"
+def test_what_the_user_tells_the_workers_arrives(launch: Launch) -> None:
+    program = 'import os\nprint(*(os.environ[f"RINGCAST_{n}"] for n in ("TIMEOUT", "START_TIMEOUT")))'
+    done = launch("-n", "1", "-x", "RINGCAST_TIMEOUT=5", program=program)
+    assert done.stdout == "[0] 5.0 60.0\n"
     done = launch("-n", "1", "--start-timeout", "9", program=program, RINGCAST_TIMEOUT="never")
     assert done.returncode == 2
     assert "RINGCAST_TIMEOUT='never': must be a number of seconds" in done.stderr
 
 
-def test_large_output_of_many_ranks_arrives_whole(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_large_output_of_many_ranks_arrives_whole(launch: Launch) -> None:
     done = launch("-n", "3", program="""
 import os, sys
 mark = "abc"[int(os.environ["RANK"])]
@@ -315,7 +326,7 @@ sys.stdout.write(mark * 1_000_000 + " unfinished")
     assert len(lines) == 3 * 41
 
 
-def test_output_to_files(launch: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_output_to_files(launch: Launch, tmp_path: Path) -> None:
     program = 'import os, sys\nprint("out", os.environ["RANK"])\nprint("err", file=sys.stderr)\nsys.exit(1)'
     done = launch("-n", "2", "--output", f"dir={tmp_path}/logs", program=program)
     assert done.stdout == ""
@@ -346,7 +357,7 @@ time.sleep(60)
 
 
 class Running:
-    """A launcher with two ranks, each of which has told its pid and the pid of a child of its own."""
+    """A launcher with two ranks, each of which has told its pid and the pids of its children, if it has some."""
 
     def __init__(self, tmp_path: Path, program: str) -> None:
         (tmp_path / "program.py").write_text(program)
@@ -354,8 +365,7 @@ class Running:
         self.jobs.mkdir()
         self.launcher = subprocess.Popen(
             [*LAUNCH, "-n", "2", str(tmp_path / "program.py")],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(self.jobs)},
-            start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(self.jobs)}, bufsize=0,
         )  # fmt: skip
         told = [self.line().split()[1:] for _ in range(2)]
         self.workers = [psutil.Process(int(pids[0])) for pids in told]
@@ -363,11 +373,33 @@ class Running:
 
     def line(self) -> str:
         assert select.select([self.launcher.stdout], [], [], LIMIT)[0]
-        return self.launcher.stdout.readline()
+        return self.launcher.stdout.readline().decode()
 
     def end(self) -> tuple[int, str]:
         _, stderr = self.launcher.communicate(timeout=LIMIT)
-        return self.launcher.returncode, stderr.splitlines()[-1]
+        return self.launcher.returncode, stderr.decode().splitlines()[-1]
+
+    def kill(self) -> None:
+        """Make an end of everything, whatever became of the test."""
+        for process in [*self.workers, *self.children]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.launcher.kill()
+        self.launcher.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], Running]]:
+    """Return a function that starts a job which is ended with the test."""
+    jobs: list[Running] = []
+
+    def run(program: str) -> Running:
+        jobs.append(Running(tmp_path, program))
+        return jobs[-1]
+
+    yield run
+    for started in jobs:
+        started.kill()
 
 
 def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
@@ -376,16 +408,18 @@ def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_to_the_launcher_ends_everything(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    job = Running(tmp_path, SLEEPERS)
+def test_a_signal_to_the_launcher_ends_everything(
+    start: Callable[[str], Running], number: signal.Signals, code: int
+) -> None:
+    job = start(SLEEPERS)
     job.launcher.send_signal(number)
     assert job.end() == (code, f"ringcast-launch: ended by {number.name}")
     assert_gone(job.workers + job.children)
     assert list(job.jobs.iterdir()) == []
 
 
-def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
-    job = Running(tmp_path, """
+def test_a_second_interrupt_kills_at_once(start: Callable[[str], Running]) -> None:
+    job = start("""
 import os, signal, time
 def refuse(*_):
     print("no", flush=True)
@@ -401,16 +435,13 @@ while True:
     assert_gone(job.workers)
 
 
-def test_no_worker_outlives_a_killed_launcher(tmp_path: Path) -> None:
-    job = Running(tmp_path, SLEEPERS)
+def test_no_worker_outlives_a_killed_launcher(start: Callable[[str], Running]) -> None:
+    job = start(SLEEPERS)
     job.launcher.kill()
     assert_gone(job.workers, timeout=10)
-    for child in job.children:  # nobody is left who could end these
-        child.kill()
-    job.launcher.communicate(timeout=LIMIT)
 
 
-def test_children_of_workers_are_ended_with_the_job(launch: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_children_of_workers_are_ended_with_the_job(launch: Launch) -> None:
     done = launch("-n", "2", "sh", "-c", "sleep 60 & echo $!")
     assert done.returncode == 0
     pids = [int(line.split()[1]) for line in done.stdout.splitlines()]
@@ -418,12 +449,22 @@ def test_children_of_workers_are_ended_with_the_job(launch: Callable[..., subpro
     assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
 
 
-def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(tmp_path: Path) -> None:
-    job = Running(tmp_path, "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(2)\n")
+def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(
+    start: Callable[[str], Running], tmp_path: Path
+) -> None:
+    job = start(f"""
+import os, time
+print(os.getpid(), flush=True)
+while not os.path.exists("{tmp_path}/go"):
+    time.sleep(0.02)
+""")  # fmt: skip
     job.launcher.send_signal(signal.SIGTSTP)
-    everybody = [psutil.Process(job.launcher.pid), *job.workers]
-    assert os.waitpid(job.launcher.pid, os.WUNTRACED)[1] & 0xFF == 0x7F
-    assert {process.status() for process in everybody} == {psutil.STATUS_STOPPED}
+    assert os.WIFSTOPPED(os.waitpid(job.launcher.pid, os.WUNTRACED)[1])
+    deadline = time.monotonic() + LIMIT  # a process stops when it next meets the kernel
+    while any(process.status() != psutil.STATUS_STOPPED for process in job.workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
     job.launcher.send_signal(signal.SIGCONT)
     job.launcher.communicate(timeout=LIMIT)
     assert job.launcher.returncode == 0

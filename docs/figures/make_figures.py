@@ -8,17 +8,16 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle
 
 from ringcast.schedules import Params, build
 
 P, N = 9, 4
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#b8960c")
 INK, PALE = "#333333", "#dddddd"
 
 
 def main() -> None:
-    """Write the figure beside this file; the same schedules give the same bytes."""
+    """Write the figure beside this file."""
     mpl.rcParams.update({"svg.hashsalt": "ringcast", "font.family": "sans-serif", "svg.fonttype": "path"})
     figure, axes = plt.subplots(figsize=(9.6, 5.6))
     draw(axes)
@@ -59,14 +58,14 @@ def arrow(axes: Axes, i: int, source: int, to: int, block: int) -> None:
     start, end = (i + 0.08, source), (i + 0.84, to)
     style = {"arrowstyle": "-|>,head_length=0.5,head_width=0.2", "color": COLOURS[block], "lw": 1.6, "shrinkB": 0}
     axes.annotate("", end, start, arrowprops={**style, "shrinkA": 0}, zorder=2)
-    axes.add_patch(Circle(start, 0.035, color=COLOURS[block], zorder=3))
+    axes.plot(*start, "o", ms=4.5, color=COLOURS[block], zorder=3)
     axes.text(i + 0.9, to, str(block), color=COLOURS[block], va="center", ha="center", fontsize=9, weight="bold")
 
 
 def squares(axes: Axes, rank: int, x: float, blocks: set[int]) -> None:
     """Draw which blocks a rank holds."""
     for block in range(N):
-        colour = COLOURS[block] if block in blocks else "none"
+        colour = COLOURS[block] if block in blocks else "white"
         axes.plot(x + 0.12 * (block - (N - 1) / 2), rank, "s", ms=8, mfc=colour, mec=INK, mew=0.5, clip_on=False)
 
 

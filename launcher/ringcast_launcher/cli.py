@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import version
-from ringcast.errors import ConfigError
+from ringcast.errors import ConfigError, RendezvousError
 from ringcast_launcher import output
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
 from ringcast_launcher.loop import run
@@ -20,7 +20,7 @@ from ringcast_launcher.loop import run
 _DESCRIPTION = """\
 Start N ranks of a program on this machine, watch them, and end them together."""
 
-_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_DEBUG")
+_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT")
 
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
@@ -51,6 +51,9 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     except JobError as error:
         print(f"ringcast-launch: {error}", file=sys.stderr)
         return error.code
+    except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
+        print(f"ringcast-launch: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
         return 130
 

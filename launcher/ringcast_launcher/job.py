@@ -91,9 +91,13 @@ def exported(wishes: Sequence[str], environment: Mapping[str, str]) -> dict[str,
 def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict[str, str]:
     """Return the variables that share the cores among the ranks; what the user set stays as it is.
 
+    One rank has them all anyway.
+
     >>> thread_limits({"OMP_NUM_THREADS": "8"}, size=4, cores=16)
     {'OPENBLAS_NUM_THREADS': '4', 'MKL_NUM_THREADS': '4'}
     """
+    if size == 1:
+        return {}
     threads = str(max(1, cores // size))
     return {name: threads for name in THREAD_VARIABLES if not environment.get(name)}
 
@@ -107,4 +111,6 @@ def worker_environment(job: Job, rank: int, world: WorkerConfig) -> dict[str, st
         "LOCAL_WORLD_SIZE": str(job.size),
         "PYTHONUNBUFFERED": "1",
     }
-    return {**job.environment, **common, **replace(world, rank=rank, size=job.size).environment()}
+    terminal = world.terminal if rank == 0 else ""
+    mine = replace(world, rank=rank, size=job.size, terminal=terminal)
+    return {**job.environment, **common, **mine.environment()}

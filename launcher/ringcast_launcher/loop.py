@@ -67,7 +67,13 @@ class _Running:
         self._files = ExitStack()
         self._verdict: Verdict | None = None
         self._world = replace(
-            job.settings, size=job.size, hosted=True, nonce=secrets.randbits(64), key=new_key(), directory=directory
+            job.settings,
+            size=job.size,
+            hosted=True,
+            nonce=secrets.randbits(64),
+            key=new_key(),
+            directory=directory,
+            terminal=os.ttyname(2) if os.isatty(2) else "",
         )
         tcp = self._world.transport == "tcp"
         self._server = ControlServer(
@@ -130,7 +136,7 @@ class _Running:
         self._debug(f"control plane at {self._server.address}")
         colours = (os.isatty(1), os.isatty(2))
         for rank in range(job.size):
-            environment = {**limits, **worker_environment(job, rank, self._world)}
+            environment = {**worker_environment(job, rank, self._world), **limits}
             out, err = self._open_sinks(rank, colours)
             try:
                 process = Process(job.argv, environment, job.directory)

@@ -14,7 +14,18 @@ import signal
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, Notice, NotStarted, Started, TooLate, in_words
+from ringcast.rendezvous import (
+    Failing,
+    Finished,
+    Joined,
+    Lost,
+    Notice,
+    NotStarted,
+    Started,
+    TooLate,
+    Unread,
+    in_words,
+)
 
 TIMED_OUT = 124
 
@@ -115,7 +126,7 @@ class Supervisor:
         self._timeout = timeout
         self._deadline = None if timeout is None else start + timeout
         self._started = False
-        self._failed: list[int] = []  # those that failed by themselves, in order
+        self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
         self._ended: set[int] = set()  # those that were alive when we began to end them
         self._ending: _Ending | None = None
         self._over = False
@@ -159,6 +170,9 @@ class Supervisor:
                 return self._fail(event.rank, event.error, now)
             case Lost():
                 return self._fail(event.rank, event.cause, now)
+            case Unread():
+                messages = "a message" if event.count == 1 else f"{event.count} messages"
+                return self._fail(event.rank, f"it finished without taking {messages} of rank {event.source}", now)
             case NotStarted():
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
             case Exited():
@@ -182,7 +196,7 @@ class Supervisor:
 
     def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
         if rank not in self._failed and rank not in self._ended:
-            self._failed.append(rank)
+            self._failed[rank] = cause
         return [Declare(rank, cause), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
@@ -225,7 +239,7 @@ class Supervisor:
             return Verdict(0)
         if self._ending.code is not None:
             return Verdict(self._ending.code, how=self._ending.how)
-        return self._judge(self._failed[0])
+        return self._judge(next(iter(self._failed)))
 
     def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
         """Return the verdict on a rank that failed, or on the one that it rightly blames."""
@@ -245,9 +259,8 @@ class Supervisor:
         worker = self._workers[rank]
         known = range(len(self._workers))
         blamed = {other for other in worker.report.blames if other in known} if worker.report else set()
-        if (
-            worker.joined or worker.too_late
-        ) and not self._started:  # nobody could have done better without the ranks that never joined
+        if (worker.joined or worker.too_late) and not self._started:
+            # It could not have started without the ranks that never joined.
             blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
         return blamed
 
@@ -256,7 +269,7 @@ class Supervisor:
         traceback = worker.report.traceback if worker.report else ""
         status = worker.status
         if rank in self._ended or not status:  # what it told counts, not how it was ended after that
-            how = worker.report.error if worker.report else "exit code 0 without finishing"
+            how = worker.report.error if worker.report else self._failed[rank]
             return Verdict(1, rank, f"failed: {how}", traceback)
         return Verdict(exit_code(status), rank, f"failed: {describe(status)}", traceback)
 
@@ -264,8 +277,8 @@ class Supervisor:
 def describe(status: int) -> str:
     """Return how a process ended, in words.
 
-    >>> describe(3), describe(-9), describe(-34)
-    ('exit code 3', 'killed by SIGKILL', 'killed by signal 34')
+    >>> describe(3), describe(-9), describe(-40)
+    ('exit code 3', 'killed by SIGKILL', 'killed by signal 40')
     """
     if status >= 0:
         return f"exit code {status}"

@@ -1,8 +1,8 @@
 """Which block travels in which round: the broadcast schedules of the circulant graph, in O(log p) a rank.
 
-Träff, "Optimal, round- and volume-efficient broadcast", doi 10.1145/3735139 (arXiv 2312.11236, 2407.18004); the
-graph and the four conditions are those of Träff, "(Poly)logarithmic time construction of round-optimal n-block
-broadcast schedules", 2022. `schedule_tables` computes all ranks at once by a rule of our own, see there.
+Träff, doi 10.1145/3735139 (arXiv 2312.11236, 2407.18004); the graph and the four conditions are those of Träff,
+"(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022.
+`schedule_tables` computes all ranks at once by a rule of our own, see there.
 
 p ranks; q = ceil(log2 p); s = skips(p); r = rank counted from the root; k = round mod q. In round k rank r sends to
 r + s[k] and receives from r - s[k] (mod p): block R[k] comes in, block S[k] goes out. Blocks are counted from the

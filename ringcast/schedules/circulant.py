@@ -1,8 +1,8 @@
 """Collectives on the circulant graph, whose rounds are as few as they can be.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022 (Algorithms 6-9);
-Träff, "Optimal, round- and volume-efficient broadcast", doi 10.1145/3735139, arXiv 2407.18004 (the reversals);
-Träff, "Optimal, non-pipelined reduce-scatter and allreduce", arXiv 2410.14234.
+Träff, doi 10.1145/3735139 (the schedules in O(log p)); arXiv 2407.18004 (the reversals);
+Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234.
 
 p ranks; q = ceil(log2 p); s = skips(p); r = rank counted from the root; n blocks; k = round mod q. A rank exchanges
 with those s[k] before and behind it. Arguments are taken as valid: `ringcast.schedules.build` checks them.

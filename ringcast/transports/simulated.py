@@ -1,7 +1,9 @@
 """A simulated wire with a virtual clock: all ranks live in one thread, and every run is the same.
 
 A message of b bytes leaves when the sender's outgoing and the receiver's incoming link are free (one-ported), occupies
-both for `beta * b` seconds, and arrives `alpha` seconds after that.
+both for `beta * b` seconds, and arrives `alpha` seconds after that. Small messages (grants, completions) wait for no
+link, only for what goes the same way before them: real connections share a link, so that none waits for another's
+megabytes.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections.abc import Sequence
 
 from ringcast.errors import LinkLost
 from ringcast.transports.base import Frame, MemoryArrival
+
+SMALL = 1 << 10  # bytes of a message that does not wait for a link
 
 
 class SimulatedWire:
@@ -25,12 +29,16 @@ class SimulatedWire:
         self._count = 0
         self._out_free = [0.0] * size
         self._in_free = [0.0] * size
+        self._last: dict[tuple[int, int], float] = {}  # when the last message from one rank has left for another
 
     def carry(self, source: int, peer: int, frames: list[bytes]) -> None:
         """Put a message onto the wire now."""
-        start = max(self.now, self._out_free[source], self._in_free[peer])
-        end = start + self.beta * sum(map(len, frames))
-        self._out_free[source] = self._in_free[peer] = end
+        size, start = sum(map(len, frames)), max(self.now, self._last.get((source, peer), 0.0))
+        if size > SMALL:
+            start = max(start, self._out_free[source], self._in_free[peer])
+        end = self._last[source, peer] = start + self.beta * size
+        if size > SMALL:
+            self._out_free[source] = self._in_free[peer] = end
         self._count += 1  # breaks ties, so that equal times keep the order of sending
         heapq.heappush(self._flying, (end + self.alpha, self._count, peer, frames))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import threading
 import time
 from collections.abc import Sequence
 
@@ -27,11 +28,14 @@ class _Inbox:
         self.messages: queue.SimpleQueue[Sequence[Frame]] = queue.SimpleQueue()
         self.open = True
         self.bell: int | None = None  # an eventfd, made only for those who wait with select or asyncio
+        self.lock = threading.Lock()  # so that nobody rings a bell that is being closed
 
     def put(self, frames: Sequence[Frame]) -> None:
         self.messages.put(frames)
         if self.bell is not None:
-            os.eventfd_write(self.bell, 1)
+            with self.lock:
+                if self.bell is not None:
+                    os.eventfd_write(self.bell, 1)
 
 
 class ThreadTransport:
@@ -58,8 +62,12 @@ class ThreadTransport:
                 return MemoryArrival(inbox.messages.get())
             return MemoryArrival(inbox.messages.get(timeout=max(0.0, deadline - self.clock())))
         except queue.Empty:
-            if inbox.bell is not None:
-                _silence(inbox.bell)
+            if inbox.bell is None:
+                return None
+        _silence(inbox.bell)
+        try:  # what came before the bell was silenced would not ring again
+            return MemoryArrival(inbox.messages.get_nowait())
+        except queue.Empty:
             return None
 
     def inject(self, frames: Sequence[bytes]) -> None:
@@ -72,9 +80,10 @@ class ThreadTransport:
 
     def close(self) -> None:
         self._inbox.open = False
-        bell, self._inbox.bell = self._inbox.bell, None
-        if bell is not None:
-            os.close(bell)
+        with self._inbox.lock:
+            bell, self._inbox.bell = self._inbox.bell, None
+            if bell is not None:
+                os.close(bell)
 
 
 def _silence(bell: int) -> None:

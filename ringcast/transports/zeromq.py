@@ -7,7 +7,7 @@ only members of the job know it. ipc sockets lie in a directory that only their 
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +38,7 @@ class ZeroMQTransport:
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._addresses: Sequence[str] = ()
         self._closed = False
+        self._lock = threading.Lock()  # of the door, which several threads use
         self.address = ""
         self._inbox = self._socket(zmq.PULL)
         self._wait = -2  # the RCVTIMEO that is set
@@ -107,9 +108,9 @@ class ZeroMQTransport:
             return None
 
     def inject(self, frames: Sequence[bytes]) -> None:
-        # Only the control thread calls this while the job runs, so that the socket changes threads once.
-        with contextlib.suppress(zmq.ZMQError):  # closed meanwhile: nobody listens any more
-            self._door.send_multipart(frames)
+        with self._lock:
+            if not self._closed:  # else nobody listens any more
+                self._door.send_multipart(frames)
 
     def fileno(self) -> int:
         return cast(int, self._inbox.getsockopt(zmq.FD))
@@ -117,7 +118,8 @@ class ZeroMQTransport:
     def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self.context.destroy()  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind

@@ -1,0 +1,411 @@
+"""What every transport must do, as named checks that any test runner can call: `for check in CHECKS: check(make)`.
+
+A check takes a maker: `make(p)` returns p connected transports of one new job. The check closes them. It returns None
+if the law holds, and raises `AssertionError` if not. Checks drive all transports from one thread, except where they
+say otherwise, and wait by `poll` only, so that they also run on a simulated clock.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from ringcast.errors import LinkLost
+from ringcast.transports.base import Arrival, Transport
+
+Maker: TypeAlias = Callable[[int], Sequence[Transport]]
+Check: TypeAlias = Callable[[Maker], None]
+
+PATIENCE = 20.0  # seconds after which something that should happen at once counts as missing
+HEADER = b"header"
+
+
+@contextmanager
+def _job(make: Maker, size: int) -> Iterator[Sequence[Transport]]:
+    transports = make(size)
+    try:
+        yield transports
+    finally:
+        for transport in transports:
+            transport.close()
+
+
+def _next(transport: Transport) -> Arrival:
+    """Return the next arrival; None is allowed to come early, but not for ever."""
+    deadline = transport.clock() + PATIENCE
+    while (arrival := transport.poll(deadline)) is None:
+        assert transport.clock() < deadline, f"nothing arrived within {PATIENCE:g} s"
+    return arrival
+
+
+def _rest(arrival: Arrival) -> list[bytes]:
+    frames = []
+    while arrival.more:
+        frames.append(bytes(arrival.read()))
+    return frames
+
+
+def _quiet(transport: Transport, seconds: float = 0.02) -> bool:
+    """Whether nothing arrives for a moment."""
+    deadline = transport.clock() + seconds
+    while transport.clock() < deadline:
+        if transport.poll(deadline) is not None:
+            return False
+    return True
+
+
+def order_is_kept_per_peer(make: Maker) -> None:
+    """Messages of one sender arrive in the order in which they were sent; none is lost or repeated."""
+    with _job(make, 3) as (a, b, c):
+        for i in range(100):
+            for name, sender in (b"a", a), (b"b", b):
+                sender.send(2, [HEADER, name, str(i).encode()])
+        got: dict[bytes, list[int]] = {b"a": [], b"b": []}
+        for _ in range(200):
+            name, number = _rest(_next(c))
+            got[name].append(int(number))
+        assert got == {b"a": list(range(100)), b"b": list(range(100))}
+        assert _quiet(c)
+
+
+def messages_are_whole(make: Maker) -> None:
+    """Frames of messages from several senders do not mix."""
+    with _job(make, 3) as (a, b, c):
+        for i in range(50):
+            for mark, sender in (b"a", a), (b"b", b):
+                sender.send(2, [mark] * (1 + i % 7))
+        for _ in range(100):
+            arrival = _next(c)
+            assert set(_rest(arrival)) <= {arrival.header}
+
+
+def the_header_is_the_first_frame(make: Maker) -> None:
+    """A message of one frame has a header and nothing more."""
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER])
+        arrival = _next(b)
+        assert arrival.header == HEADER
+        assert not arrival.more
+
+
+def any_size_is_read(make: Maker) -> None:
+    """Frames of no, one and many bytes come as they went, by `read`."""
+    with _job(make, 2) as (a, b):
+        for size in (0, 1, 63, 64, 65, 1 << 16, 1 << 20):
+            data = bytes(range(256)) * (size // 256 + 1)
+            a.send(1, [HEADER, memoryview(data)[:size]])
+            assert _rest(_next(b)) == [data[:size]], f"{size=}"
+
+
+def any_size_is_read_into(make: Maker) -> None:
+    """Frames of no, one and many bytes are put into the memory given to `read_into`, and nothing beside them."""
+    with _job(make, 2) as (a, b):
+        for size in (0, 1, 63, 64, 65, 1 << 16, 1 << 20):
+            data = bytes(range(256)) * (size // 256 + 1)
+            a.send(1, [HEADER, memoryview(data)[:size]])
+            arrival, room = _next(b), bytearray(b"." * (size + 5))
+            assert arrival.read_into(memoryview(room)) == size
+            assert bytes(room) == data[:size] + b".....", f"{size=}"
+            assert not arrival.more
+
+
+def an_empty_frame_fits_into_no_memory(make: Maker) -> None:
+    """`read_into` a view of no bytes works for a frame of no bytes."""
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER, b"", b"x"])
+        arrival = _next(b)
+        assert arrival.read_into(memoryview(bytearray())) == 0
+        assert _rest(arrival) == [b"x"]
+
+
+def frames_are_kept_apart(make: Maker) -> None:
+    """Frames are neither joined nor split, and empty ones are not left out."""
+    frames = [b"", b"one", b"", b"", b"x" * 100_000, b""]
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER, *frames])
+        assert _rest(_next(b)) == frames
+
+
+def any_kind_of_frame_is_sent(make: Maker) -> None:
+    """Bytes, bytearrays and memoryviews are all frames."""
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER, b"abc", bytearray(b"abc"), memoryview(b"xabcx")[1:4]])
+        assert _rest(_next(b)) == [b"abc"] * 3
+
+
+def read_and_read_into_may_alternate(make: Maker) -> None:
+    """Each takes the next frame."""
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER, b"1", b"22", b"333"])
+        arrival, room = _next(b), bytearray(2)
+        assert arrival.read() == b"1"
+        assert arrival.read_into(memoryview(room)) == 2
+        assert bytes(room) == b"22"
+        assert arrival.read() == b"333"
+        assert not arrival.more
+
+
+def what_is_read_belongs_to_the_reader(make: Maker) -> None:
+    """A frame from `read` stays as it is when the next messages come."""
+    with _job(make, 2) as (a, b):
+        for mark in (b"a", b"b"):
+            a.send(1, [HEADER, mark * 100_000])
+        first = _next(b).read()
+        second = _next(b).read()
+        assert bytes(first) == b"a" * 100_000
+        assert bytes(second) == b"b" * 100_000
+
+
+def a_longer_frame_is_cut_and_its_size_told(make: Maker) -> None:
+    """`read_into` fills the view, writes nothing beyond it, returns the true size, and the next frame is intact."""
+    for size in (5, 100_000):
+        with _job(make, 2) as (a, b):
+            a.send(1, [HEADER, b"x" * size, b"next"])
+            arrival, room = _next(b), bytearray(b"......")
+            assert arrival.read_into(memoryview(room)[:3]) == size
+            assert bytes(room) == b"xxx..."
+            assert _rest(arrival) == [b"next"]
+
+
+def what_is_not_read_is_dropped(make: Maker) -> None:
+    """The next `poll` returns the next message, however much of the last one was read."""
+    with _job(make, 2) as (a, b):
+        for i in range(4):
+            a.send(1, [str(i).encode(), b"1", b"22", b"333"])
+        for i in range(4):
+            arrival = _next(b)
+            assert arrival.header == str(i).encode()
+            for _ in range(i):
+                arrival.read()
+        assert _quiet(b)
+
+
+def a_past_deadline_looks_once(make: Maker) -> None:
+    """`poll` with a deadline in the past does not wait, but takes what has arrived."""
+    with _job(make, 1) as (b,):
+        past = b.clock() - 1000
+        before = b.clock()
+        for _ in range(100):
+            assert b.poll(past) is None
+        assert b.clock() - before < 1.0
+        for _ in range(2):  # injected: so that it has certainly arrived
+            b.inject([HEADER])
+        assert b.poll(past) is not None
+        assert b.poll(past) is not None
+        assert b.poll(past) is None
+
+
+def a_deadline_ends_a_wait(make: Maker) -> None:
+    """`poll` returns None at about the deadline, after at most a few interruptions before it."""
+    with _job(make, 2) as (_, b):
+        for wait in (0.0005, 0.03):
+            start, early = b.clock(), 0
+            deadline = start + wait
+            while b.poll(deadline) is None and b.clock() < deadline:
+                early += 1
+            assert early < 5, "poll returns again and again before the deadline"
+            assert b.clock() - deadline < 1.0, "poll returns long after the deadline"
+
+
+def send_does_not_wait_for_a_reader(make: Maker) -> None:
+    """A thousand messages are queued while nobody reads, and all arrive then."""
+    with _job(make, 2) as (a, b):
+        before = a.clock()
+        for i in range(1000):
+            a.send(1, [str(i).encode(), b"x" * 10_000])
+        assert a.clock() - before < PATIENCE / 2
+        assert [int(_next(b).header) for i in range(1000)] == list(range(1000))
+
+
+def both_directions_at_once(make: Maker) -> None:
+    """Two ranks that send to each other before either reads do not hinder each other."""
+    with _job(make, 2) as (a, b):
+        for i in range(20):
+            for name, sender, peer in (b"a", a, 1), (b"b", b, 0):
+                sender.send(peer, [name, bytes([i]) * 200_000])
+        for name, reader in (b"b", a), (b"a", b):
+            for i in range(20):
+                arrival = _next(reader)
+                assert arrival.header == name
+                assert _rest(arrival) == [bytes([i]) * 200_000]
+
+
+def a_message_to_oneself_is_injected(make: Maker) -> None:
+    """`inject` puts a message into the own inbox, beside those of the peers."""
+    with _job(make, 2) as (a, b):
+        b.inject([HEADER, b"control"])
+        assert _rest(_next(b)) == [b"control"]
+        a.send(1, [HEADER, b"data"])
+        b.inject([HEADER, b"control"])
+        assert sorted(_rest(_next(b))[0] for _ in range(2)) == [b"control", b"data"]
+
+
+def inject_wakes_a_waiting_poll(make: Maker) -> None:
+    """A message injected by another thread ends a wait without a limit."""
+    with _job(make, 1) as (a,):
+        started = threading.Event()
+
+        def later() -> None:
+            started.wait()
+            a.inject([HEADER, b"wake up"])
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        started.set()
+        while (arrival := a.poll(None)) is None:
+            pass
+        assert _rest(arrival) == [b"wake up"]
+        thread.join()
+
+
+def inject_may_come_from_many_threads(make: Maker) -> None:
+    """Messages that several threads inject at once all arrive, whole, and in the order of each thread."""
+    with _job(make, 1) as (a,):
+
+        def talk(name: bytes) -> None:
+            for i in range(100):
+                a.inject([name, str(i).encode(), name])
+
+        names = [b"a", b"b", b"c", b"d"]
+        threads = [threading.Thread(target=talk, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        got: dict[bytes, list[int]] = {name: [] for name in names}
+        for _ in range(100 * len(names)):
+            arrival = _next(a)
+            number, name = _rest(arrival)
+            assert name == arrival.header
+            got[name].append(int(number))
+        for thread in threads:
+            thread.join()
+        assert got == {name: list(range(100)) for name in names}
+
+
+def what_was_sent_before_close_is_delivered(make: Maker) -> None:
+    """A rank may leave as soon as it has sent its last message, if the peer still listens."""
+    with _job(make, 2) as (a, b):
+        for i in range(20):
+            a.send(1, [HEADER, str(i).encode(), b"x" * 100_000])
+        closing = threading.Thread(target=a.close)  # it may wait until the peer has taken what was sent
+        closing.start()
+        got = [int(_rest(_next(b))[0]) for _ in range(20)]
+        closing.join()
+        assert got == list(range(20))
+
+
+def close_may_be_called_twice(make: Maker) -> None:
+    """Close is idempotent, also with messages that nobody has read."""
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER, b"unread"])
+        _next(b)
+        for transport in (b, b, a, a):
+            transport.close()
+
+
+def inject_after_close_is_ignored(make: Maker) -> None:
+    """The control plane may be late."""
+    with _job(make, 1) as (a,):
+        a.close()
+        a.inject([HEADER, b"too late"])
+
+
+def a_closed_peer_is_a_lost_link(make: Maker) -> None:
+    """Sending to a rank that has closed raises `LinkLost`, at once or after some messages; it never blocks.
+
+    What was sent before a transport could notice is lost silently: the protocol above counts messages.
+    """
+    with _job(make, 2) as (a, b):
+        a.send(1, [HEADER])
+        _next(b)
+        b.close()
+        deadline = a.clock() + PATIENCE
+        lost: int | None = None
+        while lost is None and a.clock() < deadline:
+            try:
+                a.send(1, [HEADER])
+            except LinkLost as error:
+                lost = error.peer
+            else:
+                _quiet(a, 0.001)
+        assert lost == 1, f"sending to a closed rank succeeds for {PATIENCE:g} s"
+
+
+def the_descriptor_tells_of_arrivals(make: Maker) -> None:
+    """Who looks with `poll` until nothing is there, and then waits for the descriptor, misses no message."""
+    with _job(make, 2) as (a, b):
+        try:
+            descriptor = b.fileno()
+        except OSError:
+            return  # there is none, which the contract of such a transport says
+
+        def talk() -> None:
+            for i in range(300):
+                a.send(1, [HEADER, str(i).encode()])
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        got: list[int] = []
+        while len(got) < 300:
+            while (arrival := b.poll(b.clock())) is not None:
+                got.append(int(_rest(arrival)[0]))
+            if len(got) < 300:
+                readable, _, _ = select.select([descriptor], [], [], PATIENCE)
+                assert readable, f"{len(got)} of 300 messages, and the descriptor does not become readable"
+        thread.join()
+        assert got == list(range(300))
+
+
+def the_clock_never_goes_back(make: Maker) -> None:
+    """`clock` is monotonic, in seconds."""
+    with _job(make, 2) as (a, b):
+        last = a.clock()
+        for _ in range(50):
+            b.send(0, [HEADER])
+            _next(a)
+            now = a.clock()
+            assert now >= last
+            last = now
+
+
+def connect_may_be_repeated(make: Maker) -> None:
+    """Connecting ahead of the first message, twice or not at all makes no difference."""
+    with _job(make, 3) as (a, b, c):
+        a.connect([1])
+        a.connect([1, 2])
+        a.connect([])
+        for peer, transport in (1, b), (2, c):
+            a.send(peer, [HEADER, b"x"])
+            assert _rest(_next(transport)) == [b"x"]
+
+
+CHECKS: tuple[Check, ...] = (
+    order_is_kept_per_peer,
+    messages_are_whole,
+    the_header_is_the_first_frame,
+    any_size_is_read,
+    any_size_is_read_into,
+    an_empty_frame_fits_into_no_memory,
+    frames_are_kept_apart,
+    any_kind_of_frame_is_sent,
+    read_and_read_into_may_alternate,
+    what_is_read_belongs_to_the_reader,
+    a_longer_frame_is_cut_and_its_size_told,
+    what_is_not_read_is_dropped,
+    a_past_deadline_looks_once,
+    a_deadline_ends_a_wait,
+    send_does_not_wait_for_a_reader,
+    both_directions_at_once,
+    a_message_to_oneself_is_injected,
+    inject_wakes_a_waiting_poll,
+    inject_may_come_from_many_threads,
+    what_was_sent_before_close_is_delivered,
+    close_may_be_called_twice,
+    inject_after_close_is_ignored,
+    a_closed_peer_is_a_lost_link,
+    the_descriptor_tells_of_arrivals,
+    the_clock_never_goes_back,
+    connect_may_be_repeated,
+)

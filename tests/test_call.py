@@ -1,0 +1,131 @@
+"""Fingerprints: equal for equal calls, in every process; different for different ones, by the aspect that differs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringcast import ops
+from ringcast.call import Call, _fingerprint
+from ringcast.datatypes import dtype_name
+from ringcast.schedules import ALGORITHMS
+
+COLLECTIVES = [
+    "bcast",
+    "reduce",
+    "allreduce",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "reduce_scatter",
+    "barrier",
+    "sendrecv",
+]
+DTYPES = sorted({dtype_name(np.dtype(code)) for code in np.typecodes["All"] if code != "O"} | {"object"})
+OPS = ["", *(str(op) for op in vars(ops).values() if isinstance(op, ops.Op))]
+NAMES = sorted({name for named in ALGORITHMS.values() for name in named})
+BASE = Call("bcast", "float64", (10, 3), "SUM", 0, "circulant", 4)
+
+
+def choices() -> Iterator[tuple[str, list[Call]]]:
+    """Yield calls that differ in one aspect only, with the word that says which."""
+    yield "dtype", [replace(BASE, dtype=dtype) for dtype in DTYPES]
+    yield "op", [replace(BASE, op=op) for op in OPS]
+    yield "root", [replace(BASE, root=root) for root in [None, *range(100)]]
+    yield "algorithm or nblocks", [replace(BASE, algorithm=name) for name in NAMES]
+    yield "algorithm or nblocks", [replace(BASE, nblocks=n) for n in range(1, 10)]
+    yield "shape or counts", [replace(BASE, shape=(n, m)) for n in range(20) for m in range(5)]
+
+
+@pytest.mark.parametrize(("aspect", "calls"), list(choices()))
+def test_the_difference_names_the_aspect(aspect: str, calls: list[Call]) -> None:
+    for one, other in combinations(calls, 2):
+        assert one.fingerprint != other.fingerprint
+        text = one.difference(other.fingerprint)
+        assert text == f"bcast with another {aspect}" or "object" in (one.dtype, other.dtype)
+        assert text.startswith(f"bcast with another {aspect}")
+
+
+def test_the_difference_names_the_other_collective() -> None:
+    for one, other in combinations(COLLECTIVES, 2):
+        assert Call(one).difference(Call(other).fingerprint) == f"{other}, not {one}"
+        assert Call(other).difference(Call(one).fingerprint) == f"{one}, not {other}"
+
+
+def test_several_differences_are_all_named() -> None:
+    other = replace(BASE, dtype="int32", root=1)
+    assert BASE.difference(other.fingerprint) == "bcast with another dtype and another root"
+
+
+def test_a_collective_that_this_version_does_not_know_has_no_name() -> None:
+    unknown = (set(range(256)) - {Call(name).fingerprint >> 56 for name in COLLECTIVES}).pop()
+    assert BASE.difference(unknown << 56) == "another call, not bcast"
+
+
+calls = st.builds(
+    Call,
+    collective=st.sampled_from(COLLECTIVES),
+    dtype=st.sampled_from(DTYPES),
+    shape=st.lists(st.integers(0, 3), max_size=4).map(tuple),
+    op=st.sampled_from(OPS),
+    root=st.none() | st.integers(0, 300),
+    algorithm=st.sampled_from(["", *NAMES]),
+    nblocks=st.integers(1, 300),
+)
+
+
+@given(calls, calls)
+def test_fingerprints_are_equal_for_equal_calls_only(one: Call, other: Call) -> None:
+    assert (one.fingerprint == other.fingerprint) == (one == other)
+    assert 0 <= one.fingerprint < 1 << 64
+
+
+def test_the_last_24_bits_depend_on_every_argument() -> None:
+    """Of two arguments whose bytes happen to be the same, the digest still tells that they differ."""
+    other = Call("reduce", "int32", (11, 3), "MAX", 1, "ring", 5)
+    digests = {replace(BASE, **{f.name: getattr(other, f.name)}).fingerprint & 0xFFFFFF for f in fields(Call)}
+    assert BASE.fingerprint & 0xFFFFFF not in digests
+    assert len(digests) == len(fields(Call))
+
+
+def test_few_shapes_share_a_digest() -> None:
+    shapes = [(n,) for n in range(5000)]
+    assert len({replace(BASE, shape=shape).fingerprint for shape in shapes}) > len(shapes) - 10
+
+
+def anew(call: Call) -> int:
+    """Return the fingerprint as another process would compute it, which has not cached that of an equal call."""
+    _fingerprint.cache_clear()
+    return call.fingerprint
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """One rank may have computed its counts with numpy, and another one not."""
+    plain = Call("gatherv", "float64", (3, 12345), root=2, nblocks=3)
+    wide = Call("gatherv", "float64", (np.int64(3), np.int32(12345)), root=np.int8(2), nblocks=np.int64(3))
+    assert anew(wide) == anew(plain)
+    assert anew(replace(plain, root=True)) == anew(replace(plain, root=1))
+    assert str(wide) == str(plain)
+
+
+def test_other_processes_compute_the_same() -> None:
+    code = f"from ringcast.call import Call; print(({BASE!r}).fingerprint)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(out) == BASE.fingerprint
+
+
+def test_calls_are_printed_as_their_arguments() -> None:
+    assert str(BASE) == "bcast(dtype float64, shape (10, 3), op SUM, root 0, algorithm circulant, nblocks 4)"
+    assert str(Call("barrier")) == "barrier()"
+    assert "(0, 1, 2, 3, 4, 5, 6, 7, …)" in str(replace(BASE, shape=tuple(range(1000))))

@@ -1,0 +1,104 @@
+"""The examples are real programs: run as a user runs them, on one rank and on several."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(*command: str, expect: int = 0) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def launch(n: int, example: str, *arguments: str, expect: int = 0) -> str:
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--output", "none")
+    return run(*launcher, str(EXAMPLES / example), *arguments, expect=expect)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Sources of very different sizes, with known names; some are no Python, and one is not ours to count."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "foreign.py").write_text("foreign = 1\n")
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "bracket.py").write_text("lost = (\n")
+    (tmp_path / "bytes.py").write_bytes(b"lost = '\xff'\n")
+    (tmp_path / "umlaut.py").write_text("größe = größe\n")
+    for n in range(1, 12):
+        (tmp_path / f"f{n}.py").write_text("if True:\n    def common(self): common.rare\n" * n**2)
+    return tmp_path
+
+
+def first_columns(text: str, words: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(line.split()[:words]) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_identifiers_finds_the_numbers_that_are_there(n: int, tree: Path) -> None:
+    text = launch(n, "identifiers.py", "--path", str(tree), "--top", "3")
+    squares = sum(k * k for k in range(1, 12))
+    lines = first_columns(text, 2)
+    assert lines["common", f"{2 * squares:,}"] == 1
+    assert lines["rare", str(squares)] == 1
+    assert lines["größe", "2"] == 1
+    size = sum(file.stat().st_size for file in tree.glob("*.py"))
+    assert first_columns(text, 5)["all", "15", f"{size:,}", f"{3 * squares + 2:,}", "2"] == 1
+    assert sum(files_of(text, rank) for rank in range(n)) == 15
+    assert text.endswith("equal to the one-process count\n")
+
+
+def files_of(text: str, rank: int) -> int:
+    """Return the number of files that a rank had, from its line of the table."""
+    (files,) = (line.split()[1] for line in text.splitlines() if line.split()[:1] == [str(rank)])
+    return int(files)
+
+
+def test_identifiers_counts_in_the_library_without_a_launcher() -> None:
+    text = run(sys.executable, str(EXAMPLES / "identifiers.py"), "--limit", "40")
+    assert text.endswith("equal to the one-process count\n")
+
+
+def test_identifiers_with_more_ranks_than_files(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("one = 1\n")
+    assert launch(4, "identifiers.py", "--path", str(tmp_path)).endswith("equal to the one-process count\n")
+
+
+def test_identifiers_says_that_there_is_nothing_to_count(tmp_path: Path) -> None:
+    launch(3, "identifiers.py", "--path", str(tmp_path), expect=1)
+
+
+def test_identifiers_fails_when_the_counts_differ(tree: Path) -> None:
+    program = tree.parent / "wrong.py"
+    program.write_text(LOSES_A_NAME)
+    command = (sys.executable, "-m", "ringcast_launcher", "-n", "3", "-x", f"PYTHONPATH={EXAMPLES}", "--output", "none")
+    text = run(*command, str(program), "--path", str(tree), expect=1)
+    assert "rank 1, 2: not the one-process count" in text
+    assert "equal to" not in text
+
+
+LOSES_A_NAME = """
+from collections import Counter
+
+import identifiers
+
+merge = identifiers.merge
+identifiers.merge = lambda comm, mine: merge(comm, mine) - Counter(rare=comm.rank)
+identifiers.main()
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_matrix_vector(n: int) -> None:
+    assert launch(n, "matrix_vector.py").endswith("largest eigenvalue: 1199.995633\n")
+
+
+def test_threads_in_a_notebook() -> None:
+    assert run(sys.executable, str(EXAMPLES / "threads_in_a_notebook.py")).startswith("5 ranks agree")

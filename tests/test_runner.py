@@ -1,0 +1,249 @@
+"""`ringcast.run`, with threads and with real processes: results, errors of every kind, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ringcast import ArgumentError, Communicator, Revoked, RunFailed, run
+
+BACKENDS = ("threads", "processes")
+
+pytestmark = pytest.mark.usefixtures("nothing_left", "no_folder_left")
+
+
+@pytest.fixture
+def no_folder_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Give the test a temporary directory of its own, which must be empty in the end."""
+    short = tempfile.mkdtemp(prefix="rc-")  # paths of sockets have to be short
+    monkeypatch.setenv("TMPDIR", short)
+    monkeypatch.setattr(tempfile, "tempdir", short)
+    for name in [name for name in os.environ if name.startswith("RINGCAST_")]:
+        monkeypatch.delenv(name)
+    yield
+    left = os.listdir(short)
+    assert left == []
+    os.rmdir(short)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_results_come_by_rank(backend: str, n: int) -> None:
+    offset = np.arange(3)
+
+    def work(comm: Communicator, factor: int, text: str) -> dict[str, Any]:
+        return {"sum": comm.allreduce(comm.rank * factor + offset), "text": text * comm.rank, "size": comm.size}
+
+    for rank, result in enumerate(run(work, n, args=(10, "x"), backend=backend)):
+        assert result["sum"].tolist() == [10 * n * (n - 1) // 2 + n * i for i in range(3)]
+        assert (result["text"], result["size"]) == ("x" * rank, n)
+    if n > 1:
+        assert run(lambda comm: comm.rank, n, backend=backend) == list(range(n))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_exception_names_the_rank_and_shows_its_traceback(backend: str) -> None:
+    def work(comm: Communicator) -> Any:
+        if comm.rank == 1:
+            raise KeyError("of all things")
+        return comm.allreduce(np.ones(3))
+
+    with pytest.raises(RunFailed) as info:
+        run(work, 3, backend=backend)
+    error = info.value
+    assert error.rank == 1
+    assert error.cause == "KeyError: 'of all things'"
+    assert "in work" in error.remote_traceback
+    assert 'raise KeyError("of all things")' in error.remote_traceback or backend == "processes"
+    assert str(error).startswith("rank 1: KeyError: 'of all things'\nTraceback")
+    if backend == "threads":
+        assert isinstance(error.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_first_cause_is_told_not_what_follows_from_it(backend: str) -> None:
+    def work(comm: Communicator) -> None:
+        comm.allreduce(np.ones(3), lambda a, b: a / "x" if comm.rank == 2 else a)
+
+    with pytest.raises(RunFailed, match=r"^rank 2: TypeError: ") as info:
+        run(work, 4, backend=backend)
+    assert "/ " in info.value.remote_traceback or backend == "processes"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_library_error_is_passed_on(backend: str) -> None:
+    with pytest.raises(RunFailed, match=r"rank [01]: ArgumentError: rank [01]: bcast: argument root") as info:
+        run(lambda comm: comm.bcast(1, 7), 2, backend=backend)
+    if backend == "threads":
+        assert isinstance(info.value.__cause__, ArgumentError)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_timeout_is_passed_on(backend: str) -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 0:
+            comm.barrier()
+        elif not os.environ.get("RINGCAST_RANK"):
+            with contextlib.suppress(Exception):
+                comm.sendrecv(None, None, 0)
+        else:
+            comm.sendrecv(None, None, 0)
+
+    with pytest.raises(RunFailed, match="CollectiveTimeout"):
+        run(work, 2, backend=backend, timeout=0.5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sys_exit_is_a_failure(backend: str) -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            sys.exit(3)
+        comm.barrier()
+
+    with pytest.raises(RunFailed, match=r"^rank 1: SystemExit: 3") as info:
+        run(work, 2, backend=backend)
+    assert info.value.rank == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sys_exit_without_a_code_is_a_failure_too(backend: str) -> None:
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            sys.exit(0)
+
+    with pytest.raises(RunFailed) as info:
+        run(work, 2, backend=backend)
+    assert info.value.rank == 1
+
+
+@pytest.mark.parametrize("how", ["exit 5", "exit 0", "kill"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_worker_that_dies(how: str, n: int) -> None:
+    def work(comm: Communicator) -> Any:
+        comm.barrier()
+        if comm.rank == comm.size - 1:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(int(how[-1]))
+        return comm.allreduce(1)
+
+    with pytest.raises(RunFailed) as info:
+        run(work, n)
+    assert info.value.rank == n - 1, info.value
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_result_that_cannot_be_pickled(rank: int) -> None:
+    with pytest.raises(RunFailed, match=f"^rank {rank}: TypeError: cannot pickle"):
+        run(lambda comm: threading.Lock() if comm.rank == rank else None, 2)
+
+
+def test_a_function_that_cannot_be_pickled() -> None:
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="pickle"):
+        run(lambda comm: lock, 2)
+    assert run(lambda comm: lock, 2, backend="threads") == [lock, lock]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("n", [0, -1])
+def test_no_ranks(backend: str, n: int) -> None:
+    with pytest.raises(ValueError, match=f"n={n}: expected 1 rank or more"):
+        run(lambda comm: 0, n, backend=backend)
+
+
+def test_an_unknown_backend() -> None:
+    with pytest.raises(ValueError, match="backend='gpu': expected 'processes' or 'threads'"):
+        run(lambda comm: 0, 2, backend="gpu")
+
+
+def test_what_workers_print_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(comm: Communicator) -> None:
+        print(f"rank {comm.rank} is here")
+        os.write(1, b"\xff is not text\n")
+
+    run(work, 2)
+    shown = capsys.readouterr().out
+    assert "rank 0 is here" in shown
+    assert "rank 1 is here" in shown
+    assert "is not text" in shown
+
+
+def test_the_communicator_of_a_thread_is_closed_in_the_end() -> None:
+    kept = run(lambda comm: comm, 2, backend="threads")
+    assert all(comm.closed for comm in kept)
+
+
+def test_a_rank_may_return_before_the_others_have_its_messages() -> None:
+    def work(comm: Communicator) -> Any:
+        if comm.rank == 0:
+            return comm.sendrecv("last words", 1, None)
+        return comm.sendrecv(None, None, 0)
+
+    for backend in BACKENDS:
+        assert run(work, 2, backend=backend) == [None, "last words"]
+
+
+def test_a_rank_that_waits_for_one_that_returned_is_told() -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            comm.sendrecv(None, None, 0)
+
+    for backend in BACKENDS:
+        with pytest.raises(RunFailed, match=r"rank 1: PeerFailed: .*finished"):
+            run(work, 2, backend=backend)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_an_interrupt_ends_the_threads(n: int) -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        comm.sendrecv(None, None, (comm.rank + 1) % n)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work, n, backend="threads")
+
+
+def test_an_interrupt_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen:
+        def write(self, line: str) -> None:
+            if "ready" in line:
+                raise KeyboardInterrupt
+
+        def flush(self) -> None:
+            pass
+
+    def work(comm: Communicator) -> None:
+        print("ready", flush=True)
+        comm.sendrecv(None, None, 1 - comm.rank)
+
+    monkeypatch.setattr(sys, "stdout", Screen())
+    with pytest.raises(KeyboardInterrupt):
+        run(work, 2)
+
+
+def test_many_threads() -> None:
+    def work(comm: Communicator) -> Any:
+        return [int(comm.allreduce(np.arange(i + 1))[-1]) for i in range(20)]
+
+    assert run(work, 40, backend="threads") == [[40 * i for i in range(20)]] * 40
+
+
+def test_an_error_that_follows_is_told_when_there_is_no_other() -> None:
+    def work(comm: Communicator) -> None:
+        raise Revoked(comm.rank, "no reason")
+
+    with pytest.raises(RunFailed, match=r"rank [01]: Revoked: "):
+        run(work, 2, backend="threads")

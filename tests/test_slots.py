@@ -1,0 +1,268 @@
+"""Slots: where the pieces of a buffer begin, what frames they make, and how arrivals get into them, cut anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringcast import SUM, Op
+from ringcast.protocol import EAGER_LIMIT, SEGMENT
+from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
+from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
+
+Array = np.ndarray[Any, Any]
+quick = settings(max_examples=60, deadline=None, database=None)
+
+
+@dataclass(frozen=True)
+class Layout(Schedule):
+    """A schedule without steps: only the numbering of slots counts here."""
+
+    cut: tuple[int, ...] = (1,)
+    extra: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.cut
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        return self.extra
+
+    def __len__(self) -> int:
+        return 0
+
+    def _step(self, i: int) -> Step:
+        raise IndexError(i)
+
+
+def layout(*cut: int, scratch: tuple[int, ...] = ()) -> Layout:
+    return Layout(1, 0, cut, scratch)
+
+
+def receive(inlet: Inlet, data: bytes, cuts: Sequence[int]) -> None:
+    """Put `data` into an inlet as the protocol does: in frames, each at most as long as what `view` offers."""
+    offset = 0
+    for end in [*sorted(cuts), len(data)]:
+        while offset < end:
+            view = inlet.view(offset, end - offset)
+            n = min(len(view), end - offset)
+            assert n > 0
+            view[:n] = data[offset : offset + n]
+            inlet.placed(offset, n)
+            offset += n
+    inlet.finish()
+
+
+# bounds
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), min_size=1, max_size=6))
+def test_blocks_are_as_even_as_whole_items_allow(parts: list[tuple[int, int]]) -> None:
+    parts = [(count if blocks else 0, blocks) for count, blocks in parts]  # a part without blocks is empty
+    counts, cut = zip(*parts, strict=True)
+    got = bounds(layout(*cut), counts).tolist()
+    assert len(got) == sum(cut) + 1
+    assert (got[0], got[-1]) == (0, sum(counts))
+    start = slot = 0
+    for count, blocks in parts:
+        sizes = [got[slot + b + 1] - got[slot + b] for b in range(blocks)]
+        assert sum(sizes) == count
+        assert not sizes or max(sizes) - min(sizes) <= 1
+        assert blocks == 0 or got[slot] == start
+        start, slot = start + count, slot + blocks
+
+
+def test_bounds_by_example() -> None:
+    assert bounds(layout(3, 0, 1, 2), (7, 0, 4, 1)).tolist() == [0, 2, 4, 7, 11, 11, 12]
+    assert bounds(layout(5), (2,)).tolist() == [0, 0, 0, 1, 1, 2]
+    assert bounds(layout(2, 2), (0, 0)).tolist() == [0, 0, 0, 0, 0]
+
+
+# Frames that go out
+
+
+def frames(slots: ArraySlots, numbers: Any) -> list[bytes]:
+    return [bytes(view) for view in slots._views(numbers)]
+
+
+def test_adjacent_slots_are_one_frame() -> None:
+    data = np.arange(20, dtype="u1")
+    slots = ArraySlots(data, layout(10, scratch=(0, 3)), (20,))
+    assert frames(slots, (2, 3, 4)) == [bytes(range(4, 10))]
+    assert frames(slots, range(2, 5)) == [bytes(range(4, 10))]
+    assert frames(slots, np.array([2, 3, 4])) == [bytes(range(4, 10))]
+    assert frames(slots, (8, 9, 0, 1)) == [bytes(range(16, 20)), bytes(range(4))]
+    assert frames(slots, (4, 3)) == [bytes([8, 9]), bytes([6, 7])]
+    assert frames(slots, range(6, 0, -3)) == [bytes([12, 13]), bytes([6, 7])]
+    assert frames(slots, ()) == []
+    assert frames(slots, range(0)) == []
+    slots.slot(11)[...] = 77
+    assert frames(slots, (11,)) == [bytes([77, 77])]
+    assert frames(slots, (0, 11, 1)) == [bytes([0, 1]), bytes([77, 77]), bytes([2, 3])]
+
+
+@quick
+@given(st.data(), st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 4))
+def test_what_is_packed_arrives_in_its_place(data: st.DataObject, counts: list[int], n: int) -> None:
+    plan = layout(*[n] * len(counts))
+    order = data.draw(st.permutations(range(n * len(counts))))
+    chosen = tuple(order[: data.draw(st.integers(0, len(order)))])
+    source, target = np.arange(sum(counts), dtype="i4") + 1, np.zeros(sum(counts), "i4")
+    there, here = ArraySlots(source, plan, counts), ArraySlots(target, plan, counts)
+    packed, joined = there.pack(chosen)
+    assert joined == (len(there._views(chosen)) > 1)
+    bytes_ = b"".join(packed)
+    inlet = here.inlet(Step(recv_from=0, recv=chosen))
+    assert inlet.total == len(bytes_)
+    receive(inlet, bytes_, data.draw(st.lists(st.integers(0, len(bytes_)), max_size=4)))
+    for slot in range(n * len(counts)):
+        assert here.slot(slot).tolist() == (there.slot(slot).tolist() if slot in chosen else [0] * len(here.slot(slot)))
+
+
+@pytest.mark.parametrize(
+    ("piece", "pieces", "joined"),
+    [
+        (10, 1, False),
+        (10, 5, True),
+        (EAGER_LIMIT // 4, 4, True),
+        (EAGER_LIMIT // 4 + 1, 4, False),
+        (TINY - 1, 100, True),
+        (TINY, 100, False),
+        (1 << 20, 3, False),
+    ],
+)
+def test_tiny_pieces_are_joined(piece: int, pieces: int, joined: bool) -> None:
+    data = np.zeros(2 * piece * pieces, "u1")
+    slots = ArraySlots(data, layout(2 * pieces), (len(data),))
+    got, flag = slots.pack(range(0, 2 * pieces, 2))
+    assert flag is joined
+    assert len(got) == (1 if joined else pieces)
+    assert sum(map(len, got)) == piece * pieces
+    assert flag or all(np.shares_memory(np.frombuffer(view, np.uint8), data) for view in got)
+
+
+# Arrivals that are combined
+
+
+def orders(left: Array, right: Array) -> Array:
+    """Not commutative: keeps the left operand's tens and the right one's ones."""
+    return left // 10 * 10 + right % 10
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("accept", [COMBINE_LEFT, COMBINE_RIGHT])
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (2, 0), (1, 3), (3,)])
+def test_arrivals_are_combined_on_the_side_that_is_asked_for(
+    whole: bool, accept: Any, numbers: tuple[int, ...]
+) -> None:
+    op = Op(orders, elementwise=not whole)
+    mine, theirs = np.arange(30, 50), np.arange(60, 80)[::-1].copy()
+    plan = layout(3, 2)
+    arrival = b"".join(ArraySlots(theirs, plan, (13, 7)).slot(s).tobytes() for s in numbers)
+    for cuts in [], [8], [24, 32, 32], range(0, len(arrival), 8):
+        work = mine.copy()
+        slots = ArraySlots(work, plan, (13, 7), op)
+        inlet = slots.inlet(Step(recv_from=0, recv=numbers, accept=accept))
+        receive(inlet, arrival, [cut for cut in cuts if cut <= len(arrival)])
+        expected = mine.copy()
+        for s in numbers:
+            a, b = slots._limits[s], slots._limits[s + 1]
+            operands = (theirs, mine) if accept is COMBINE_LEFT else (mine, theirs)
+            expected[a:b] = orders(operands[0][a:b], operands[1][a:b])
+        assert work.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f8", "S1000", "S300000"])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_stream_longer_than_a_segment(dtype: str, pieces: int) -> None:
+    one = np.dtype(dtype)
+    items = max(700_000 // one.itemsize, 4)
+    segment = max(SEGMENT // one.itemsize, 1) * one.itemsize
+    mine, theirs = (np.arange(items * 1).astype(one) for _ in range(2))
+    op = Op(lambda a, b: np.where(a == b, a, b), commutative=True, elementwise=True)
+    slots = ArraySlots(mine, layout(pieces), (items,), op)
+    inlet = slots.inlet(Step(recv_from=0, recv=range(pieces), accept=COMBINE_LEFT))
+    assert len(inlet.view(0, segment)) == segment
+    receive(inlet, theirs.tobytes(), range(segment, theirs.nbytes, segment))
+    assert np.array_equal(mine, theirs)
+
+
+def test_a_stream_sums_every_item_once() -> None:
+    mine, theirs = np.arange(100_000), np.arange(100_000)[::-1].copy()
+    slots = ArraySlots(mine, layout(7), (100_000,), SUM)
+    inlet = slots.inlet(Step(recv_from=0, recv=range(7), accept=COMBINE_RIGHT))
+    receive(inlet, theirs.tobytes(), range(SEGMENT, theirs.nbytes, SEGMENT))
+    assert (mine == 99_999).all()
+
+
+def test_each_slot_of_a_message_can_be_accepted_in_its_own_way() -> None:
+    data = np.array([1, 2, 3, 4])
+    slots = ArraySlots(data, layout(4), (4,), Op(np.subtract, elementwise=True))
+    step = Step(recv_from=0, recv=(3, 0, 1), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE))
+    inlet = slots.inlet(step)
+    for end in 8, 16:
+        inlet.view(end - 8, 8)[:] = np.array([10 * end]).tobytes()
+        inlet.placed(end - 8, 8)
+    assert data.tolist() == [1, 2, 3, 4], "nothing may change before all is there"
+    receive(slots.inlet(step), np.array([10, 20, 30]).tobytes(), [])
+    assert data.tolist() == [1 - 20, 30, 3, 10 - 4]
+
+
+def test_a_whole_value_has_the_shape_of_the_users_array() -> None:
+    seen = []
+
+    def function(a: Array, b: Array) -> Array:
+        seen.append((a.shape, b.shape))
+        return a @ b
+
+    data = np.array([[1, 1], [0, 1]])
+    slots = ArraySlots(data.reshape(-1), layout(1, scratch=(0,)), (4,), Op(function), (2, 2))
+    slots.apply(Copy(1, 0))
+    receive(slots.inlet(Step(recv_from=0, recv=(0,), accept=COMBINE_LEFT)), np.array([[1, 0], [1, 1]]).tobytes(), [])
+    assert data.tolist() == [[1, 1], [1, 2]]
+    slots.apply(Combine(1, 1, 0))
+    assert slots.slot(1).tolist() == [[2, 3], [1, 2]]
+    assert seen == [((2, 2), (2, 2))] * 2
+
+
+# Objects
+
+
+def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
+    there = ObjectSlots(["a" * 100, None, {"x": np.arange(3)}], layout(3))
+    packed, joined = there.pack((2, 0))
+    assert (len(packed), joined) == (2, False)
+    here = ObjectSlots(["A", "B", "C"], layout(3))
+    inlet = here.inlet(Step(recv_from=0, recv=(1, 2)))
+    inlet.announce([len(frame) for frame in packed])
+    receive(inlet, b"".join(packed), [3, len(packed[0])])
+    assert here.values[0] == "A"
+    assert here.values[1]["x"].tolist() == [0, 1, 2]
+    assert here.values[2] == "a" * 100
+
+
+def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
+    packed, _ = ObjectSlots(["x", "y", "z"], layout(3)).pack(range(3))
+    op = Op(lambda a, b: a + b)
+    here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), op)
+    inlet = here.inlet(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
+    inlet.announce([len(frame) for frame in packed])
+    receive(inlet, b"".join(packed), [])
+    assert here.values == ["xA", "By", "z", None]
+    here.apply(Copy(3, 0))
+    here.apply(Combine(1, 3, 2))
+    assert here.values == ["xA", "xAz", "z", "xA"]
+
+
+def test_a_message_with_another_number_of_objects_is_refused() -> None:
+    inlet = ObjectSlots(["A", "B"], layout(2)).inlet(Step(recv_from=0, recv=(0, 1)))
+    with pytest.raises(ValueError, match="1 values where 2 are expected"):
+        inlet.announce([5])
