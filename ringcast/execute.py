@@ -161,7 +161,8 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
         if rank is None:
             waits = {r: op.waiting_for for r in sorted(running) if (op := tasks[r].operation) is not None}
             raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
-        endpoints[rank].progress(wire.now)
+        while endpoints[rank].progress(wire.now):  # a notice may have come as well
+            pass
         if rank in running and tasks[rank].advance():
             running.discard(rank)
     return [task.result for task in tasks]

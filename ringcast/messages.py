@@ -33,6 +33,7 @@ class Message:
         return [memoryview(pack_record(record)), flat(array).view(np.uint8).data]
 
     def announce(self, sizes: Sequence[int]) -> None:
+        self.total = sum(sizes)
         self._parts = [np.empty(size, np.uint8).data for size in sizes]
         self._starts = list(accumulate(sizes, initial=0))
 

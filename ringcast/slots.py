@@ -272,6 +272,7 @@ class _Values:
     def announce(self, sizes: Sequence[int]) -> None:
         if len(sizes) != len(self._slots):
             raise ValueError(f"a message of {len(sizes)} values where {len(self._slots)} are expected")
+        self.total = sum(sizes)
         self._frames = [memoryview(bytearray(size)) for size in sizes]
         self._starts = list(accumulate(sizes, initial=0))
 

@@ -287,7 +287,6 @@ def test_events_tell_the_bytes_and_the_wait_of_every_round() -> None:
     assert {e.round for e in events if e.number == last} == set(range(8 - 1 + 3))
 
 
-@pytest.mark.xfail(reason="RoundEnd.received is 0 where the message tells its size")
 def test_events_of_objects_tell_their_bytes_too() -> None:
     simulated, made = simulated_endpoints(2)
     events: list[Event] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,3 +105,24 @@ def test_matrix_vector(n: int) -> None:
 
 def test_threads_in_a_notebook() -> None:
     assert run(sys.executable, str(EXAMPLES / "threads_in_a_notebook.py")).startswith("5 ranks agree")
+
+
+def test_a_progress_bar_on_a_terminal_only(tree: Path) -> None:
+    ours, theirs = pty.openpty()
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", "2", str(EXAMPLES / "identifiers.py"))
+    with subprocess.Popen((*launcher, "--path", str(tree)), stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b"".join(iter(partial(read_terminal, ours), b""))
+        assert process.stdout is not None
+        assert b"counting" not in process.stdout.read()
+    os.close(ours)
+    assert b"counting on rank 0" in seen
+    assert process.returncode == 0
+    assert "counting on" not in launch(2, "identifiers.py", "--path", str(tree))
+
+
+def read_terminal(file: int) -> bytes:
+    try:
+        return os.read(file, 4096)
+    except OSError:  # nobody has the other end open any more
+        return b""

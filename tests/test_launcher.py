@@ -180,7 +180,7 @@ client.failing("PeerFailed: rank 1", "", (1,))
 leave(7)
 """)  # fmt: skip
     assert done.returncode == 1
-    assert re.search(r"rank 1 \(.*\) failed: exit code 0 without finishing$", last_line(done))
+    assert re.search(r"rank 1 \(.*\) failed: it exited with code 0 without finishing$", last_line(done))
 
 
 def test_a_rank_that_left_while_others_needed_it_is_named(
@@ -468,3 +468,15 @@ while not os.path.exists("{tmp_path}/go"):
     job.launcher.send_signal(signal.SIGCONT)
     job.launcher.communicate(timeout=LIMIT)
     assert job.launcher.returncode == 0
+
+
+def test_a_message_that_nobody_takes_fails_the_job(launch: Launch) -> None:
+    program = """
+import ringcast, numpy
+comm = ringcast.init()
+if comm.rank != 1:
+    comm.sendrecv(numpy.arange(3), dest=1, source=None)
+"""
+    done = launch("-n", "3", program=program)
+    assert done.returncode == 1
+    assert "failed: it finished without taking a message of rank" in last_line(done)

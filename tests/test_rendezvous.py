@@ -20,6 +20,7 @@ from ringcast.rendezvous import (
     Started,
     Tick,
     TooLate,
+    Unread,
 )
 
 
@@ -245,3 +246,32 @@ def test_a_finished_rank_that_never_leaves_does_not_keep_the_job_alive() -> None
 def test_what_a_stranger_says_in_the_name_of_a_rank_is_ignored() -> None:
     roster = Roster(3, version="1")
     assert roster.handle(Finished(1, {}), 0.0) == []
+
+
+def test_a_message_that_nobody_took_is_noticed_when_both_ends_have_left() -> None:
+    roster = started(2)
+    assert notices(roster.handle(Finished(0, {1: 5}, {1: 3}, {1: 2}), 1.0)) == [Finished(0, {1: 5}, {1: 3}, {1: 2})]
+    last = Finished(1, {0: 4}, {0: 2}, {0: 1})
+    assert notices(roster.handle(last, 2.0)) == [last, Unread(1, 0, 2)]
+
+
+def test_what_was_taken_to_the_end_is_no_notice() -> None:
+    roster = started(3)
+    for rank in range(3):
+        event = Finished(rank, {}, {(rank + 1) % 3: 7}, {(rank - 1) % 3: 7})
+        assert notices(roster.handle(event, 1.0)) == [event]
+
+
+@pytest.mark.parametrize("error", [Revoke(0, 1, "gave up"), Died(2, "killed")])
+def test_after_an_error_messages_under_way_do_not_count(error: Revoke | Died) -> None:
+    roster = started(3)
+    roster.handle(error, 1.0)
+    roster.handle(Finished(0, {}, {1: 1}, {}), 1.0)
+    assert not any(isinstance(action, Unread) for action in roster.handle(Finished(1, {}, {}, {}), 2.0))
+
+
+def test_a_communicator_is_given_up_once_however_many_say_so() -> None:
+    roster = started(3)
+    assert len(roster.handle(Revoke(0, 7, "first"), 1.0)) == 2
+    assert roster.handle(Revoke(1, 7, "second"), 1.0) == []
+    assert len(roster.handle(Revoke(1, 8, "another"), 1.0)) == 2

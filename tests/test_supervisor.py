@@ -17,7 +17,7 @@ from ringcast_launcher.supervisor import (
     Verdict,
 )
 
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
 
 History = Iterable[tuple[float, Event]]
 
@@ -86,7 +86,7 @@ def test_killed_by_a_signal(status: int, code: int, how: str) -> None:
 def test_exit_0_without_finishing_is_a_failure_after_a_moment_for_last_words() -> None:
     actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.7, report(0, 1)), (1.8, Exited(0, 1))])
     assert actions[0] == (1.5, Declare(1, "it exited with code 0 without finishing"))
-    assert verdict(actions) == Verdict(1, 1, "failed: exit code 0 without finishing")
+    assert verdict(actions) == Verdict(1, 1, "failed: it exited with code 0 without finishing")
 
 
 def test_exit_0_whose_last_words_come_late() -> None:
@@ -195,3 +195,9 @@ def test_whatever_fails_first_everything_is_over_within_five_seconds(size: int) 
         actions = replay(size, [*all_join(size), (1.0, Exited(first, 2)), *others])
         assert verdict(actions).rank == first
         assert all(time <= 6.0 for time, _ in actions)
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "a message"), (3, "3 messages")])
+def test_a_rank_that_left_messages_behind_fails_the_job(count: int, words: str) -> None:
+    history = [*all_join(2), *finish(1, 1.0), (2.0, Finished(0, {})), (2.0, Unread(1, 0, count)), (2.5, Exited(0, 0))]
+    assert verdict(replay(2, history)) == Verdict(1, 1, f"failed: it finished without taking {words} of rank 0")
