@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol as Interface
 
 from ringcast.errors import LinkLost
-from ringcast.protocol import Operation, Protocol, Sink
+from ringcast.protocol import Protocol
+from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
 
 HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard

@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ringcast.endpoint import Endpoint
 from ringcast.errors import CollectiveTimeout, JobAborted, Revoked, RingcastError
 from ringcast.events import Observer, RoundEnd, RoundStart
-from ringcast.protocol import Operation, Sink
 from ringcast.schedule import Schedule
 from ringcast.slots import Memory
+from ringcast.transfers import Operation, Sink
 from ringcast.transports.simulated import SimulatedWire
 
 Result = TypeVar("Result")

@@ -25,18 +25,16 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Protocol as Interface
 from typing import TypeAlias
 
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where
 from ringcast.matching import Mailbox
+from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
 from ringcast.wire import VERSION, Header, Kind, pack_fields, unpack
 
 EAGER_LIMIT = 16 << 10  # bytes of a message that goes without asking
-SEGMENT = 256 << 10  # bytes of a DATA message at most
-WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
 BUDGET_OF_ALL = 64 << 20  # … and of all peers together
 
@@ -49,90 +47,7 @@ _PAIR = (1 << 32) - 1
 _U64 = struct.Struct("<Q")
 
 
-class Sink(Interface):
-    """Where an arriving message goes. Offsets count bytes from the start of the message."""
-
-    total: int | None  # bytes expected; None: the message tells
-
-    def announce(self, sizes: Sequence[int]) -> None:
-        """Learn the sizes of the frames, where `total` is None; called before any byte."""
-
-    def view(self, offset: int, length: int) -> memoryview:
-        """Return writable memory for the bytes from `offset` on: `length` of them, fewer at the end of a piece."""
-
-    def placed(self, offset: int, length: int) -> None:
-        """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
-
-
-class Send:
-    """An outgoing message that is not complete."""
-
-    __slots__ = ("credit", "cursor", "frames", "offset", "operation", "ordinal", "packed", "peer", "total", "transfer")
-
-    def __init__(self, operation: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> None:
-        self.operation, self.peer, self.ordinal, self.frames, self.total = operation, peer, ordinal, frames, total
-        self.transfer = 0
-        self.credit = self.offset = 0
-        self.cursor = (0, 0)  # (frame, byte in it) that comes next
-        self.packed = False
-
-
-class Receive:
-    """A posted receive that is not complete."""
-
-    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "total", "transfer")
-
-    def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
-        self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
-        self.total = sink.total
-        self.transfer = 0
-        self.granted = self.received = 0
-
-
-Transfer: TypeAlias = "Send | Receive"
 Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS without frames
-
-
-class Operation:
-    """One collective call, or one point-to-point exchange, of this rank."""
-
-    __slots__ = (
-        "align",
-        "call",
-        "context",
-        "error",
-        "fingerprint",
-        "granted",
-        "number",
-        "pending",
-        "received",
-        "round",
-        "segment",
-        "sent",
-        "window",
-    )
-
-    def __init__(self, context: int, number: int, call: Call, granted: bool, align: int) -> None:
-        self.context, self.number, self.call = context, number, call
-        self.granted = granted  # all messages go by grants, decided once and alike on all ranks
-        self.align = align  # segments are cut at multiples of this many bytes
-        self.segment = max(SEGMENT // align, 1) * align
-        self.window = max(WINDOW, 2 * self.segment)
-        self.fingerprint = call.fingerprint
-        self.pending: set[Transfer] = set()
-        self.sent: dict[int, int] = {}
-        self.received: dict[int, int] = {}
-        self.round: int | None = None
-        self.error: BaseException | None = None
-
-    @property
-    def where(self) -> Where:
-        return Where(self.call.collective, self.number, self.round)
-
-    @property
-    def waiting_for(self) -> tuple[int, ...]:
-        """Ranks whose messages, grants or completions are missing."""
-        return tuple(sorted({t.peer for t in self.pending}))
 
 
 class _Context:
@@ -427,7 +342,7 @@ class Protocol:
             return
         offset = 0
         for frame in frames:
-            _write(recv.sink, offset, memoryview(frame))
+            place(recv.sink, offset, memoryview(frame))
             offset += len(frame)
         self._give_back(h.source, h.length + 64)
         self.matched[h.source] += 1
@@ -479,7 +394,7 @@ class Protocol:
             left = send.total - send.offset
             if min(op.segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
                 return
-            frames = _cut(send, op.segment)
+            frames = send.take(op.segment)
             size = sum(map(len, frames))
             self._emit(Kind.DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
             send.offset += size
@@ -501,7 +416,7 @@ class Protocol:
                 frame = arrival.read()
                 size, fits = len(frame), offset + len(frame) <= end
                 if fits:
-                    _write(sink, offset, memoryview(frame))
+                    place(sink, offset, memoryview(frame))
             else:
                 view = sink.view(offset, end - offset)
                 size = arrival.read_into(view)
@@ -741,35 +656,3 @@ class Protocol:
         cause = f"rank {peer} finished (it left the job), but this rank still communicates with it"
         self.poison(op.context, PeerFailed(self.rank, peer, cause, op.where))
         return True
-
-
-def _cut(send: Send, size: int) -> list[Frame]:
-    """Take the next `size` bytes (or what is left) off a transfer, in frames cut at aligned places."""
-    index, start = send.cursor
-    align = send.operation.align
-    frames: list[Frame] = []
-    while size > 0 and index < len(send.frames):
-        frame = send.frames[index]
-        take = len(frame) - start
-        if take > size:
-            take = size // align * align
-            if take == 0:
-                break
-        frames.append(frame[start : start + take])
-        size -= take
-        start += take
-        if start == len(frame):
-            index, start = index + 1, 0
-    send.cursor = index, start
-    return frames
-
-
-def _write(sink: Sink, offset: int, data: memoryview) -> None:
-    """Put bytes that are in memory already where the sink wants them."""
-    while data:
-        view = sink.view(offset, len(data))
-        n = min(len(view), len(data))
-        view[:n] = data[:n]
-        sink.placed(offset, n)
-        offset += n
-        data = data[n:]

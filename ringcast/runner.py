@@ -133,7 +133,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
 
 def _failure(folder: Path, output: str, code: int) -> RunFailed:
     """Return the error that tells of the rank which the launcher holds responsible."""
-    verdicts = re.findall(r"^ringcast-launch: rank (\d+) .*?failed: (.*)$", output, re.MULTILINE)
+    verdicts = re.findall(r"^ringcast-launch: rank (\d+) \(.*?\) (?:failed: )?(.*)$", output, re.MULTILINE)
     if not verdicts:
         return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
     rank, cause = int(verdicts[-1][0]), verdicts[-1][1]

@@ -15,10 +15,10 @@ from types import ModuleType
 
 import psutil
 import pytest
-from ringcast_launcher import cli, job, output, supervisor
-from ringcast_launcher.job import THREAD_VARIABLES
 
 from ringcast import rendezvous
+from ringcast_launcher import cli, job, output, supervisor
+from ringcast_launcher.job import THREAD_VARIABLES
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 

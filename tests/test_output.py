@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from ringcast_launcher import output
 from ringcast_launcher.output import Lines, Tail, Writer, file_name, open_sinks, parse
 

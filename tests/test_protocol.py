@@ -20,13 +20,8 @@ from hypothesis import strategies as st
 from ringcast import wire
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.protocol import (
-    EAGER_LIMIT,
-    SEGMENT,
-    WINDOW,
-    Operation,
-    Protocol,
-)
+from ringcast.protocol import EAGER_LIMIT, Protocol
+from ringcast.transfers import SEGMENT, WINDOW, Operation
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import Header, Kind
 

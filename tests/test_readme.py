@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ringcast_launcher.cli import _parser
 
 from ringcast import config, errors, wire
 from ringcast.communicator import Communicator
 from ringcast.schedules import ALGORITHMS
+from ringcast_launcher.cli import _parser
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]

@@ -4,6 +4,8 @@ import signal
 from collections.abc import Iterable
 
 import pytest
+
+from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
 from ringcast_launcher.supervisor import (
     AbortJob,
     Action,
@@ -16,8 +18,6 @@ from ringcast_launcher.supervisor import (
     Tick,
     Verdict,
 )
-
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
 
 History = Iterable[tuple[float, Event]]
 
