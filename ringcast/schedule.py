@@ -149,7 +149,7 @@ class Reversed(Schedule):
         return len(self.inner)
 
     def _step(self, i: int) -> Step:
-        s = self.inner[len(self.inner) - 1 - i]
+        s = self.inner._step(len(self.inner) - 1 - i)
         return Step(s.recv_from, s.recv, s.send_to, s.send, self.accept)
 
 

@@ -76,15 +76,18 @@ class ArraySlots:
         self._itemsize = data.itemsize
         self._bytes = data.view(np.uint8).data
         self._limits: list[int] = self._bounds.tolist()
+        self._room: Array | None = None
         self._scratch = [np.empty(self._limits[s + 1] - self._limits[s], data.dtype) for s in schedule.scratch]
 
     def slot(self, slot: int) -> Array:
-        """Return the items of one slot (a view)."""
-        if slot < self._users:
-            items = self._data[self._limits[slot] : self._limits[slot + 1]]
-        else:
-            items = self._scratch[slot - self._users]
+        """Return the value of one slot (a view)."""
+        items = self._items(slot)
         return items if self._shape is None else items.reshape(self._shape)
+
+    def _items(self, slot: int) -> Array:
+        if slot < self._users:
+            return self._data[self._limits[slot] : self._limits[slot + 1]]
+        return self._scratch[slot - self._users]
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         frames = self._views(slots)
@@ -100,7 +103,8 @@ class ArraySlots:
             return _Store(self._views(step.recv))
         assert self._op is not None
         if self._op.elementwise and isinstance(step.accept, Accept):
-            return _Stream(self._op, [self.slot(int(s)) for s in step.recv], step.accept is COMBINE_LEFT)
+            pieces = self._pieces(step.recv)
+            return _Stream(self._op, pieces, self._room_for_items(), step.accept is COMBINE_LEFT)
         return _Collect(self._op, [self.slot(int(s)) for s in step.recv], step.accepts())
 
     def apply(self, local: Local) -> None:
@@ -112,24 +116,45 @@ class ArraySlots:
 
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
-        size = self._itemsize
+        size, data = self._itemsize, self._bytes
+        if self._names_scratch(slots):
+            return [self._items(int(slot)).view(np.uint8).data for slot in slots]
+        return [data[start * size : end * size] for start, end in self._runs(slots)]
+
+    def _pieces(self, slots: Slots) -> list[Array]:
+        """Return the same as items."""
+        if self._names_scratch(slots):
+            return [self._items(int(slot)) for slot in slots]
+        return [self._data[start:end] for start, end in self._runs(slots)]
+
+    def _names_scratch(self, slots: Slots) -> bool:
+        if not len(slots):
+            return False
+        if isinstance(slots, range):
+            return max(slots[0], slots[-1]) >= self._users
+        return int(max(slots) if isinstance(slots, tuple) else slots.max()) >= self._users
+
+    def _runs(self, slots: Slots) -> list[tuple[int, int]]:
+        """Return the first and last item of each run of adjacent slots of the user's buffer."""
         if len(slots) == 1:
             slot = int(slots[0])
-            if slot >= self._users:
-                return [self._scratch[slot - self._users].view(np.uint8).data]
-            return [self._bytes[self._limits[slot] * size : self._limits[slot + 1] * size]]
-        if isinstance(slots, range) and slots and slots.step == 1 and slots[-1] < self._users:
-            return [self._bytes[self._limits[slots[0]] * size : self._limits[slots[-1] + 1] * size]]
+            return [(self._limits[slot], self._limits[slot + 1])]
+        if isinstance(slots, range) and slots and slots.step == 1:
+            return [(self._limits[slots[0]], self._limits[slots[-1] + 1])]
         numbers = np.asarray(slots, dtype=np.intp)
         if not len(numbers):
             return []
-        if numbers.max() >= self._users:
-            return [view for slot in slots for view in self._views((int(slot),))]
-        starts, ends = self._bounds[numbers] * size, self._bounds[numbers + 1] * size
+        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
         breaks = np.flatnonzero(ends[:-1] != starts[1:])
         firsts = starts[np.append(0, breaks + 1)].tolist()
         lasts = ends[np.append(breaks, len(numbers) - 1)].tolist()
-        return [self._bytes[a:b] for a, b in zip(firsts, lasts, strict=True)]
+        return list(zip(firsts, lasts, strict=True))
+
+    def _room_for_items(self) -> Array:
+        """Return memory for arrivals that are combined as they come; one message at a time uses it."""
+        if self._room is None:
+            self._room = np.empty(min(len(self._data), max(SEGMENT // self._itemsize, 1)), self._data.dtype)
+        return self._room
 
 
 class _Store:
@@ -159,14 +184,12 @@ class _Store:
 class _Stream:
     """Items are combined as they come, so that one segment of memory is enough."""
 
-    def __init__(self, op: Op, pieces: list[Array], left: bool) -> None:
-        self._op, self._pieces, self._left = op, pieces, left
-        self._itemsize = pieces[0].itemsize if pieces else 1
-        self._starts = [0, *accumulate(len(piece) for piece in pieces)]
+    def __init__(self, op: Op, pieces: list[Array], room: Array, left: bool) -> None:
+        self._op, self._pieces, self._room, self._left = op, pieces, room, left
+        self._itemsize = room.itemsize
+        self._starts = [0, *accumulate(map(len, pieces))]
         self.total: int | None = self._starts[-1] * self._itemsize
-        room = max(SEGMENT // self._itemsize, 1)
-        self._room = np.empty(min(self._starts[-1], room), pieces[0].dtype if pieces else np.uint8)
-        self._memory = self._room.view(np.uint8).data
+        self._memory = room.view(np.uint8).data
 
     def announce(self, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
