@@ -45,7 +45,7 @@ def jobs() -> Iterator[Jobs]:
 def make(dtype: Any, shape: tuple[int, ...], seed: int, below: int = 100) -> Array:
     """Return an array of small whole numbers, as far as the dtype can tell them."""
     dtype = np.dtype(dtype)
-    numbers = np.random.default_rng(seed).integers(0, below, shape)
+    numbers = np.asarray(np.random.default_rng(seed).integers(0, below, shape))
     if dtype.names:
         array = np.zeros(shape, dtype)
         for i, name in enumerate(dtype.names):
@@ -57,8 +57,8 @@ def make(dtype: Any, shape: tuple[int, ...], seed: int, below: int = 100) -> Arr
     if dtype.kind == "V":
         return make(f"S{dtype.itemsize}", shape, seed).view(dtype)
     if dtype.kind == "c":
-        return (numbers + 1j * numbers[::-1] if numbers.ndim else numbers + 1j).astype(dtype)
-    return np.asarray(numbers).astype(dtype)
+        return np.asarray(numbers + 1j * numbers[::-1] if numbers.ndim else numbers + 1j).astype(dtype)
+    return numbers.astype(dtype)
 
 
 def fortran(array: Array) -> Array:
