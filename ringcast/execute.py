@@ -121,8 +121,7 @@ class Task(Generic[Result]):
         self.endpoint.protocol.fail(op, error)
         self.endpoint.flush()
         if not isinstance(error, Revoked | JobAborted):
-            text = str(error) if isinstance(error, RingcastError) else f"rank {self.endpoint.rank}: {error!r}"
-            self.endpoint.control.revoke(op.context, text)
+            self.endpoint.control.revoke(op.context, self.endpoint.protocol.reason(error))
 
 
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:

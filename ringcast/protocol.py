@@ -140,7 +140,7 @@ class Protocol:
     def _cause(self, state: _Context) -> BaseException:
         assert state.poison is not None
         if state.reported:
-            return Revoked(self.rank, self._reason(state.poison))
+            return Revoked(self.rank, self.reason(state.poison))
         state.reported = True
         return state.poison
 
@@ -225,12 +225,12 @@ class Protocol:
         for mail in state.mail.values():
             for (source, ordinal), (header, _) in mail.unclaimed():
                 if header.kind == Kind.RTS:
-                    self._refuse(source, context, header.operation, ordinal, self._reason(error), told)
+                    self._refuse(source, context, header.operation, ordinal, self.reason(error), told)
                 else:
                     self._give_back(source, header.length + 64)
         for number, grants in state.grants.items():
             for source, ordinal in grants:
-                self._refuse(source, context, number, ordinal, self._reason(error), told)
+                self._refuse(source, context, number, ordinal, self.reason(error), told)
         state.active.clear()
         state.exchanges.clear()
         state.mail.clear()
@@ -571,8 +571,10 @@ class Protocol:
             owed = self._owed.pop(source)
             self._post(Kind.GRANT, BUDGET_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
 
-    def _reason(self, error: BaseException) -> str:
-        """Return what other ranks are told of an error; others than ours may have no text, or one of little use."""
+    def reason(self, error: BaseException) -> str:
+        """Return what other ranks are told of an error: the first cause, not who passed it on."""
+        if isinstance(error, Revoked):
+            return error.cause
         return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
 
     def _forget(self, h: Header) -> None:
@@ -591,7 +593,7 @@ class Protocol:
         if h.context in self._retired:
             cause = "the communicator was freed"
         elif (poison := self._contexts[h.context].poison) is not None:
-            cause = self._reason(poison)
+            cause = self.reason(poison)
         else:
             return False
         self.dropped["dead"] += 1
@@ -640,7 +642,7 @@ class Protocol:
                 self._moving.discard(transfer)
                 if transfer in self._withheld:
                     self._withheld.remove(transfer)
-            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, self._reason(error), told)
+            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, self.reason(error), told)
 
     def _check_left(self, peer: int) -> None:
         """Look whether some operation waits for a rank that has left."""
