@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jobs import KINDS, Job, Jobs
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
-from ringcast.collectives import even
+from ringcast.collectives.rows import even
 from ringcast.cost import NETWORKS, choose
 from ringcast.schedules import ALGORITHMS
 

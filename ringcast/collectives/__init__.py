@@ -1,0 +1,26 @@
+"""The collectives, as generators over a `Group`: check arguments, plan, run the stages, hand over the result.
+
+A Communicator drives one such generator; the simulated wire drives those of all ranks in one thread. Arrays travel as
+raw buffers; everything else as pickles, whole. Nothing is sent before the arguments of this rank have been checked.
+"""
+
+from ringcast.collectives.broadcast import bcast
+from ringcast.collectives.collect import allgather, allgatherv, gather, gatherv
+from ringcast.collectives.combine import allreduce, barrier, reduce, reduce_scatter
+from ringcast.collectives.distribute import scatter, scatterv
+from ringcast.collectives.exchange import sendrecv
+
+__all__ = [
+    "allgather",
+    "allgatherv",
+    "allreduce",
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "scatterv",
+    "sendrecv",
+]

@@ -1,0 +1,136 @@
+"""Broadcast: the root describes what it sends, then sends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.records import tell
+from ringcast.datatypes import as_array, check_out, dtype_name, flat, order_of
+from ringcast.errors import ArgumentError
+from ringcast.execute import Steps
+from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.objects import decode, describe_dtype, encode, parse_dtype
+from ringcast.ops import Array
+from ringcast.slots import ArraySlots
+
+RIDE_ALONG = 8 << 10  # bytes of a value that travel in the descriptor itself
+
+
+def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
+    """Return the root's value on every rank; see `Communicator.bcast`."""
+    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root)
+    if group.rank == root:
+        data, record = _describe(group, value, root, choice)
+        yield from tell(group, describe, record)
+        if "data" not in record:
+            yield from _move(group, data, root, record)
+        return value
+    buffer = _buffer(group, value)
+    record = yield from tell(group, describe, {})
+    arriving = _Arriving(record, buffer)
+    if buffer is not None:
+        _check_buffer(group, buffer, arriving)
+    data = arriving.memory()
+    if "data" in record:
+        data.view(np.uint8)[...] = np.frombuffer(record["data"], np.uint8)
+    else:
+        yield from _move(group, data, root, record)
+    return arriving.value(data)
+
+
+@dataclass(frozen=True)
+class _Arriving:
+    """What the root has announced, and the array that it goes into, if this rank has given one."""
+
+    record: dict[str, Any]
+    buffer: Array | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.record["shape"])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return parse_dtype(self.record["dtype"])
+
+    @property
+    def direct(self) -> bool:
+        """Whether the items lie in the buffer in the order in which they travel."""
+        return self.buffer is not None and order_of(self.buffer) == self.record["order"]
+
+    def memory(self) -> Array:
+        """Return where the items go, as a line."""
+        if self.buffer is not None and self.direct:
+            return flat(self.buffer)
+        return np.empty(int(np.prod(self.shape)), self.dtype)
+
+    def value(self, data: Array) -> Any:
+        """Return the value, of which all items are in `data`."""
+        if self.record["kind"] == "object":
+            return decode(data.data)
+        if self.buffer is not None and self.direct:
+            return self.buffer
+        result = data.reshape(self.shape, order=self.record["order"])
+        if self.buffer is not None:
+            self.buffer[...] = result
+            return self.buffer
+        return result[()] if self.record["kind"] == "scalar" else result
+
+
+def _buffer(group: Group, value: Any) -> Array | None:
+    """Return the array that another rank than the root has given to be filled."""
+    # A numpy scalar is no buffer: it cannot be changed, as little as other objects that ranks may pass.
+    if isinstance(value, np.generic) or as_array(value) is None:
+        return None
+    line = flat(value) if order_of(value) else value
+    check_out(group.rank, "bcast", line, line.shape, value.dtype, "value")
+    buffer: Array = value
+    return buffer
+
+
+def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
+    theirs = f"shape {arriving.shape}, dtype {dtype_name(arriving.dtype)}"
+    if arriving.record["kind"] == "object":
+        theirs = "a Python object"
+    elif (buffer.shape, buffer.dtype) == (arriving.shape, arriving.dtype):
+        return
+    mine = f"a buffer of shape {buffer.shape}, dtype {dtype_name(buffer.dtype)}"
+    raise ArgumentError(group.rank, "bcast", "value", f"expected {mine} to fit what the root sends: {theirs}")
+
+
+def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any]]:
+    """Return what the root broadcasts as flat data, and the record that announces it."""
+    array, kind = as_array(value), "scalar" if isinstance(value, np.generic) else "array"
+    if array is None:
+        kind, array = "object", np.frombuffer(encode(value), np.uint8)
+    if not order_of(array):
+        array = np.ascontiguousarray(array)
+    data = flat(array)
+    dtype = describe_dtype(array.dtype)
+    record = {"kind": kind, "dtype": dtype, "shape": array.shape, "order": order_of(array)}
+    if array.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
+        return data, record | {"data": data.tobytes()}
+    stage = _plan(group, data, root, choice)
+    return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}
+
+
+def _move(group: Group, data: Array, root: int, record: dict[str, Any]) -> Steps[Any]:
+    """Broadcast the items as the root has announced it."""
+    stage = _plan(group, data, root, Choice(record["algorithm"], record["nblocks"]))
+    return (yield from run(group, stage, lambda s: ArraySlots(data, s, (data.size,))))
+
+
+def _plan(group: Group, data: Array, root: int, choice: Choice) -> Plan:
+    return plan(
+        group,
+        "bcast",
+        choice,
+        dtype=dtype_name(data.dtype),
+        shape=data.shape,
+        nbytes=data.nbytes,
+        itemsize=data.itemsize,
+        root=root,
+    )

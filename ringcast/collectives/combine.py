@@ -1,0 +1,147 @@
+"""Reductions: reduce, allreduce, reduce_scatter, and the barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.rows import even, no_out, rows_of
+from ringcast.datatypes import as_array, check_counts, check_op, check_out, dtype_name, like
+from ringcast.errors import ArgumentError
+from ringcast.execute import Steps
+from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.ops import SUM, Array, Op
+from ringcast.schedule import Schedule
+from ringcast.slots import ArraySlots, ObjectSlots
+
+
+def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of all values at the root; see `Communicator.reduce`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "reduce", out if group.rank == root else None)
+        result = yield from _combine_objects(group, "reduce", value, op, root, choice)
+        return result if group.rank == root else None
+    stage = _plan_combine(group, "reduce", array, op, choice, root=root)
+    work = _working_copy(group, "reduce", array, out if group.rank == root else None)
+    yield from run(group, stage, lambda s: _array_slots(work, s, (work.size,), op), work.itemsize)
+    return like(value, work) if group.rank == root else None
+
+
+def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of all values on every rank; see `Communicator.allreduce`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "allreduce", out)
+        return (yield from _combine_objects(group, "allreduce", value, op, None, choice))
+    stage = _plan_combine(group, "allreduce", array, op, choice)
+    work = _working_copy(group, "allreduce", array, out)
+    yield from run(group, stage, lambda s: _array_slots(work, s, (work.size,), op), work.itemsize)
+    return like(value, work)
+
+
+def _plan_combine(
+    group: Group, collective: str, array: Array, op: Op, choice: Choice, *, root: int | None = None
+) -> Plan:
+    check_op(group.rank, collective, op, array.dtype)
+    return plan(
+        group,
+        collective,
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=array.shape,
+        nbytes=array.nbytes,
+        itemsize=array.itemsize,
+        root=root,
+        op=op,
+        exact=op.exact(array.dtype),
+    )
+
+
+def _working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
+    """Return the array that is combined in place and becomes the result: `out`, or a new one."""
+    if out is None:
+        return np.array(array, order="C")
+    work = check_out(group.rank, operation, out, array.shape, array.dtype)
+    np.copyto(work, array)  # does nothing harmful when both are the same
+    return work
+
+
+def _array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) -> ArraySlots:
+    whole = None if op.elementwise else work.shape
+    return ArraySlots(work.reshape(-1), schedule, counts, op, whole)
+
+
+def _combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
+    stage = plan(group, collective, choice, dtype="object", root=root, op=op)
+    slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, op))
+    return slots.values[0]
+
+
+def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return this rank's rows of the combination of all arrays; see `Communicator.reduce_scatter`."""
+    if as_array(value) is None:
+        no_out(group, "reduce_scatter", out)
+        if counts is not None and check_counts(group.rank, "reduce_scatter", counts, group.size) != (1,) * group.size:
+            expected = f"expected one object for each rank, got {counts!r}"
+            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+        return (yield from _reduce_scatter_objects(group, value, op, choice))
+    array = rows_of(group, "reduce_scatter", value)
+    check_op(group.rank, "reduce_scatter", op, array.dtype)
+    rows = even(len(array), group.size)
+    if counts is not None:
+        rows = check_counts(group.rank, "reduce_scatter", counts, group.size)
+        if sum(rows) != len(array):
+            expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
+            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+    shape = (rows[group.rank], *array.shape[1:])
+    if out is not None:
+        check_out(group.rank, "reduce_scatter", out, shape, array.dtype)
+    row = int(np.prod(array.shape[1:]))
+    items = tuple(n * row for n in rows)
+    stage = plan(
+        group,
+        "reduce_scatter",
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=(*rows, *array.shape[1:]),
+        nbytes=array.nbytes,
+        itemsize=array.itemsize,
+        counts=items,
+        op=op,
+        exact=op.exact(array.dtype),
+    )
+    work = np.array(array, order="C")
+    counts_of = (work.size,) if stage.whole else items
+    yield from run(group, stage, lambda s: _array_slots(work, s, counts_of, op), work.itemsize)
+    first = sum(rows[: group.rank])
+    part = work[first : first + rows[group.rank]]
+    if out is None:
+        return part.copy()
+    out[...] = part
+    return out
+
+
+def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -> Steps[Any]:
+    """The same for a sequence of one object per rank: combined as whole sequences, element by element."""
+    if not isinstance(values, Sequence) or len(values) != group.size:
+        expected = f"expected an array, or a sequence of {group.size} values"
+        raise ArgumentError(group.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
+
+    def each(left: list[Any], right: list[Any]) -> list[Any]:
+        return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
+
+    plan(group, "reduce_scatter", choice, dtype="object", op=op)  # a wrong op is found before anything is sent
+    elements = Op(each, name=str(op))
+    stage = plan(group, "reduce_scatter", choice, dtype="object", op=elements)
+    slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, elements))
+    return slots.values[0][group.rank]
+
+
+def barrier(group: Group) -> Steps[None]:
+    """Return when all ranks have called; see `Communicator.barrier`."""
+    stage = plan(group, "barrier", AUTOMATIC, dtype="")
+    nothing = np.empty(0, np.uint8)
+    yield from run(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))

@@ -1,0 +1,34 @@
+"""Point-to-point: sendrecv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ringcast.call import Call
+from ringcast.errors import ArgumentError
+from ringcast.execute import Exchange, Steps
+from ringcast.group import Group
+from ringcast.messages import Message
+
+
+def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag: int) -> Steps[Any]:
+    """Send a value and receive one at the same time; see `Communicator.sendrecv`."""
+    for name, peer in ("dest", dest), ("source", source):
+        if peer is not None and not (isinstance(peer, int | np.integer) and 0 <= peer < group.size):
+            expected = f"expected a rank in 0..{group.size - 1} or None, got {peer!r}"
+            raise ArgumentError(group.rank, "sendrecv", name, expected)
+    if not (isinstance(tag, int | np.integer) and 0 <= tag < 1 << 32):
+        raise ArgumentError(group.rank, "sendrecv", "tag", f"expected a number from 0 to 2**32 - 1, got {tag!r}")
+    frames = Message.frames(value) if dest is not None else []
+    message = Message()
+    if dest == source == group.rank:
+        message.take(frames)
+        return message.value()
+    if group.rank in (dest, source):
+        raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
+    op = group.endpoint.protocol.begin(group.context, Call("sendrecv"), p2p=True)
+    yield Exchange(op, dest, frames, False, source, message if source is not None else None, tag)
+    group.endpoint.protocol.end(op)
+    return message.value() if source is not None else None

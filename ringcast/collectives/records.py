@@ -1,0 +1,18 @@
+"""Small records that one rank tells all others: what it is about to send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringcast.execute import Steps
+from ringcast.group import Group, Plan, run
+from ringcast.objects import pack_record, unpack_record
+from ringcast.slots import ObjectSlots
+
+
+def tell(group: Group, stage: Plan, record: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Broadcast a small record from the root of `stage`."""
+    codec = pack_record, unpack_record
+    slots = yield from run(group, stage, lambda s: ObjectSlots([record], s, codec=codec))
+    told: dict[str, Any] = slots.values[0]
+    return told

@@ -1,0 +1,58 @@
+"""What several collectives have in common: rows of arrays, and one object per rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringcast.datatypes import as_array, check_counts
+from ringcast.errors import ArgumentError
+from ringcast.execute import Steps
+from ringcast.group import Choice, Group, plan, run
+from ringcast.ops import Array
+from ringcast.slots import ObjectSlots
+
+
+def rows_of(group: Group, operation: str, value: Any) -> Array:
+    """Return an array that can be concatenated with those of other ranks."""
+    array = as_array(value)
+    if array is None or array.ndim == 0:
+        kind = type(value).__name__ if array is None else "one of 0 dimensions"
+        raise ArgumentError(group.rank, operation, "value", f"expected an array of 1 dimension or more, got {kind}")
+    return array
+
+
+def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[int, ...]:
+    """Return `counts`, which must give this rank the `mine` rows that it has."""
+    rows = check_counts(group.rank, operation, counts, group.size)
+    if rows[group.rank] != mine:
+        expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
+        raise ArgumentError(group.rank, operation, "counts", expected)
+    return rows
+
+
+def even(rows: int, size: int) -> tuple[int, ...]:
+    """Divide rows among ranks as evenly as possible; the first ranks get one more.
+
+    >>> even(8, 3)
+    (3, 3, 2)
+    """
+    return tuple(rows // size + (rank < rows % size) for rank in range(size))
+
+
+def no_out(group: Group, operation: str, out: Any) -> None:
+    """Refuse an `out` for a result that is a Python object."""
+    if out is not None:
+        expected = "expected None, as the value is a Python object: the result is returned"
+        raise ArgumentError(group.rank, operation, "out", expected)
+
+
+def spread_objects(
+    group: Group, collective: str, values: list[Any], root: int | None, choice: Choice, name: str = ""
+) -> Steps[ObjectSlots]:
+    """Run a stage with one object per rank: this rank's own (allgather, gather), or all of them (scatter)."""
+    stage = plan(group, collective, choice, dtype="object", root=root, name=name)
+    everybody = values if len(values) == group.size else [None] * group.size
+    if everybody is not values:
+        everybody[group.rank] = values[0]
+    slots: ObjectSlots = yield from run(group, stage, lambda s: ObjectSlots(everybody, s))
+    return slots
