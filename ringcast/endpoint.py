@@ -26,6 +26,9 @@ class Control(Interface):
         send there, `matched[i]` the number of transfers from there that it has taken.
         """
 
+    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
+        """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
+
     def close(self) -> None:
         """Flush what was said, within a bounded time, and give everything back; idempotent."""
 
@@ -77,16 +80,21 @@ class Endpoint:
 
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""
-        protocol = self.protocol
-        while protocol.outbox:
-            outbox, protocol.outbox = protocol.outbox, []
-            for peer, frames, vital in outbox:
-                try:
-                    self.transport.send(peer, frames)
-                except LinkLost as lost:
-                    if vital and peer not in protocol.failed:
-                        # The control plane may know better what became of the peer; its notice is on the way.
-                        self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+        outbox = self.protocol.outbox
+        while outbox:
+            peer, frames, vital = outbox[0]
+            try:
+                self.transport.send(peer, frames)
+            except LinkLost as lost:
+                if vital and peer not in self.protocol.failed:
+                    # The control plane may know better what became of the peer; its notice is on the way.
+                    self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+            outbox.popleft()  # after sending: an interrupt may repeat a message, which is noticed, but lose none
+
+    def probe(self, op: Operation) -> None:
+        """Nothing has come for a while: make sure that this is a delay, and not a misunderstanding."""
+        self.protocol.probe(op)
+        self.flush()
 
     def _give_up(self) -> None:
         """Count peers as failed to which no link is left, unless the reason has been heard meanwhile."""
@@ -97,9 +105,21 @@ class Endpoint:
                 self.protocol.lose(peer, cause)
 
     def leave(self) -> None:
-        """Say how many messages were sent, so that nobody waits for more, and close everything."""
+        """Say how many messages were sent, so that nobody waits for more, and close everything.
+
+        Raises:
+            CollectiveMismatch: a message that came after the last call shows that some call was not the same.
+        """
+        while self.progress(self.transport.clock()):  # what has come meanwhile
+            pass
+        mismatch, protocol = self.protocol.unreported(), self.protocol
         try:
-            self.control.finished(self.protocol.sent, self.protocol.posted, self.protocol.matched)
+            if mismatch is None:
+                self.control.finished(protocol.sent, protocol.posted, protocol.matched)
+            else:
+                self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()
         finally:
             self.transport.close()
+        if mismatch is not None:
+            raise mismatch

@@ -18,6 +18,8 @@ from ringcast.slots import Memory
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.simulated import SimulatedWire
 
+QUIET = 1.0  # seconds without a message after which a rank that waits asks what is the matter
+
 Result = TypeVar("Result")
 
 
@@ -131,16 +133,17 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         CollectiveTimeout: `timeout` seconds have passed.
         RingcastError: see `Task.advance`.
     """
-    task = Task(endpoint, steps)
-    deadline = None if timeout is None else endpoint.transport.clock() + timeout
+    task, clock = Task(endpoint, steps), endpoint.transport.clock
+    deadline = None if timeout is None else clock() + timeout
     while not task.advance():
+        op = task.operation
+        assert op is not None, "who waits has begun an operation"
         try:
-            arrived = endpoint.progress(deadline)
-            if not arrived and deadline is not None and endpoint.transport.clock() >= deadline:
-                op = task.operation
-                assert op is not None
-                assert timeout is not None
+            now = clock()
+            if deadline is not None and timeout is not None and now >= deadline:
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where)
+            if not endpoint.progress(now + QUIET if deadline is None else min(now + QUIET, deadline)):
+                endpoint.probe(op)
         except BaseException as error:
             task.fail(error)
             raise
@@ -155,13 +158,21 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
     """
     tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
     running = {rank for rank, task in enumerate(tasks) if not task.advance()}
+    stuck = None
     while running:
         rank = wire.deliver()
-        if rank is None:
-            waits = {r: op.waiting_for for r in sorted(running) if (op := tasks[r].operation) is not None}
+        if rank is not None:
+            while endpoints[rank].progress(wire.now):  # a notice may have come as well
+                pass
+            if rank in running and tasks[rank].advance():
+                running.discard(rank)
+            continue
+        waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
+        state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
+        if state == stuck:  # also after all have asked what is the matter
+            waits = {r: op.waiting_for for r, op in waiting.items()}
             raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
-        while endpoints[rank].progress(wire.now):  # a notice may have come as well
-            pass
-        if rank in running and tasks[rank].advance():
-            running.discard(rank)
+        stuck = state
+        for r, op in waiting.items():
+            endpoints[r].probe(op)
     return [task.result for task in tasks]

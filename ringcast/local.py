@@ -31,6 +31,9 @@ class LocalControl:
             count = sent.get(peer, 0)
             transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
 
+    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (threads raise it)
+        self._tell(wire.Kind.FAILED, error)
+
     def close(self) -> None:
         """Nothing to give back."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,14 +32,18 @@ class Op:
     elementwise: bool = False
     name: str = ""
     on_objects: Callable[[Any, Any], Any] | None = None
-    _builtin: bool = False
 
     def __str__(self) -> str:
-        return self.name or getattr(self.fn, "__qualname__", None) or repr(self.fn)
+        # The same text on all ranks: no addresses.
+        fn = self.fn
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        names = self.name, getattr(fn, "__qualname__", ""), getattr(fn, "__name__", ""), type(fn).__qualname__
+        return str(next(filter(None, names)))
 
     def exact(self, dtype: np.dtype[Any]) -> bool:
         """Whether every order of combining gives the same bits: known of the built-in operators on integers only."""
-        return self._builtin and dtype.kind in "iub"
+        return any(self.fn is op.fn for op in BUILT_IN) and dtype.kind in "iub"
 
     def combine(self, left: Array, right: Array, out: Array) -> None:
         """Put `fn(left, right)` into `out`, which may be one of the two.
@@ -65,18 +70,19 @@ class Op:
         return self.fn(left, right) if arrays or self.on_objects is None else self.on_objects(left, right)
 
 
-def _builtin(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) -> Op:
-    return Op(fn, commutative=True, elementwise=True, name=name, on_objects=on_objects, _builtin=True)
+def _built_in(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) -> Op:
+    return Op(fn, commutative=True, elementwise=True, name=name, on_objects=on_objects)
 
 
-SUM = _builtin("SUM", np.add, operator.add)
-PROD = _builtin("PROD", np.multiply, operator.mul)
-MIN = _builtin("MIN", np.minimum, min)
-MAX = _builtin("MAX", np.maximum, max)
-LAND = _builtin("LAND", np.logical_and, lambda a, b: bool(a and b))
-LOR = _builtin("LOR", np.logical_or, lambda a, b: bool(a or b))
-BAND = _builtin("BAND", np.bitwise_and, operator.and_)
-BOR = _builtin("BOR", np.bitwise_or, operator.or_)
+SUM = _built_in("SUM", np.add, operator.add)
+PROD = _built_in("PROD", np.multiply, operator.mul)
+MIN = _built_in("MIN", np.minimum, min)
+MAX = _built_in("MAX", np.maximum, max)
+LAND = _built_in("LAND", np.logical_and, lambda a, b: bool(a and b))
+LOR = _built_in("LOR", np.logical_or, lambda a, b: bool(a or b))
+BAND = _built_in("BAND", np.bitwise_and, operator.and_)
+BOR = _built_in("BOR", np.bitwise_or, operator.or_)
+BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR
 
 
 def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:

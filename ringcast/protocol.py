@@ -39,11 +39,15 @@ BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
 BUDGET_OF_ALL = 64 << 20  # … and of all peers together
 
 BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
+PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are in the same call
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
 P2P = 0  # operation number of point-to-point messages
+REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
+PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
 
 _PAIR = (1 << 32) - 1
+_NUMBERS = (1 << 32) - 1  # operations are numbered 1, ..., 2**32 - 1, 1, ...
 _U64 = struct.Struct("<Q")
 
 
@@ -53,10 +57,11 @@ Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or 
 class _Context:
     """One communicator: its operations under way, and what has arrived for them or for later ones."""
 
-    __slots__ = ("active", "exchanges", "grants", "mail", "number", "poison", "reported")
+    __slots__ = ("active", "ended", "exchanges", "grants", "mail", "number", "poison", "reported")
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number = 0  # of the last operation that was begun
+        self.ended: dict[int, Call] = {}  # the last ones that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
         self.exchanges: set[Operation] = set()  # point-to-point
         self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
@@ -67,13 +72,23 @@ class _Context:
     def operations(self) -> list[Operation]:
         return [*self.active.values(), *self.exchanges]
 
+    def begun(self, number: int) -> bool:
+        """Whether this rank has come to the operation of this number already; numbers wrap around."""
+        return (self.number - number) % _NUMBERS < _NUMBERS // 2
+
+    def end(self, op: Operation) -> None:
+        self.active.pop(op.number, None)
+        self.ended[op.number] = op.call
+        if len(self.ended) > REMEMBERED:
+            del self.ended[next(iter(self.ended))]
+
 
 class Protocol:
     """The state of one rank. Methods never block and never fail because of what a peer sends."""
 
     def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
         self.rank, self.size, self.nonce, self.lookahead = rank, size, nonce, lookahead
-        self.outbox: list[tuple[int, list[Frame], bool]] = []  # (peer, message, whether its loss matters)
+        self.outbox: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
         self.sent: Counter[int] = Counter()  # messages ever, by peer
         self.seen: Counter[int] = Counter()
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
@@ -86,6 +101,7 @@ class Protocol:
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
         self._owed: Counter[int] = Counter()  # matched, but not yet given back
+        self._silent: Counter[int] = Counter()  # probes since a rank has left with messages missing
         self._contexts: dict[int, _Context] = defaultdict(_Context)
         self._retired: set[int] = set()
         self._transfers = 0
@@ -129,7 +145,7 @@ class Protocol:
             op = Operation(context, P2P, call, granted, align)
             state.exchanges.add(op)
             return op
-        state.number += 1
+        state.number = state.number % _NUMBERS + 1
         op = Operation(context, state.number, call, granted, align)
         state.active[op.number] = op
         early = [header for _, (header, _) in state.mail[op.number].unclaimed()]
@@ -158,7 +174,7 @@ class Protocol:
             self._forget(header)
             theirs = "a call with a message that this rank does not expect"
             self._mismatch(op, header.source, header.ordinal, theirs, told)
-        state.active.pop(op.number, None)
+        state.end(op)
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
@@ -237,6 +253,28 @@ class Protocol:
         state.grants.clear()
         self._release()
 
+    def probe(self, op: Operation) -> None:
+        """Ask the ranks that `op` waits for whether they are in the same call; for when nothing has come for a while.
+
+        Without that, ranks that all wait for each other, as two who both gather, would never notice.
+        """
+        for transfer in list(op.pending):
+            peer = transfer.peer
+            if peer in self.finished:
+                self._silent[peer] += 1
+                if self._silent[peer] > PATIENCE:
+                    missing = self.finished[peer] - self.seen[peer]
+                    self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
+            elif op.number != P2P:
+                self._emit(Kind.GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+
+    def unreported(self) -> CollectiveMismatch | None:
+        """Return a mismatch that was noticed after the last call."""
+        for state in self._contexts.values():
+            if isinstance(state.poison, CollectiveMismatch) and not state.reported:
+                return state.poison
+        return None
+
     def fail(self, op: Operation, error: BaseException) -> None:
         """End an operation, and with it its communicator, with an error that the caller raises itself."""
         self.poison(op.context, error)
@@ -290,7 +328,7 @@ class Protocol:
         if sum(map(len, frames)) != h.length or self._held[h.source] + h.length > self.budget:
             self.lose(h.source, f"it broke the protocol: an eager message of {h.length} bytes beyond its budget")
             return
-        self._spent[h.source] -= h.word
+        self._refund(h)
         self._held[h.source] += h.length + 64
         if self._dead(h, answer=False):
             self._give_back(h.source, h.length + 64)
@@ -302,13 +340,13 @@ class Protocol:
         if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
             self.lose(h.source, f"it broke the protocol: a request for {h.length} bytes whose frames do not add up")
             return
-        self._spent[h.source] -= h.word
+        self._refund(h)
         if not self._dead(h):
             self._deliver(h, [sizes])
 
     def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
         state = self._contexts[h.context]
-        if h.operation != P2P and h.operation <= state.number:
+        if h.operation != P2P and state.begun(h.operation):
             op = state.active.get(h.operation)
             if op is None:
                 self._forget(h)
@@ -329,7 +367,11 @@ class Protocol:
             return
         if recv.total is None:
             sizes = [len(f) for f in frames] if h.kind == Kind.EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
-            recv.sink.announce(sizes)
+            try:
+                recv.sink.announce(sizes)
+            except (ValueError, MemoryError, OverflowError) as error:
+                self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
+                return
             recv.total = h.length
         elif recv.total != h.length:
             self._forget(h)
@@ -350,7 +392,10 @@ class Protocol:
 
     def _on_grant(self, h: Header, _: Arrival) -> None:
         if h.flags & BUDGET_RETURN:
-            self._spent[h.source] -= h.word
+            self._refund(h)
+            return
+        if h.flags & PROBE:
+            self._on_probe(h)
             return
         if h.transfer:
             send = self._sending.get((h.source, h.transfer))
@@ -371,10 +416,21 @@ class Protocol:
         if op is not None:
             if not self._agree(op, h.source, h.ordinal, h):
                 return
-        elif h.operation <= state.number:
+        elif state.begun(h.operation):
             self._unexpected(h)
             return
         state.grants[h.operation][h.source, h.ordinal] = h
+
+    def _on_probe(self, h: Header) -> None:
+        """Somebody waits for this rank: in the same call, or in one that this rank has not come to, all is well."""
+        if self._dead(h):
+            return
+        state = self._contexts[h.context]
+        op, ended = state.active.get(h.operation), state.ended.get(h.operation)
+        if op is not None and op.fingerprint != h.fingerprint:
+            self._mismatch(op, h.source, h.ordinal, op.call.difference(h.fingerprint))
+        elif ended is not None and ended.fingerprint != h.fingerprint:
+            self._unexpected(h)
 
     def _granted(self, send: Send, h: Header) -> None:
         op = send.operation
@@ -577,6 +633,10 @@ class Protocol:
             return error.cause
         return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
 
+    def _refund(self, h: Header) -> None:
+        """Take back the budget that a peer returns; never more than was spent."""
+        self._spent[h.source] = max(0, self._spent[h.source] - h.word)
+
     def _forget(self, h: Header) -> None:
         """Return the budget of a message that nobody will take."""
         if h.kind == Kind.EAGER:
@@ -616,10 +676,14 @@ class Protocol:
 
     def _unexpected(self, h: Header) -> None:
         """A message for an operation that has ended here: its sender does something else."""
-        self._refuse(h.source, h.context, h.operation, h.ordinal, "a call without this message", set(), MISMATCH)
-        theirs = "a call that sends this rank a message which it does not expect"
-        where = Where("operation", h.operation)
-        self.poison(h.context, CollectiveMismatch(self.rank, h.source, "a call that has ended", theirs, where))
+        ended = self._contexts[h.context].ended.get(h.operation)
+        mine = str(ended) if ended is not None else "a call that has ended"
+        theirs = "a call with a message that this rank did not expect"
+        if ended is not None and ended.fingerprint != h.fingerprint:
+            theirs = ended.difference(h.fingerprint)
+        self._refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH)
+        where = Where(ended.collective if ended is not None else "operation", h.operation)
+        self.poison(h.context, CollectiveMismatch(self.rank, h.source, mine, theirs, where))
 
     def _refuse(
         self, peer: int, context: int, number: int, ordinal: int, text: str, told: set[int], flags: int = 0

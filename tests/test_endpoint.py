@@ -21,7 +21,7 @@ from ringcast.execute import Steps, drive, drive_together
 from ringcast.group import Choice, Group
 from ringcast.local import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.messages import Message
-from ringcast.ops import SUM
+from ringcast.ops import SUM, Op
 from ringcast.schedules import Params, build
 from ringcast.simulate import simulate
 from ringcast.transports.base import Arrival, Transport
@@ -143,7 +143,7 @@ def test_an_operator_that_raises_ends_the_communicator() -> None:
     def fails(a: Any, b: Any) -> Any:
         raise ZeroDivisionError("a bug in the user's function")
 
-    op = collectives.Op(fails)
+    op = Op(fails)
     steps = [collectives.allreduce(group(e), np.zeros(3), op, None, Choice()) for e in made]
     with pytest.raises(ZeroDivisionError):
         drive_together(simulated_of(made), made, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import pickle
 from typing import Any
@@ -42,7 +43,25 @@ def test_arrays_and_numbers_are_combined_alike(op: Op) -> None:
 def test_only_whole_numbers_are_exact(op: Op) -> None:
     assert all(op.exact(np.dtype(kind)) for kind in ("?", "i1", "u8", ">i4"))
     assert not any(op.exact(np.dtype(kind)) for kind in ("f2", "f8", "g", "D", "m8[s]", "M8[s]"))
-    assert not Op(op.fn, commutative=True, elementwise=True).exact(np.dtype("i4"))
+    assert not Op(lambda a, b: op.fn(a, b), commutative=True, elementwise=True).exact(np.dtype("i4"))
+
+
+class Callable_:
+    def __call__(self, a: object, b: object) -> object:
+        return a
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (functools.partial(functools.partial(max), 1), "max"),
+        (Callable_(), "Callable_"),
+        (np.add, "add"),
+        (operator.itemgetter(0), "itemgetter"),
+    ],
+)
+def test_an_operator_is_called_the_same_on_all_ranks(fn: object, name: str) -> None:
+    assert str(Op(fn)) == name
 
 
 def test_a_function_is_taken_for_neither_commutative_nor_elementwise() -> None:

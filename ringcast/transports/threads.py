@@ -50,7 +50,8 @@ class ThreadTransport:
         inbox = self._hub.inboxes[peer]
         if not inbox.open:
             raise LinkLost(peer, "that rank has closed its inbox")
-        inbox.put(frames)
+        # A copy: after an error the sender's buffer is its own again, while these frames may still wait here.
+        inbox.put([frame if isinstance(frame, bytes) else bytes(frame) for frame in frames])
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing to open: all inboxes are in this process."""

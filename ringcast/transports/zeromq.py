@@ -91,8 +91,11 @@ class ZeroMQTransport:
         try:
             for i, frame in enumerate(frames):
                 socket.send(frame, zmq.DONTWAIT if i == last else zmq.DONTWAIT | zmq.SNDMORE)
-        except zmq.Again:  # without a limit on the queue this means: no connection is left
+        except zmq.ZMQError:  # without a limit on the queue this means: no connection is left
             raise LinkLost(peer, "the connection was closed by the other side or by the network") from None
+        except BaseException:  # an interrupt: nothing may follow half a message
+            socket.close(linger=0)
+            raise
 
     def poll(self, deadline: float | None) -> _SocketArrival | None:
         inbox = self._inbox
