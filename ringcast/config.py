@@ -7,7 +7,7 @@
 | RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
-| RINGCAST_TRANSPORT | ipc or tcp |
+| RINGCAST_TRANSPORT | ipc or tcp (default: as RINGCAST_CONTROL) |
 | RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
@@ -68,7 +68,13 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
     if not 0 <= rank < size:
         raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
-    control, transport = env.get("RINGCAST_CONTROL", ""), env.get("RINGCAST_TRANSPORT") or "ipc"
+    control = env.get("RINGCAST_CONTROL", "")
+    transport = env.get("RINGCAST_TRANSPORT") or ("tcp" if control.startswith("tcp://") else "ipc")
+    nonce = _integer(env, "RINGCAST_NONCE", 0)
+    if not 0 <= nonce < 1 << 64:
+        raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
+    if transport == "ipc" and control.startswith("tcp://") and not env.get("RINGCAST_DIR"):
+        raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
     if size > 1 and not control.startswith(("ipc://", "tcp://")):
         raise ConfigError(
             f"RINGCAST_CONTROL={control!r}: with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed"
@@ -83,7 +89,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         size=size,
         control=control,
         hosted=_integer(env, "RINGCAST_HOSTED", 0) != 0,
-        nonce=_integer(env, "RINGCAST_NONCE", 0),
+        nonce=nonce,
         key=key,
         transport=transport,
         directory=env.get("RINGCAST_DIR", ""),

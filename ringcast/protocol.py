@@ -268,6 +268,11 @@ class Protocol:
             elif op.number != P2P:
                 self._emit(Kind.GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether some communicator was given up, so that messages under way were lost."""
+        return any(state.poison is not None for state in self._contexts.values())
+
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that was noticed after the last call."""
         for state in self._contexts.values():

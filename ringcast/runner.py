@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import re
 import subprocess
@@ -69,6 +70,7 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
         comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]), timeout)
         try:
             results[comm.rank] = fn(comm, *args)
+            comm.finalize()  # may notice that a call was not the same on all ranks
         except BaseException as error:
             failures.append((comm.rank, error))
             _abort(endpoint, f"rank {comm.rank} raised {error!r}")
@@ -92,7 +94,18 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
         rank, error = _first_cause(failures)
         text = "".join(traceback.format_exception(error))
         raise RunFailed(rank, f"{type(error).__name__}: {error}", text) from error
+    _check_ends(endpoints)
     return results
+
+
+def _check_ends(endpoints: Sequence[Endpoint]) -> None:
+    """Raise RunFailed for a message that nobody took; after an error that was caught, what was under way is lost."""
+    protocols = [endpoint.protocol for endpoint in endpoints]
+    if any(protocol.gave_up for protocol in protocols):
+        return
+    for (a, source), (b, sink) in itertools.permutations(enumerate(protocols), 2):
+        if source.posted[b] > sink.matched[a]:
+            raise RunFailed(b, f"it finished without taking a message of rank {a}")
 
 
 def _abort(endpoint: Endpoint, cause: str) -> None:
@@ -107,7 +120,7 @@ def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, Ba
 def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
         folder = Path(name)
-        (folder / "call").write_bytes(cloudpickle.dumps((fn, args, timeout)))
+        (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args, timeout)))
         command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "-m", "ringcast.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(

@@ -26,7 +26,7 @@ class Kind(IntEnum):
     DONE = 5  # the receiver has all of the transfer
     REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
     BYE = 7  # `source` has left; it sent `length` messages to this rank
-    FAILED = 8  # `source` is declared failed and has been fenced; the payload is the cause
+    FAILED = 8  # `source` is declared failed, or says so itself; the payload is the cause
     REVOKE = 9  # `context` is given up; the payload is the cause
     ABORT = 10  # the job ends; the payload is the cause
 

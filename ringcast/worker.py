@@ -12,7 +12,9 @@ from ringcast.world import init
 
 def work(folder: Path) -> None:
     """Call the function in `folder/call`; leave its result, or its error, in `folder`, which is ours alone."""
-    fn, args, timeout = pickle.loads((folder / "call").read_bytes())
+    with open(folder / "call", "rb") as file:
+        sys.path[:] = pickle.load(file)  # the function may need modules that lie beside the caller's script
+        fn, args, timeout = pickle.load(file)
     comm = init(timeout=timeout)
     try:
         result = cloudpickle.dumps(fn(comm, *args))

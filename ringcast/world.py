@@ -11,12 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+import zmq
+
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
-from ringcast.errors import PeerFailed, Revoked
+from ringcast.errors import ConfigError, PeerFailed, RendezvousError, Revoked
 from ringcast.group import Group
 from ringcast.local import thread_endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -71,7 +73,11 @@ def terminal() -> TextIO | None:
 
 def _join(config: WorkerConfig) -> Endpoint:
     """Bind this rank's inbox and meet the others."""
-    transport = ZeroMQTransport(_bind_address(config), config.key if config.transport == "tcp" else "")
+    address = _bind_address(config)
+    try:
+        transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
+    except zmq.ZMQError as error:
+        raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
     control = ControlClient(config, transport.address, transport.inject, transport.context)
     try:
         transport.meet(control.join(config.start_timeout))
@@ -86,8 +92,24 @@ def _join(config: WorkerConfig) -> Endpoint:
 def _bind_address(config: WorkerConfig) -> str:
     if config.transport == "ipc":
         directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
+        _check_private(directory)
         return f"ipc://{directory}/rank-{config.rank}"
+    try:
+        zmq.curve_public(config.key.encode())
+    except (zmq.ZMQError, ValueError) as error:
+        expected = "40 characters of Z85, as zmq.curve_keypair makes them"
+        raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
     return f"tcp://{_address_towards(config.control)}:*"
+
+
+def _check_private(directory: str) -> None:
+    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
+    try:
+        status = os.stat(directory)
+    except OSError as error:
+        raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
 
 
 def _address_towards(control: str) -> str:

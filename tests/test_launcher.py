@@ -407,7 +407,9 @@ def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
+)
 def test_a_signal_to_the_launcher_ends_everything(
     start: Callable[[str], Running], number: signal.Signals, code: int
 ) -> None:

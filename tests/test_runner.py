@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import ArgumentError, Communicator, Revoked, RunFailed, run
+from ringcast import ArgumentError, CollectiveMismatch, Communicator, Revoked, RunFailed, run
 
 BACKENDS = ("threads", "processes")
 
@@ -248,3 +249,43 @@ def test_an_error_that_follows_is_told_when_there_is_no_other() -> None:
 
     with pytest.raises(RunFailed, match=r"rank [01]: Revoked: "):
         run(work, 2, backend="threads")
+
+
+def test_a_message_that_nobody_takes_fails_the_threads() -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 0:
+            comm.sendrecv(1, dest=1, source=None)
+
+    with pytest.raises(RunFailed, match="rank 1: it finished without taking a message of rank 0") as caught:
+        run(work, 2, backend="threads")
+    assert caught.value.rank == 1
+
+
+def test_an_error_that_was_caught_does_not_fail_the_threads() -> None:
+    def work(comm: Communicator) -> str:
+        try:
+            comm.allreduce(np.zeros(3 + comm.rank))
+        except CollectiveMismatch:
+            return "mismatch"
+        except Revoked:
+            return "revoked"
+        return "nothing"
+
+    assert "mismatch" in run(work, 2, backend="threads")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_different_roots_never_end_well(backend: str) -> None:
+    """Every rank gets some value, and returns: only the messages that are left over tell that something was wrong."""
+    with pytest.raises(RunFailed, match=r"another root|without taking a message"):
+        run(lambda comm: comm.bcast(comm.rank, root=comm.rank % 2), 4, backend=backend)
+
+
+def test_functions_of_modules_beside_the_script_are_found(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("def work(comm):\n    return comm.allreduce(comm.rank)\n")
+    (tmp_path / "script.py").write_text(
+        "import helper, ringcast\nif __name__ == '__main__':\n    print(ringcast.run(helper.work, 2))\n"
+    )
+    script = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(script, cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[1, 1]", done.stderr

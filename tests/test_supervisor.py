@@ -67,7 +67,7 @@ def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> No
     assert actions[:3] == [
         (1.0, Declare(1, "exit code 3")),
         (2.0, Send(signal.SIGTERM)),
-        (5.0, Send(signal.SIGKILL)),
+        (4.5, Send(signal.SIGKILL)),
     ]
     assert verdict(actions) == Verdict(3, 1, "failed: exit code 3")
 

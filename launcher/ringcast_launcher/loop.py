@@ -29,7 +29,7 @@ from ringcast_launcher.supervisor import AbortJob, Declare, Event, Exited, Send,
 
 CHUNK = 1 << 16  # bytes read from a worker at once
 LONGEST_DIRECTORY = 80  # characters; the name of a socket, with the file's name, must stay below 108
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(job: Job) -> int:
@@ -130,9 +130,6 @@ class _Running:
     def _start(self) -> None:
         job = self._job
         limits = thread_limits(job.environment, job.size, len(os.sched_getaffinity(0)))
-        if limits:
-            shared = " ".join(f"{name}={value}" for name, value in limits.items())
-            self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
         self._debug(f"control plane at {self._server.address}")
         colours = (os.isatty(1), os.isatty(2))
         for rank in range(job.size):
@@ -147,6 +144,9 @@ class _Running:
             self._watch(process.stderr, Both(err, tail := Tail()))
             self._tails.append(tail)
             self._debug(f"rank {rank} is pid {process.pid}: {' '.join(job.argv)}")
+        if limits:
+            shared = " ".join(f"{name}={value}" for name, value in limits.items())
+            self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
     def _open_sinks(self, rank: int, colours: tuple[bool, bool]) -> tuple[Sink, Sink]:
         job = self._job
@@ -235,12 +235,12 @@ class _Running:
                     self._verdict = action
 
     def _end_groups(self) -> None:
-        """End what the workers left running: ask, wait at most a second, kill."""
+        """End what the workers left running: ask, wait at most half a second, kill."""
         leaders = {process.pid for process in self._processes}
         if _inhabited(leaders):
             for process in self._processes:
                 process.signal_group(signal.SIGTERM)
-            deadline = time.monotonic() + 1.0
+            deadline = time.monotonic() + 0.5
             while _inhabited(leaders) and time.monotonic() < deadline:
                 time.sleep(0.01)
         for process in self._processes:

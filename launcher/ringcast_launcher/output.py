@@ -73,7 +73,7 @@ class Writer:
         """Queue `data` for the file descriptor `file`."""
         if not data:
             return
-        if self._thread is None:  # not earlier: the workers are forked without threads around
+        if self._thread is None:  # not earlier: workers are forked before there is a thread (except with -v)
             self._thread = threading.Thread(target=self._run, name="output", daemon=True)
             self._thread.start()
         with self._lock:

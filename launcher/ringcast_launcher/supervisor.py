@@ -94,7 +94,7 @@ class Policy:
 
     settle: float = 0.5  # for the last words of a worker that exited with code 0
     grace: float = 1.0  # after the first failure, before SIGTERM
-    patience: float = 3.0  # after SIGTERM, before SIGKILL
+    patience: float = 2.5  # after SIGTERM, before SIGKILL
     farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
 
 

@@ -1,0 +1,56 @@
+"""What the environment may say, and what is refused before anything starts."""
+
+import pytest
+
+from ringcast.config import WorkerConfig, from_environment
+from ringcast.errors import ConfigError
+
+IPC = {"RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", "RINGCAST_CONTROL": "ipc:///tmp/job/control"}
+KEY = "x" * 40
+
+
+def test_without_variables_it_is_a_world_of_one() -> None:
+    assert from_environment({}) == WorkerConfig()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WorkerConfig(),
+        WorkerConfig(1, 3, "ipc:///tmp/job/control", hosted=True, nonce=(1 << 64) - 1, directory="/tmp/job"),
+        WorkerConfig(2, 5, "tcp://127.0.0.1:1234", nonce=7, key=KEY, transport="tcp", start_timeout=1.5, timeout=2.5),
+        WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
+    ],
+)
+def test_what_is_written_is_read_back(config: WorkerConfig) -> None:
+    assert from_environment(config.environment()) == config
+
+
+def test_the_transport_follows_the_control_plane() -> None:
+    assert from_environment(IPC).transport == "ipc"
+    tcp = IPC | {"RINGCAST_CONTROL": "tcp://127.0.0.1:1234", "RINGCAST_KEY": KEY}
+    assert from_environment(tcp).transport == "tcp"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"RINGCAST_SIZE": "0"}, "RINGCAST_SIZE=0"),
+        ({"RINGCAST_SIZE": "two"}, "RINGCAST_SIZE='two'"),
+        ({"RINGCAST_RANK": "2"}, r"RINGCAST_RANK=2: must be in 0\.\.1"),
+        ({"RINGCAST_CONTROL": ""}, "RINGCAST_CONTROL=''"),
+        ({"RINGCAST_CONTROL": "http://host"}, "RINGCAST_CONTROL='http://host'"),
+        ({"RINGCAST_CONTROL": "tcp://127.0.0.1:1"}, "RINGCAST_KEY: tcp needs"),
+        ({"RINGCAST_CONTROL": "tcp://127.0.0.1:1", "RINGCAST_KEY": KEY, "RINGCAST_TRANSPORT": "ipc"}, "RINGCAST_DIR"),
+        ({"RINGCAST_TRANSPORT": "udp"}, "RINGCAST_TRANSPORT='udp'"),
+        ({"RINGCAST_TRANSPORT": "tcp"}, "RINGCAST_KEY: tcp needs"),
+        ({"RINGCAST_NONCE": "-5"}, "RINGCAST_NONCE=-5"),
+        ({"RINGCAST_NONCE": str(1 << 64)}, "64 bits"),
+        ({"RINGCAST_TIMEOUT": "0"}, "RINGCAST_TIMEOUT='0': must be more than 0"),
+        ({"RINGCAST_TIMEOUT": "soon"}, "RINGCAST_TIMEOUT='soon'"),
+        ({"RINGCAST_START_TIMEOUT": "-1"}, "RINGCAST_START_TIMEOUT='-1'"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(wrong: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        from_environment(IPC | wrong)
