@@ -65,14 +65,18 @@ class PeerFailed(RingcastError):
 
 
 class CollectiveMismatch(RingcastError):
-    """Two ranks meet in a message but do not mean the same call, or not with the same arguments."""
+    """Two ranks meet in a message but do not mean the same call, or not with the same arguments.
 
-    def __init__(self, rank: int, peer: int, mine: str, theirs: str, where: Where) -> None:
+    `complete` says that `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
+    """
+
+    def __init__(self, rank: int, peer: int, mine: str, theirs: str, where: Where, complete: bool = False) -> None:
         super().__init__(
             f"rank {rank}: mismatch with rank {peer} in {where}: mine is {mine}, theirs is {theirs}; "
             "every rank must make the same collective calls in the same order with matching arguments"
         )
         self.rank, self.peer, self.mine, self.theirs, self.where = rank, peer, mine, theirs, where
+        self.complete = complete
 
 
 class CollectiveTimeout(RingcastError, TimeoutError):
@@ -95,9 +99,10 @@ class Revoked(RingcastError):
 class JobAborted(RingcastError):
     """The whole job is being ended."""
 
-    def __init__(self, rank: int, cause: str) -> None:
-        super().__init__(f"rank {rank}: the job was aborted: {cause}")
-        self.rank, self.cause = rank, cause
+    def __init__(self, rank: int, cause: str, where: Where | None = None, waiting_for: tuple[int, ...] = ()) -> None:
+        during = f" (this rank was in {where}, waiting for rank {', '.join(map(str, waiting_for))})" if where else ""
+        super().__init__(f"rank {rank}: the job was aborted: {cause}{during}")
+        self.rank, self.cause, self.where, self.waiting_for = rank, cause, where, waiting_for
 
 
 class RendezvousError(RingcastError):

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ringcast.endpoint import Endpoint
-from ringcast.errors import CollectiveTimeout, JobAborted, Revoked, RingcastError
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, Revoked, RingcastError
 from ringcast.events import Observer, RoundEnd, RoundStart
 from ringcast.schedule import Schedule
 from ringcast.slots import Memory
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.simulated import SimulatedWire
 
+EXPLANATION = 0.1  # seconds that the other side of a mismatch has to tell its call
 QUIET = 1.0  # seconds without a message after which a rank that waits asks what is the matter
 
 Result = TypeVar("Result")
@@ -80,6 +81,13 @@ class Task(Generic[Result]):
         self.endpoint, self._steps = endpoint, steps
         self.operation: Operation | None = None
         self.result: Result | None = None
+        self.curious = True  # wait for what the other side of a mismatch has to say
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether this ends with a mismatch of which the other side has not told its call yet."""
+        error = self.operation and self.endpoint.protocol.verdict(self.operation)
+        return self.curious and isinstance(error, CollectiveMismatch) and not error.complete
 
     def advance(self) -> bool:
         """Go on as far as possible without waiting; True when finished, with `result` set.
@@ -104,8 +112,11 @@ class Task(Generic[Result]):
                     packed=exchange.packed,
                     tag=exchange.tag,
                 )
-            if self.operation and self.operation.error:
-                raise self.operation.error
+            if self.unexplained:
+                return False
+            error = self.operation and self.endpoint.protocol.verdict(self.operation)
+            if error:
+                raise error
         except StopIteration as stop:
             self.result = stop.value
             return True
@@ -142,7 +153,9 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
             now = clock()
             if deadline is not None and timeout is not None and now >= deadline:
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where)
-            if not endpoint.progress(now + QUIET if deadline is None else min(now + QUIET, deadline)):
+            until = now + (EXPLANATION if task.unexplained else QUIET)
+            if not endpoint.progress(until if deadline is None else min(until, deadline)):
+                task.curious = not task.unexplained
                 endpoint.probe(op)
         except BaseException as error:
             task.fail(error)
@@ -169,6 +182,9 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
             continue
         waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
         state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
+        for r in waiting:
+            tasks[r].curious = False
+            tasks[r].advance()
         if state == stuck:  # also after all have asked what is the matter
             waits = {r: op.waiting_for for r, op in waiting.items()}
             raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")

@@ -42,6 +42,7 @@ BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
 PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are in the same call
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
+ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 P2P = 0  # operation number of point-to-point messages
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
 PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
@@ -247,7 +248,8 @@ class Protocol:
         for number, grants in state.grants.items():
             for source, ordinal in grants:
                 self._refuse(source, context, number, ordinal, self.reason(error), told)
-        state.active.clear()
+        for op in list(state.active.values()):
+            state.end(op)
         state.exchanges.clear()
         state.mail.clear()
         state.grants.clear()
@@ -272,6 +274,11 @@ class Protocol:
     def gave_up(self) -> bool:
         """Whether some communicator was given up, so that messages under way were lost."""
         return any(state.poison is not None for state in self._contexts.values())
+
+    def verdict(self, op: Operation) -> BaseException | None:
+        """Return what ended `op`, with all that is known about it by now."""
+        poison = self._contexts[op.context].poison
+        return poison if isinstance(op.error, CollectiveMismatch) and poison is not None else op.error
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that was noticed after the last call."""
@@ -533,13 +540,23 @@ class Protocol:
             return
         state = self._contexts[h.context]
         op = state.active.get(h.operation)
-        if h.flags & MISMATCH and op is not None:
-            error: RingcastError = CollectiveMismatch(self.rank, h.source, str(op.call), text, op.where)
-        elif h.flags & MISMATCH:
-            error = CollectiveMismatch(self.rank, h.source, "another call", text, Where("operation", h.operation))
-        else:
-            error = Revoked(self.rank, text, h.source)
+        error: RingcastError = Revoked(self.rank, text, h.source)
+        if h.flags & MISMATCH:
+            error = self._told_mismatch(h, state, op, text)
         self.poison(h.context, error)
+
+    def _told_mismatch(self, h: Header, state: _Context, op: Operation | None, theirs: str) -> CollectiveMismatch:
+        """Return the error for a mismatch that the other side has found, and tell it this rank's call."""
+        call = op.call if op is not None else state.ended.get(h.operation)
+        mine = str(call) if call is not None else "another call"
+        if not h.flags & ANSWER:
+            self._refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH | ANSWER)
+        where = op.where if op is not None else Where(call.collective if call else "operation", h.operation)
+        known = state.poison
+        if isinstance(known, CollectiveMismatch) and known.peer == h.source:  # the same, now with their whole call
+            mine, where = known.mine, known.where
+            state.poison = CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
+        return CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
 
     def _on_notice(self, h: Header, arrival: Arrival) -> None:
         text = bytes(arrival.read()).decode(errors="replace") if arrival.more else ""
@@ -552,8 +569,10 @@ class Protocol:
             self.poison(h.context, Revoked(self.rank, text, h.source))
         elif h.kind == Kind.ABORT:
             self.aborted = text
-            for context in list(self._contexts):
-                self.poison(context, JobAborted(self.rank, text))
+            for context, state in list(self._contexts.items()):
+                op = next(iter(state.operations()), None)
+                place = (op.where, op.waiting_for) if op is not None else ()
+                self.poison(context, JobAborted(self.rank, text, *place))
         else:
             self.dropped["malformed"] += 1
 

@@ -86,6 +86,7 @@ class Operation:
         "error",
         "fingerprint",
         "granted",
+        "label",
         "number",
         "pending",
         "received",
@@ -102,6 +103,7 @@ class Operation:
         self.segment = max(SEGMENT // align, 1) * align
         self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
+        self.label = call.collective  # what errors call it
         self.pending: set[Transfer] = set()
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
@@ -110,7 +112,7 @@ class Operation:
 
     @property
     def where(self) -> Where:
-        return Where(self.call.collective, self.number, self.round)
+        return Where(self.label, self.number or None, self.round)
 
     @property
     def waiting_for(self) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def test_a_timeout_names_who_is_waited_for(kind: str) -> None:
     with pytest.raises(CollectiveTimeout) as error:
         drive(made[0], exchange(made[0], 1, 2), timeout=0.02)
     assert (error.value.rank, error.value.waiting_for, error.value.seconds) == (0, (1, 2), 0.02)
-    assert error.value.where.operation == "sendrecv"
+    assert error.value.where.operation == "sendrecv with tag 0"
     with pytest.raises(Revoked, match="did not finish within"):
         drive(made[0], barrier(made[0]))
     for peer in 1, 2:  # they are told, and need not wait for a timeout of their own
