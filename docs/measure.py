@@ -3,6 +3,7 @@
 python docs/measure.py rounds                       CPU per round and rank on the simulated wire
 python docs/measure.py schedules                    time to make schedules
 ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
+ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
 """
 
 import argparse
@@ -28,22 +29,26 @@ from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_sched
 from ringcast.transports.simulated import SimulatedWire
 
 MB = 1_000_000
+SERIES = 100  # calls that are timed together
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rounds", "schedules", "memory"))
-    parser.add_argument("--repeat", type=int, default=20, help="how often; the least is printed (default 20)")
+    parser.add_argument("what", choices=("rounds", "schedules", "memory", "calls"))
+    parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
-    if options.what == "memory":
-        memory()
-        return
-    print(
-        f"Python {platform.python_version()}, numpy {np.__version__}, libzmq {zmq.zmq_version()}, "
-        f"ringcast {version('ringcast')}; least of {options.repeat}"
+    {"rounds": rounds, "schedules": schedules, "memory": lambda _: memory(), "calls": calls}[options.what](
+        options.repeat
     )
-    (rounds if options.what == "rounds" else schedules)(options.repeat)
+
+
+def heading(figure: str) -> None:
+    """Print what was measured with; versions that differ give other figures."""
+    print(
+        f"Python {platform.python_version()}, numpy {np.__version__}, pyzmq {zmq.__version__}, "
+        f"libzmq {zmq.zmq_version()}, ringcast {version('ringcast')}; {figure}"
+    )
 
 
 def least(repeat: int, action: Callable[[], object]) -> float:
@@ -58,6 +63,7 @@ def least(repeat: int, action: Callable[[], object]) -> float:
 
 def rounds(repeat: int) -> None:
     """Run whole collectives of all ranks in this one thread; the clock of the wire is virtual, the work is real."""
+    heading(f"least of {repeat}")
     choices = {"bcast": Choice("circulant", 100), "reduce": Choice("circulant", 100), "allreduce": Choice("census")}
     for p in 8, 64:
         wire, endpoints = simulated_endpoints(p)
@@ -83,6 +89,7 @@ def collective(wire: SimulatedWire, groups: Sequence[Group], name: str, choice: 
 
 def schedules(repeat: int) -> None:
     """Make schedules anew, that is, without what is kept from one call to the next."""
+    heading(f"least of {repeat}")
     for p in 1152, 1_000_000:
 
         def tables(p: int = p) -> None:
@@ -101,6 +108,35 @@ def schedules(repeat: int) -> None:
     print(
         f"both schedules of one rank, p = {p}: {least(repeat, pairs) / len(ranks) * 1e6:.1f} µs (mean of {len(ranks)})"
     )
+
+
+def calls(repeat: int) -> None:
+    """Time series of equal calls with small data; what counts is the slowest rank."""
+    with ringcast.init() as comm:
+        one, some, counts = np.ones(1), np.ones(comm.rank + 1), range(1, comm.size + 1)
+        actions: dict[str, Callable[[], object]] = {
+            "barrier": comm.barrier,
+            "allreduce of 8 bytes": lambda: comm.allreduce(one),
+            "allgather of 8 bytes": lambda: comm.allgather(one),
+            "allgatherv of 8 (r + 1) bytes, counts given": lambda: comm.allgatherv(some, counts),
+            "allgatherv of 8 (r + 1) bytes, counts left out": lambda: comm.allgatherv(some),
+        }
+        if comm.rank == 0:
+            heading(f"median of {repeat} series of {SERIES} calls on {comm.size} ranks")
+        for name, action in actions.items():
+            series(comm, action)  # the first one makes connections and schedules
+            seconds = sorted(series(comm, action) for _ in range(repeat))[repeat // 2]
+            if comm.rank == 0:
+                print(f"{name}: {seconds * 1e6:.0f} µs per call")
+
+
+def series(comm: ringcast.Communicator, action: Callable[[], object]) -> float:
+    """Return the wall-clock seconds of one call in a series, on the rank that was slowest."""
+    comm.barrier()
+    start = time.perf_counter()
+    for _ in range(SERIES):
+        action()
+    return float(comm.allreduce(time.perf_counter() - start, max)) / SERIES
 
 
 def memory() -> None:

@@ -6,7 +6,6 @@
 array([0., 1., 2.])
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +66,10 @@ _HOMES = {"Communicator": "communicator", "Op": "ops", "run": "runner"} | dict.f
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the launcher and the control plane do not wait for numpy."""
+    from importlib import import_module, metadata
+
+    if name == "__version__":
+        return metadata.version("ringcast")
     if name not in __all__:
         raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
     home = _HOMES.get(name, "ops" if name.isupper() else "errors")
@@ -75,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return ["__version__", *__all__]

@@ -76,9 +76,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     if transport == "ipc" and control.startswith("tcp://") and not env.get("RINGCAST_DIR"):
         raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
     if size > 1 and not control.startswith(("ipc://", "tcp://")):
-        raise ConfigError(
-            f"RINGCAST_CONTROL={control!r}: with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed"
-        )
+        needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
+        raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in ("ipc", "tcp"):
         raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc or tcp")
     key = env.get("RINGCAST_KEY", "")

@@ -41,6 +41,9 @@ class Op:
         names = self.name, getattr(fn, "__qualname__", ""), getattr(fn, "__name__", ""), type(fn).__qualname__
         return str(next(filter(None, names)))
 
+    def __repr__(self) -> str:
+        return f"<Op {self}>"
+
     def exact(self, dtype: np.dtype[Any]) -> bool:
         """Whether every order of combining gives the same bits: known of the built-in operators on integers only."""
         return any(self.fn is op.fn for op in BUILT_IN) and dtype.kind in "iub"
@@ -86,5 +89,10 @@ BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR
 
 
 def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
-    """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order."""
-    return op if isinstance(op, Op) else Op(op)
+    """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order.
+
+    Python's own sum, min and max mean SUM, MIN and MAX.
+    """
+    if isinstance(op, Op):
+        return op
+    return next((meant for python, meant in ((sum, SUM), (min, MIN), (max, MAX)) if op is python), None) or Op(op)

@@ -12,9 +12,9 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import cloudpickle
 
@@ -24,7 +24,7 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 from ringcast.group import Group
 from ringcast.local import LocalControl, thread_endpoints
-from ringcast.world import WORLD
+from ringcast.world import WORLD, adopt
 
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 TAIL = 60  # lines of output that an error quotes at most
@@ -68,6 +68,7 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
 
     def work(endpoint: Endpoint) -> None:
         comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]), timeout)
+        adopt(comm)
         try:
             results[comm.rank] = fn(comm, *args)
             comm.finalize()  # may notice that a call was not the same on all ranks
@@ -124,17 +125,23 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "-m", "ringcast.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
         ) as launcher:
             assert launcher.stdout is not None
+            # Through Python's own streams, so that a notebook shows it.
+            errors = threading.Thread(
+                target=_copy, args=(launcher.stderr, sys.stderr, tail), name="ringcast-run-stderr"
+            )
+            errors.start()
             try:
-                for line in launcher.stdout:  # through Python's own stdout, so that a notebook shows it
-                    sys.stdout.write(line)
-                    tail.append(line)
+                _copy(launcher.stdout, sys.stdout, tail)
             except BaseException:  # an interrupt, for example
                 launcher.terminate()  # it ends the ranks
-                launcher.communicate()  # not wait(): it may have more to say than the pipe holds
+                for _ in launcher.stdout:  # it may have more to say than the pipe holds
+                    pass
                 raise
+            finally:
+                errors.join()
         if launcher.returncode:
             raise _failure(folder, "".join(tail), launcher.returncode)
         results = [folder / f"result-{rank}" for rank in range(n)]
@@ -142,6 +149,12 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             if not file.exists():
                 raise RunFailed(rank, "it ended without a result", "".join(tail))
         return [pickle.loads(file.read_bytes()) for file in results]
+
+
+def _copy(source: Iterable[str], sink: TextIO, tail: deque[str]) -> None:
+    for line in source:
+        sink.write(line)
+        tail.append(line)
 
 
 def _failure(folder: Path, output: str, code: int) -> RunFailed:

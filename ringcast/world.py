@@ -6,6 +6,7 @@ import atexit
 import os
 import socket
 import sys
+import threading
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
-from ringcast.errors import ConfigError, PeerFailed, RendezvousError, Revoked
+from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError
 from ringcast.group import Group
 from ringcast.local import thread_endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -26,6 +27,7 @@ from ringcast.transports.zeromq import ZeroMQTransport
 WORLD = 1  # context number of the world communicator
 
 _world: Communicator | None = None
+_ranks = threading.local()  # the communicator of each thread that is a rank
 
 
 def init(*, timeout: float | None = None) -> Communicator:
@@ -43,8 +45,12 @@ def init(*, timeout: float | None = None) -> Communicator:
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds.
     """
     global _world
+    if (rank := getattr(_ranks, "communicator", None)) is not None:
+        return rank  # type: ignore[no-any-return]  # adopt has set it
     if _world is None or _world.closed:
         config = from_environment()
+        if _world is not None and config.control:
+            raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
         endpoint = _join(config) if config.control else thread_endpoints(1)[0]
         network = NETWORKS[config.transport if config.control else "threads"]
         _world = Communicator(Group(endpoint, WORLD, network), timeout if timeout is not None else config.timeout)
@@ -57,6 +63,11 @@ def finalize() -> None:
     """Leave the job; idempotent, and done by itself at the end of the program."""
     if _world is not None:
         _world.finalize()
+
+
+def adopt(communicator: Communicator) -> None:
+    """Let `init` return this communicator in this thread, which is a rank of `ringcast.run`."""
+    _ranks.communicator = communicator
 
 
 def terminal() -> TextIO | None:
@@ -132,9 +143,20 @@ def _report_uncaught_errors(control: ControlClient) -> None:
         if os.getpid() == pid:
             text = "".join(traceback.format_exception(kind, error, trace))
             control.failing(f"{kind.__name__}: {error}", text, _blames(error))
+            if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
+                print(_in_one_line(error, trace), file=sys.stderr)
+                return
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
+    """Return where the user's program was when it was ended from outside; more would hide the cause."""
+    library = str(Path(__file__).parent)
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(library)]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+    return f"stopped at {place}: {type(error).__name__}: {error}".rstrip(": ")
 
 
 def _blames(error: BaseException) -> tuple[int, ...]:

@@ -482,3 +482,15 @@ if comm.rank != 1:
     done = launch("-n", "3", program=program)
     assert done.returncode == 1
     assert "failed: it finished without taking a message of rank" in last_line(done)
+
+
+def test_the_next_launcher_removes_what_a_killed_one_left(start: Callable[[str], Running]) -> None:
+    running = start(SLEEPERS)
+    (alive,) = os.listdir(running.jobs)
+    another = {"args": [*LAUNCH, "-n", "1", "true"], "env": {**os.environ, "TMPDIR": str(running.jobs)}}
+    assert subprocess.run(**another, timeout=LIMIT).returncode == 0
+    assert os.listdir(running.jobs) == [alive]  # its launcher lives
+    running.launcher.kill()
+    running.launcher.wait()
+    assert subprocess.run(**another, timeout=LIMIT).returncode == 0
+    assert os.listdir(running.jobs) == []

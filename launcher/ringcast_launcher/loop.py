@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,13 +20,13 @@ import zmq
 
 from ringcast.control import ControlServer, new_key
 from ringcast.rendezvous import Joined, Started
+from ringcast_launcher.directory import job_directory
 from ringcast_launcher.job import Job, JobError, thread_limits, worker_environment
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
 from ringcast_launcher.process import Process
 from ringcast_launcher.supervisor import AbortJob, Declare, Event, Exited, Send, Signalled, Supervisor, Tick, Verdict
 
 CHUNK = 1 << 16  # bytes read from a worker at once
-LONGEST_DIRECTORY = 80  # characters; the name of a socket, with the file's name, must stay below 108
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -42,7 +40,7 @@ def run(job: Job) -> int:
     try:
         with ExitStack() as stack:
             signals = stack.enter_context(_signals())
-            directory = stack.enter_context(_directory())
+            directory = stack.enter_context(job_directory())
             context = stack.enter_context(zmq.Context())
             running = stack.enter_context(_Running(job, writer, signals, context, directory))
             verdict = running.until_verdict()
@@ -308,14 +306,3 @@ def _signals() -> Iterator[int]:
 
 def _noted(number: int, frame: FrameType | None) -> None:
     """Do nothing: the byte on the wakeup file descriptor is what matters."""
-
-
-@contextmanager
-def _directory() -> Iterator[str]:
-    """Make the directory of the job's sockets, for its owner only, and remove it at the end."""
-    base = tempfile.gettempdir()
-    name = tempfile.mkdtemp(prefix="ringcast-", dir=base if len(base) < LONGEST_DIRECTORY else "/tmp")
-    try:
-        yield name
-    finally:
-        shutil.rmtree(name, ignore_errors=True)

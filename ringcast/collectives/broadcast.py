@@ -98,7 +98,7 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
     elif (buffer.shape, buffer.dtype) == (arriving.shape, arriving.dtype):
         return
     mine = f"a buffer of shape {buffer.shape}, dtype {dtype_name(buffer.dtype)}"
-    raise ArgumentError(group.rank, "bcast", "value", f"expected {mine} to fit what the root sends: {theirs}")
+    raise ArgumentError(group.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}")
 
 
 def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any]]:
