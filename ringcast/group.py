@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,9 @@ def plan(
     return Plan(collective, algorithm, params, call, granted)
 
 
+_schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
+
+
 def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
     """Run one stage on the slots that `memory` makes for its schedule; returns them.
 
@@ -143,7 +147,7 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     protocol = group.endpoint.protocol
     op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
     yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
-    schedule = build(stage.collective, stage.algorithm, stage.params, group.rank)
+    schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     slots = memory(schedule)
     steps = execute(schedule, slots, op)
     if group.observe is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -48,12 +49,18 @@ def bounds(schedule: Schedule, counts: Sequence[int]) -> NDArray[np.intp]:
     `counts[j]` items of part j are cut into `schedule.parts[j]` blocks as evenly as whole items allow: block b is
     [count * b // n, count * (b + 1) // n).
     """
-    parts = np.asarray(schedule.parts, dtype=np.intp)
-    sizes = np.asarray(counts, dtype=np.intp)
+    return _bounds(schedule.parts, tuple(counts))
+
+
+@lru_cache(maxsize=128)
+def _bounds(cut: tuple[int, ...], counts: tuple[int, ...]) -> NDArray[np.intp]:
+    parts, sizes = np.array(cut, dtype=np.intp), np.array(counts, dtype=np.intp)
     first = np.repeat(np.cumsum(sizes) - sizes, parts)
     block = np.arange(len(first)) - np.repeat(np.cumsum(parts) - parts, parts)
     starts = first + np.repeat(sizes, parts) * block // np.repeat(parts, parts)
-    return np.append(starts, sizes.sum())
+    bounds = np.append(starts, sizes.sum())
+    bounds.flags.writeable = False  # all calls of the same shape share it
+    return bounds
 
 
 class ArraySlots:
