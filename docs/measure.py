@@ -38,9 +38,10 @@ def main() -> None:
     parser.add_argument("what", choices=("rounds", "schedules", "memory", "calls"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
-    {"rounds": rounds, "schedules": schedules, "memory": lambda _: memory(), "calls": calls}[options.what](
-        options.repeat
-    )
+    if options.what == "memory":
+        memory()
+    else:
+        {"rounds": rounds, "schedules": schedules, "calls": calls}[options.what](options.repeat)
 
 
 def heading(figure: str) -> None:

@@ -7,8 +7,7 @@ generator on an endpoint; a blocking call drives one task, the simulated wire dr
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ringcast.endpoint import Endpoint
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, Revoked, RingcastError
@@ -24,8 +23,7 @@ QUIET = 1.0  # seconds without a message after which a rank that waits asks what
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """What a rank sends and receives at the same time; it is over when both are complete."""
 
     operation: Operation
@@ -112,18 +110,17 @@ class Task(Generic[Result]):
                     packed=exchange.packed,
                     tag=exchange.tag,
                 )
-            if self.unexplained:
+            if self.operation.error is None or self.unexplained:
                 return False
-            error = self.operation and self.endpoint.protocol.verdict(self.operation)
-            if error:
-                raise error
+            error = self.endpoint.protocol.verdict(self.operation)
+            assert error is not None
+            raise error
         except StopIteration as stop:
             self.result = stop.value
             return True
         except BaseException as error:
             self.fail(error)
             raise
-        return False
 
     def fail(self, error: BaseException) -> None:
         """Give up: the peers of this operation are told, and the communicator ends with `error`."""

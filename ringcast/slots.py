@@ -124,6 +124,8 @@ class ArraySlots:
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
         size, data = self._itemsize, self._bytes
+        if len(slots) == 1 and (slot := int(slots[0])) < self._users:  # most common, and worth a short cut
+            return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
         if self._names_scratch(slots):
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
         return [data[start * size : end * size] for start, end in self._runs(slots)]
