@@ -56,7 +56,10 @@ def _take(table: dict[Key, deque[T]], key: Key) -> T | None:
 
 
 def _meet(waiting: dict[Key, deque[T]], other: dict[Key, deque[S]], key: Key, mine: S) -> T | None:
-    found = _take(waiting, key)
-    if found is None:
-        other.setdefault(key, deque()).append(mine)
-    return found
+    if key in waiting:
+        return _take(waiting, key)
+    if key in other:
+        other[key].append(mine)
+    else:
+        other[key] = deque((mine,))
+    return None

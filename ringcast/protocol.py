@@ -183,7 +183,7 @@ class Protocol:
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
     ) -> Send | None:
         """Send `frames` (bytes) as one message; returns None when it is complete already."""
-        if not self._alive(op, peer):
+        if (op.error is not None or peer in self.failed) and not self._alive(op, peer):
             return None
         ordinal = op.sent.get(peer, 0) if tag is None else tag
         op.sent[peer] = ordinal + 1
@@ -217,7 +217,7 @@ class Protocol:
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
         recv = Receive(op, peer, ordinal, sink)
-        if not self._alive(op, peer):
+        if (op.error is not None or peer in self.failed) and not self._alive(op, peer):
             return recv
         op.pending.add(recv)
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
@@ -342,7 +342,8 @@ class Protocol:
         if sum(map(len, frames)) != h.length or self._held[h.source] + h.length > self.budget:
             self.lose(h.source, f"it broke the protocol: an eager message of {h.length} bytes beyond its budget")
             return
-        self._refund(h)
+        if h.word:
+            self._refund(h)
         self._held[h.source] += h.length + 64
         if self._dead(h, answer=False):
             self._give_back(h.source, h.length + 64)
@@ -360,23 +361,22 @@ class Protocol:
 
     def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
         state = self._contexts[h.context]
-        if h.operation != P2P and state.begun(h.operation):
-            op = state.active.get(h.operation)
-            if op is None:
-                self._forget(h)
-                self._unexpected(h)
-                return
-            if not self._agree(op, h.source, h.ordinal, h):
-                self._forget(h)
-                return
+        op = state.active.get(h.operation)
+        if op is None and h.operation != P2P and state.begun(h.operation):
+            self._forget(h)
+            self._unexpected(h)
+            return
+        if op is not None and not self._agree(op, h.source, h.ordinal, h):
+            self._forget(h)
+            return
         recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
         if recv is not None:
             self._meet(recv, h, frames)
 
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
-        """Bring a posted receive and its message together."""
+        """Bring a posted receive and its message together; collectives have been compared when it arrived."""
         op = recv.operation
-        if not self._agree(op, h.source, h.ordinal, h):
+        if op.number == P2P and not self._agree(op, h.source, h.ordinal, h):
             self._forget(h)
             return
         if recv.total is None:
