@@ -9,6 +9,7 @@ ringcast-launch -n 4 docs/measure.py calls          time of calls with small dat
 import argparse
 import platform
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -48,8 +49,15 @@ def heading(figure: str) -> None:
     """Print what was measured with; versions that differ give other figures."""
     print(
         f"Python {platform.python_version()}, numpy {np.__version__}, pyzmq {zmq.__version__}, "
-        f"libzmq {zmq.zmq_version()}, ringcast {version('ringcast')}; {figure}"
+        f"libzmq {zmq.zmq_version()}, ringcast {version('ringcast')}; "
+        f"a call of an empty Python function takes {yardstick():.0f} ns; {figure}"
     )
+
+
+def yardstick() -> float:
+    """Return what an empty Python function costs here and now, in ns: machines that are shared change their speed."""
+    calls = 100_000
+    return min(timeit.repeat("nothing()", "def nothing(): pass", number=calls, repeat=20)) / calls * 1e9
 
 
 def least(repeat: int, action: Callable[[], object]) -> float:
