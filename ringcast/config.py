@@ -73,8 +73,6 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
-    if transport == "ipc" and control.startswith("tcp://") and not env.get("RINGCAST_DIR"):
-        raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
     if size > 1 and not control.startswith(("ipc://", "tcp://")):
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")

@@ -102,6 +102,8 @@ def _join(config: WorkerConfig) -> Endpoint:
 
 def _bind_address(config: WorkerConfig) -> str:
     if config.transport == "ipc":
+        if not config.directory and not config.control.startswith("ipc://"):
+            raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
         directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
         _check_private(directory)
         return f"ipc://{directory}/rank-{config.rank}"

@@ -860,7 +860,7 @@ def test_census_is_refused_where_it_could_give_ranks_different_bits(jobs: Jobs) 
             (np.ones(3), MAX),
             (np.ones(3, "D"), SUM),
             (np.ones(3, int), lambda a, b: a + b),
-            (np.ones(3, int), Op(np.add, commutative=True, elementwise=True)),
+            (np.ones(3, int), Op(lambda a, b: a + b, commutative=True, elementwise=True)),
             (1.0, SUM),
             ("a", SUM),
         ):
@@ -885,7 +885,7 @@ def test_census_is_never_chosen_for_inexact_operators(p: int) -> None:
         assert not op.exact(np.dtype("D"))
         assert not op.exact(np.dtype("m8[s]"))
         assert op.exact(np.dtype("i4"))
-    assert not Op(np.add, commutative=True, elementwise=True).exact(np.dtype("i4"))
+    assert not Op(lambda a, b: a + b, commutative=True, elementwise=True).exact(np.dtype("i4"))
 
 
 def test_barrier_holds_everyone_until_the_last_comes(jobs: Jobs) -> None:

@@ -41,7 +41,6 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_CONTROL": ""}, "RINGCAST_CONTROL=''"),
         ({"RINGCAST_CONTROL": "http://host"}, "RINGCAST_CONTROL='http://host'"),
         ({"RINGCAST_CONTROL": "tcp://127.0.0.1:1"}, "RINGCAST_KEY: tcp needs"),
-        ({"RINGCAST_CONTROL": "tcp://127.0.0.1:1", "RINGCAST_KEY": KEY, "RINGCAST_TRANSPORT": "ipc"}, "RINGCAST_DIR"),
         ({"RINGCAST_TRANSPORT": "udp"}, "RINGCAST_TRANSPORT='udp'"),
         ({"RINGCAST_TRANSPORT": "tcp"}, "RINGCAST_KEY: tcp needs"),
         ({"RINGCAST_NONCE": "-5"}, "RINGCAST_NONCE=-5"),

@@ -90,6 +90,8 @@ def test_an_environment_that_cannot_work_is_a_clear_error(tmp_path: Path) -> Non
     tmp_path.chmod(0o700)
     key = "RINGCAST_KEY is not a key"
     assert key in init(RINGCAST_CONTROL="tcp://127.0.0.1:1", RINGCAST_KEY="'" * 40)
+    mixed = {"RINGCAST_CONTROL": "tcp://127.0.0.1:1", "RINGCAST_KEY": "x" * 40, "RINGCAST_TRANSPORT": "ipc"}
+    assert "RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc" in init(**mixed)
     long = tmp_path / ("x" * 120)
     long.mkdir(mode=0o700)
     assert "rank 1 cannot listen at ipc://" in init(RINGCAST_CONTROL=f"ipc://{long}/control")
