@@ -1,0 +1,288 @@
+"""A worker's end of the control plane."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, TypeAlias
+
+import zmq
+
+from ringcast import wire
+from ringcast.config import WorkerConfig
+from ringcast.control.messages import (
+    MAX_TEXT,
+    PACE,
+    Context,
+    Pace,
+    clean,
+    open_sealed,
+    seal,
+    use_curve,
+    version,
+)
+from ringcast.control.process import START_SERVER, start_server
+from ringcast.errors import RendezvousError
+from ringcast.rendezvous import Message
+
+Inject: TypeAlias = Callable[[list[bytes]], None]
+
+
+class ControlClient:
+    """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
+
+    `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
+    All methods may be called from any thread; all but `join` and `close` return at once.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, address: str, inject: Inject, context: Context, *, pace: Pace = PACE
+    ) -> None:
+        self._config, self._address, self._inject, self._context, self._pace = config, address, inject, context, pace
+        self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._answer: queue.SimpleQueue[list[str] | str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+        self._heard = False  # something came from the server
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._lifeline: IO[bytes] | None = None  # standard input of the server's process, where rank 0 started one
+
+    def join(self, timeout: float) -> list[str]:
+        """Say Hello with this rank's data address and return the addresses of all ranks, by rank.
+
+        Waits at most `timeout` seconds, and a little longer for the server's verdict, which names the missing ranks.
+
+        Raises:
+            RendezvousError: this worker was refused, or not all ranks came in time; the text tells why.
+        """
+        config = self._config
+        if not config.hosted and config.rank == 0:
+            self._lifeline = start_server(config, time.monotonic() + max(timeout, START_SERVER))
+        deadline = time.monotonic() + timeout
+        conversation = _Conversation(self, _connect(config, self._context))
+        self._post(_hello(config, self._address))
+        self._thread = threading.Thread(target=conversation.run, name="ringcast-control", daemon=True)
+        self._thread.start()
+        answer = self._await_answer(deadline)
+        if isinstance(answer, str):
+            raise RendezvousError(f"rank {config.rank} cannot join the job: {answer}")
+        return answer
+
+    def revoke(self, context: int, cause: str) -> None:
+        """Tell all other ranks that communicator `context` is given up."""
+        self._post({"type": "revoke", "context": context, "cause": clean(cause)})
+
+    def finished(
+        self, sent: Mapping[int, int], posted: Mapping[int, int] | None = None, matched: Mapping[int, int] | None = None
+    ) -> None:
+        """Tell all other ranks that this one communicates no more.
+
+        `sent[i]` is the number of messages to rank i, `posted[i]` that of transfers begun to it, and `matched[i]`
+        that of transfers taken from it.
+        """
+        counts = {"sent": sent, "posted": posted or {}, "matched": matched or {}}
+        self._post({"type": "finished", **{name: dict(numbers) for name, numbers in counts.items()}})
+
+    def failing(self, error: str, traceback: str, blames: tuple[int, ...] = ()) -> None:
+        """Tell all other ranks, and the launcher, that this one ends with an uncaught error.
+
+        `blames` are the ranks that the error names as its cause; empty when it arose here.
+        """
+        message = {
+            "type": "failing",
+            "error": clean(error),
+            "traceback": clean(traceback),
+            "blames": [*map(int, blames)],
+        }
+        self._post(message)
+
+    def close(self) -> None:
+        """Wait, for a bounded time, until all was heard; then end the thread and close everything. Idempotent."""
+        if self._pid != os.getpid():  # a forked child has neither the thread nor a right to speak for this rank
+            return
+        self._post({"type": "leave"})  # unless closed
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self._wake)
+        if self._lifeline is not None:
+            self._lifeline.close()
+
+    def _post(self, message: Message) -> None:
+        with self._lock:
+            if not self._closed:
+                self._outbox.put(message)
+                os.eventfd_write(self._wake, 1)
+
+    def _await_answer(self, deadline: float) -> list[str] | str:
+        try:
+            return self._answer.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            pass
+        if not self._heard:
+            return (
+                f"no control plane answers at {self._config.control}; is rank 0 (or the launcher) running, "
+                "can it be reached from here, and does this worker have the job's RINGCAST_KEY and RINGCAST_NONCE?"
+            )
+        try:
+            return self._answer.get(timeout=self._pace.silence)
+        except queue.Empty:
+            return "not all ranks joined in time; look at the output of the others"
+
+
+class _Conversation:
+    """What the client's thread does: the only user of the socket."""
+
+    def __init__(self, client: ControlClient, dealer: zmq.Socket[bytes]) -> None:
+        self._client, self._dealer = client, dealer
+        self._nonce, self._pace = client._config.nonce, client._pace
+        self._sent = self._received = 0
+        self._joined = self._aborted = False
+        self._quiet = 0.0  # seconds of our own running time since the server was heard
+        self._leave_by: float | None = None
+        self._left = False
+
+    def run(self) -> None:
+        """Talk until the worker has left, or its ZeroMQ context is terminated."""
+        with self._dealer:
+            try:
+                self._talk()
+            except zmq.ZMQError as error:
+                if error.errno not in (zmq.ETERM, zmq.ENOTSOCK):
+                    raise
+                self._client._answer.put("the ZeroMQ context was terminated")
+
+    def _talk(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._dealer, zmq.POLLIN)
+        poller.register(self._client._wake, zmq.POLLIN)
+        now = time.monotonic()
+        next_alive = now + self._pace.beat
+        while not self._left and (self._leave_by is None or now < self._leave_by):
+            until = next_alive if self._leave_by is None else min(next_alive, self._leave_by)
+            poller.poll(max(0, int(1000 * (until - now)) + 1))
+            self._receive_all()
+            self._send_all()
+            # Only time in which this thread could have heard something counts: the process may have been stopped.
+            before, now = now, time.monotonic()
+            self._quiet += min(now - before, 2 * self._pace.beat)
+            if now >= next_alive:
+                next_alive = now + self._pace.beat
+                self._send({"type": "alive"})
+            if self._client._heard and self._quiet > self._pace.silence:
+                self._abort(f"the launcher is gone: nothing was heard of it for {self._pace.silence:g} s")
+
+    def _send_all(self) -> None:
+        wake = self._client._wake
+        try:
+            os.eventfd_read(wake)
+        except BlockingIOError:
+            return
+        while True:
+            try:
+                message = self._client._outbox.get_nowait()
+            except queue.Empty:
+                return
+            self._send(message)
+            if message["type"] == "leave":
+                waits = self._client._heard and not self._aborted
+                self._leave_by = time.monotonic() + (self._pace.linger if waits else 0.0)
+
+    def _send(self, message: Message) -> None:
+        self._dealer.send(seal(self._nonce, self._sent, message), zmq.NOBLOCK)
+        self._sent += 1
+
+    def _receive_all(self) -> None:
+        while True:
+            try:
+                frames = self._dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            envelope = open_sealed(frames[0], self._nonce) if len(frames) == 1 else None
+            if envelope is None:
+                continue
+            number, message = envelope
+            self._quiet, self._client._heard = 0.0, True
+            if number != self._received and self._joined:
+                self._abort("messages from the control plane were lost")
+            self._received = number + 1
+            self._understand(message)
+
+    def _understand(self, message: Message) -> None:
+        match message:
+            case {"type": "roster", "addresses": [*addresses]}:
+                self._joined = True
+                self._client._answer.put([str(address) for address in addresses])
+            case {"type": "refused", "reason": str(reason)}:
+                self._client._answer.put(reason)
+            case {"type": "left"}:
+                self._left = True
+            case {"type": "bye", "rank": int(rank), "sent": int(sent)}:
+                self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent))
+            case {"type": "failed", "rank": int(rank), "cause": str(cause)}:
+                self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), cause)
+            case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause)}:
+                self._forward(wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context), cause)
+            case {"type": "abort", "cause": str(cause)}:
+                self._abort(cause)
+
+    def _abort(self, cause: str) -> None:
+        if self._aborted:
+            return
+        self._aborted = True
+        if self._joined:
+            self._forward(wire.notice(wire.Kind.ABORT, self._nonce), cause)
+        else:
+            self._client._answer.put(cause)
+
+    def _forward(self, header: bytes, cause: str | None = None) -> None:
+        frames = [header] if cause is None else [header, cause.encode("utf-8", "replace")]
+        try:
+            self._client._inject(frames)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.ETERM:
+                raise
+            # The inbox is closed already: nobody is left in this worker whom the news could concern.
+
+
+def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
+    """Return a socket that keeps trying to reach the server.
+
+    Raises:
+        RendezvousError: the address or the key cannot be used at all.
+    """
+    dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    dealer.linger = 0  # `leave` is answered: whatever was unsent after that is nobody's concern
+    dealer.routing_id = b"worker" + os.urandom(10)  # kept when reconnecting; a lost message is seen by its number
+    dealer.sndhwm = dealer.rcvhwm = 0
+    dealer.maxmsgsize = 10 * MAX_TEXT + 300 * config.size
+    dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
+    try:
+        if config.control.startswith("tcp://"):
+            use_curve(dealer, config.key)
+        dealer.connect(config.control)
+    except (zmq.ZMQError, ValueError) as error:
+        dealer.close()
+        raise RendezvousError(f"rank {config.rank} cannot connect to {config.control!r}: {error}") from error
+    return dealer
+
+
+def _hello(config: WorkerConfig, address: str) -> Message:
+    return {
+        "type": "hello",
+        "rank": config.rank,
+        "size": config.size,
+        "address": address,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "version": version(),
+    }

@@ -1,0 +1,77 @@
+"""What both ends of the control plane have in common: keys, the envelope of a message, the pace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TypeAlias
+
+import msgpack
+import zmq
+
+from ringcast import wire
+from ringcast.rendezvous import Message
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+MAX_TEXT = 100_000  # characters of one error or traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often signs of life are sent, and for how long their absence is borne; seconds."""
+
+    beat: float = 1.0
+    silence: float = 10.0
+    linger: float = 2.0  # how long a leaving worker waits until all that it said was heard
+
+
+PACE = Pace()
+
+
+def version() -> str:
+    """Return what all workers of a job must agree on: the package's version and the protocol's."""
+    try:
+        return f"{metadata.version('ringcast')} (protocol {wire.VERSION})"
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return f"unknown (protocol {wire.VERSION})"
+
+
+def new_key() -> str:
+    """Return a secret key for a job: 40 characters of Z85."""
+    return zmq.curve_keypair()[1].decode()
+
+
+def use_curve(sock: zmq.Socket[bytes], key: str) -> None:
+    """Let a socket connect under CURVE to a server that has the job's key."""
+    sock.curve_serverkey = zmq.curve_public(checked_key(key))
+    sock.curve_publickey, sock.curve_secretkey = zmq.curve_keypair()
+
+
+def checked_key(key: str) -> bytes:
+    """Return the job's secret key as ZeroMQ takes it; ValueError if it cannot be one."""
+    if len(key) != 40:
+        raise ValueError("tcp needs the job's secret key (RINGCAST_KEY, 40 characters of Z85)")
+    return key.encode("ascii")
+
+
+def seal(nonce: int, number: int, message: Message) -> bytes:
+    """Return the envelope of a message: nonce, number, message."""
+    data: bytes = msgpack.packb([nonce, number, message])
+    return data
+
+
+def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
+    """Return number and message; None for what is malformed or of another job."""
+    try:
+        content = msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    match content:
+        case [int(job), int(number), dict(message)] if job == nonce:
+            return number, message
+    return None
+
+
+def clean(text: str) -> str:
+    """Return `text` in a form that always travels: bounded (its end tells most), without lone surrogates."""
+    return text[-MAX_TEXT:].encode("utf-8", "replace").decode()

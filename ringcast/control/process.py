@@ -1,0 +1,126 @@
+"""The server in a process of its own, which rank 0 starts where no launcher is; it ends with the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import zmq
+
+from ringcast.config import WorkerConfig
+from ringcast.control.messages import PACE
+from ringcast.control.server import ControlServer
+from ringcast.errors import RendezvousError
+
+START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
+
+
+# The child forks before it imports anything, so that rank 0 has no child to wait for; -P keeps the modules of the
+# user's directory from standing in for the library's.
+_CHILD = """import os, sys
+if os.fork(): os._exit(0)
+sys.path.append(sys.argv[1])
+from ringcast.control import main
+main()"""
+
+
+def start_server(config: WorkerConfig, deadline: float) -> IO[bytes]:
+    """Start the control plane in its own process and session; return the pipe whose end tells that rank 0 has ended.
+
+    Raises:
+        RendezvousError: it did not come up; the text has what it said.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", _CHILD, root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    settings = {
+        "address": config.control,
+        "size": config.size,
+        "nonce": config.nonce,
+        "key": config.key,
+        "start_timeout": config.start_timeout,
+    }
+    with child.stdout:
+        try:
+            child.stdin.write(json.dumps(settings).encode() + b"\n")
+            said = _read_line(child.stdout, deadline)
+        except BrokenPipeError:
+            said = "its process ended at once"
+        finally:
+            child.wait()  # ends at once: see above
+    if said != "ready":
+        child.stdin.close()
+        raise RendezvousError(f"rank {config.rank} could not start the control plane: {said or 'no answer'}")
+    return child.stdin
+
+
+def _read_line(pipe: IO[bytes], deadline: float) -> str:
+    """Return the one line of success, or all that was said until the end of file or the deadline."""
+    said = b""
+    while said != b"ready\n" and select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(pipe.fileno(), 65536)
+        if not chunk:
+            break
+        said += chunk
+    return said.decode("utf-8", "replace").strip()
+
+
+def main() -> None:
+    """Run the control plane of a job without launcher; the settings come as one line of JSON on standard input.
+
+    Says "ready" once it listens. The end of standard input means that rank 0 has ended.
+    """
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        settings = json.loads(stdin.readline())
+    with zmq.Context() as context:
+        try:
+            server = ControlServer(
+                context,
+                settings["address"],
+                size=settings["size"],
+                nonce=settings["nonce"],
+                key=settings["key"],
+                hosted=False,
+                start_timeout=settings["start_timeout"],
+            )
+        except RendezvousError as error:
+            sys.exit(str(error))
+        os.write(1, b"ready\n")
+        _to_nowhere(1, 2)
+        serve(server, lifeline=0)
+
+
+def serve(server: ControlServer, lifeline: int) -> None:
+    """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
+    poller = zmq.Poller()
+    poller.register(server.socket, zmq.POLLIN)
+    poller.register(lifeline, zmq.POLLIN)
+    while not server.over:
+        ready = dict(poller.poll(max(0, int(1000 * (server.due - time.monotonic())) + 1)))
+        server.service()
+        if lifeline in ready and not os.read(lifeline, 4096):
+            poller.unregister(lifeline)
+            server.service()  # what rank 0 said before it ended comes first
+            server.declare_failed(0, "its process ended")
+    server.close(linger=PACE.linger)
+
+
+def _to_nowhere(*files: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for file in files:
+        os.dup2(nowhere, file)
+    os.close(nowhere)

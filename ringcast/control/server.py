@@ -1,0 +1,214 @@
+"""The server of the control plane: one for a job, in the loop of its owner."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import zmq
+
+from ringcast.control.messages import (
+    MAX_TEXT,
+    PACE,
+    Context,
+    Pace,
+    checked_key,
+    open_sealed,
+    seal,
+    version,
+)
+from ringcast.errors import RendezvousError
+from ringcast.rendezvous import (
+    Abort,
+    Action,
+    Alive,
+    Died,
+    Event,
+    Failing,
+    Finished,
+    Hello,
+    Leave,
+    Lost,
+    Message,
+    Notice,
+    Revoke,
+    Roster,
+    SendTo,
+    Tick,
+)
+
+MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
+
+
+class ControlServer:
+    """Binds the control plane's socket and answers the workers whenever its owner calls `service`.
+
+    The owner waits for `socket` to become readable, or for the time `due`, together with its own files. One thread
+    uses it. `dropped` counts messages that were malformed, of another job, or from strangers.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        *,
+        size: int,
+        nonce: int,
+        key: str = "",
+        hosted: bool = True,
+        start_timeout: float = 60.0,
+        pace: Pace = PACE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Bind to `address`: ipc://PATH, or tcp://HOST:PORT (PORT `*` for a free one; needs `key`).
+
+        Raises:
+            RendezvousError: the address cannot be bound.
+        """
+        self._nonce, self._clock = nonce, clock
+        self._roster = Roster(
+            size,
+            version=version(),
+            hosted=hosted,
+            start_timeout=start_timeout,
+            beat=pace.beat,
+            silence=pace.silence,
+        )
+        self._sent: dict[bytes, int] = {}
+        self._received: dict[bytes, int] = {}
+        self.dropped = 0
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.linger = 0
+        self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
+        self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
+        self.socket.backlog = max(100, 2 * size)
+        try:
+            if address.startswith("tcp://"):
+                _serve_curve(self.socket, key)
+            self.socket.bind(address)
+            if address.startswith("ipc://"):
+                os.chmod(address.removeprefix("ipc://"), 0o600)
+        except (zmq.ZMQError, OSError, ValueError) as error:
+            self.socket.close()
+            raise RendezvousError(f"the control plane cannot listen at {address}: {error}") from error
+        endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        self.address = endpoint.rstrip(b"\0").decode()
+
+    @property
+    def due(self) -> float:
+        """The latest time, on the owner's clock, for the next call of `service`."""
+        return self._roster.due
+
+    @property
+    def over(self) -> bool:
+        """Whether all ranks have left or failed."""
+        return self._roster.over
+
+    def service(self) -> list[Notice]:
+        """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
+        notices: list[Notice] = []
+        for _ in range(MAX_AT_ONCE):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            notices += self._receive(frames)
+        return notices + self._handle(Tick())
+
+    def declare_failed(self, rank: int, cause: str) -> None:
+        """Tell the other ranks that `rank` is gone; the caller has made sure that it is. Repeats are ignored."""
+        self._handle(Died(rank, cause))
+
+    def abort(self, cause: str) -> None:
+        """Tell all ranks that the job ends."""
+        self._handle(Abort(cause))
+
+    def close(self, linger: float = 0.0) -> None:
+        """Close the socket; what is unsent may take `linger` seconds, and the context waits for it. Idempotent."""
+        if not self.socket.closed and self.address.startswith("ipc://"):
+            Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
+        self.socket.close(linger=int(1000 * linger))
+
+    def _receive(self, frames: list[bytes]) -> list[Notice]:
+        connection, body = frames[0], frames[1:]
+        envelope = open_sealed(body[0], self._nonce) if len(body) == 1 else None
+        if envelope is None:
+            self.dropped += 1
+            return []
+        number, message = envelope
+        rank = self._roster.rank_of(connection)
+        notices = [] if rank is None else self._check_number(rank, number, self._received[connection])
+        event = _event(message, connection, rank)
+        if event is None:
+            self.dropped += 1
+        else:
+            notices += self._handle(event)
+        if self._roster.rank_of(connection) is not None:  # nothing is kept for strangers
+            self._received[connection] = number + 1
+        return notices
+
+    def _check_number(self, rank: int, number: int, expected: int) -> list[Notice]:
+        if number == expected:
+            return []
+        cause = "messages on its control connection were lost"
+        return [Lost(rank, cause), *self._handle(Died(rank, cause))]
+
+    def _handle(self, event: Event) -> list[Notice]:
+        return [notice for action in self._roster.handle(event, self._clock()) for notice in self._perform(action)]
+
+    def _perform(self, action: Action) -> list[Notice]:
+        if not isinstance(action, SendTo):
+            return [action]
+        number = self._sent.get(action.connection, 0)
+        if self._roster.rank_of(action.connection) is not None:
+            self._sent[action.connection] = number + 1
+        self.socket.send_multipart([action.connection, seal(self._nonce, number, action.message)], zmq.NOBLOCK)
+        return []
+
+
+def _serve_curve(sock: zmq.Socket[bytes], key: str) -> None:
+    sock.curve_server = True
+    sock.curve_secretkey = checked_key(key)
+
+
+def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:
+    """Return what a worker's message means; None for what is malformed or not a stranger's to say.
+
+    Who speaks is known by the connection, not by what the message claims.
+    """
+    match message:
+        case {
+            "type": "hello",
+            "rank": int(claimed),
+            "size": int(size),
+            "address": str(address),
+            "pid": int(pid),
+            "host": str(host),
+            "version": str(release),
+        }:
+            return Hello(connection, claimed, size, address, pid, host, release)
+        case {"type": "leave"}:
+            return Leave(connection)
+    return None if rank is None else _member_event(message, rank)
+
+
+def _member_event(message: Message, rank: int) -> Event | None:
+    match message:
+        case {"type": "alive"}:
+            return Alive(rank)
+        case {"type": "revoke", "context": int(context), "cause": str(cause)} if context >= 0:
+            return Revoke(rank, context, cause)
+        case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
+            return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
+        case {"type": "finished", "sent": dict(sent), "posted": dict(posted), "matched": dict(matched)}:
+            counts = sent, posted, matched
+            fine = all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
+            return Finished(rank, *counts) if fine else None
+    return None
+
+
+def _counts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, int) and value >= 0 for value in values)
