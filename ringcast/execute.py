@@ -84,7 +84,9 @@ class Task(Generic[Result]):
     @property
     def unexplained(self) -> bool:
         """Whether this ends with a mismatch of which the other side has not told its call yet."""
-        error = self.operation and self.endpoint.protocol.verdict(self.operation)
+        if self.operation is None or self.operation.error is None:
+            return False
+        error = self.endpoint.protocol.verdict(self.operation)
         return self.curious and isinstance(error, CollectiveMismatch) and not error.complete
 
     def advance(self) -> bool:
