@@ -7,6 +7,7 @@ objects travel as Python objects.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def order_of(array: Array) -> str:
     return "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else ""
 
 
+@lru_cache(maxsize=256)  # numpy takes its time to put a name together
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return what error messages and fingerprints call a dtype."""
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
@@ -78,15 +80,20 @@ def check_out(
 
 def check_op(rank: int, operation: str, op: Op, dtype: np.dtype[Any]) -> None:
     """Raise ArgumentError if a numpy operator does not work on this dtype: before anything is sent."""
-    if not isinstance(op.fn, np.ufunc):
-        return
+    if isinstance(op.fn, np.ufunc) and not _works(op.fn, dtype):
+        raise ArgumentError(rank, operation, "op", f"{op} does not work on dtype {dtype_name(dtype)}")
+
+
+@lru_cache(maxsize=256)
+def _works(fn: np.ufunc, dtype: np.dtype[Any]) -> bool:
     one = np.ones(1, dtype) if dtype.kind not in "Mm" else np.zeros(1, dtype)
     try:
-        op.combine(one, one, np.empty(1, dtype))
-        if dtype.kind in "SU" and op.fn(one, one).dtype != dtype:  # strings would be cut to fit
-            raise TypeError
+        fn(one, one, out=np.empty(1, dtype))
+        if dtype.kind in "SU" and fn(one, one).dtype != dtype:  # strings would be cut to fit
+            return False
     except TypeError:
-        raise ArgumentError(rank, operation, "op", f"{op} does not work on dtype {dtype_name(dtype)}") from None
+        return False
+    return True
 
 
 def check_counts(rank: int, operation: str, counts: Any, size: int) -> tuple[int, ...]:

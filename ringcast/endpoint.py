@@ -36,9 +36,11 @@ class Control(Interface):
 class Endpoint:
     """Protocol, transport and control plane of one rank; used by one thread at a time."""
 
-    def __init__(self, rank: int, size: int, nonce: int, transport: Transport, control: Control) -> None:
+    def __init__(
+        self, rank: int, size: int, nonce: int, transport: Transport, control: Control, *, lookahead: int = 0
+    ) -> None:
         self.rank, self.size = rank, size
-        self.protocol = Protocol(rank, size, nonce)
+        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
         self.transport, self.control = transport, control
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
@@ -52,16 +54,22 @@ class Endpoint:
         *,
         packed: bool = False,
         tag: int | None = None,
+        ahead: tuple[int, Sink] | None = None,
     ) -> None:
         """Start a send, a receive, or both at once; `op.pending` is empty when they are complete.
 
         The receive is posted first, so that every rank has granted before it waits for a grant: no cycle of waits
-        can arise.
+        can arise. `ahead` is the receive of the next round (from whom, and where to), which is posted with this one.
         """
+        protocol = self.protocol
+        if op.ahead is not None:
+            protocol.catch_up(op)
         if recv_from is not None and sink is not None:
-            self.protocol.receive(op, recv_from, sink, tag=tag)
+            protocol.receive(op, recv_from, sink, tag=tag)
         if send_to is not None:
-            self.protocol.send(op, send_to, frames, packed=packed, tag=tag)
+            protocol.send(op, send_to, frames, packed=packed, tag=tag)
+        if ahead is not None:
+            protocol.receive(op, *ahead, ahead=True)
         self.flush()
 
     def progress(self, deadline: float | None) -> bool:

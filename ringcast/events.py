@@ -1,6 +1,7 @@
 """What happened while a schedule ran: plain data for traces, benchmarks and the simulator alike.
 
-Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire).
+Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire). What they tell of
+a whole job is in `ringcast.trace`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class RoundStart:
     send_to: int | None
     sent: int  # bytes
     recv_from: int | None
+    ready: float | None = None  # since when it could receive, where that is before `time`
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class RoundEnd:
     time: float
     received: int  # bytes
     wait: float
+    arrived: float | None = None  # when the last received byte was in place; None: not known, or nothing came
 
 
 Event: TypeAlias = "RoundStart | RoundEnd"

@@ -6,14 +6,14 @@ generator on an endpoint; a blocking call drives one task, the simulated wire dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ringcast.endpoint import Endpoint
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, Revoked, RingcastError
-from ringcast.events import Observer, RoundEnd, RoundStart
-from ringcast.schedule import Schedule
-from ringcast.slots import Memory
+from ringcast.schedule import IDLE, Schedule, Step, independent
+from ringcast.slots import Inlet, Memory
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.simulated import SimulatedWire
 
@@ -33,6 +33,8 @@ class Exchange(NamedTuple):
     recv_from: int | None
     sink: Sink | None
     tag: int | None = None
+    posted: bool = False  # the receive was posted with the last exchange, as its `ahead`
+    ahead: tuple[int, Sink] | None = None  # the receive of the next round, if it may arrive while this one is under way
 
 
 Steps: TypeAlias = Generator[Exchange, None, Result]
@@ -41,35 +43,31 @@ Steps: TypeAlias = Generator[Exchange, None, Result]
 def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
     """Run one rank's schedule on its slots.
 
-    No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied.
+    No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied. Where rounds are
+    granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
+    complete, however long this round's send takes.
     """
-    for op.round, step in enumerate(schedule):
+    ahead: Inlet | None = None
+    for op.round, (step, following) in enumerate(_with_following(schedule)):
         for local in step.local:
             memory.apply(local)
         if step.send_to is None and step.recv_from is None:
             continue
         frames, packed = memory.pack(step.send) if step.send_to is not None else ([], False)
-        if step.recv_from is None:
-            yield Exchange(op, step.send_to, frames, packed, None, None)
-            continue
-        inlet = memory.inlet(step)
-        yield Exchange(op, step.send_to, frames, packed, step.recv_from, inlet)
-        inlet.finish()
+        posted, inlet = ahead is not None, ahead
+        if inlet is None and step.recv_from is not None:
+            inlet = memory.inlet(step)
+        early = op.granted and following.recv_from is not None and independent(step, following)
+        ahead = memory.inlet(following) if early else None
+        after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
+        yield Exchange(op, step.send_to, frames, packed, step.recv_from, inlet, None, posted, after)
+        if inlet is not None:
+            inlet.finish()
 
 
-def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observe: Observer) -> Steps[Result]:
-    """Run `steps` and report the start and end of every round to `observe`."""
-    while True:
-        try:
-            exchange = next(steps)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # StopIteration is not generic
-        op, start = exchange.operation, clock()
-        facts = (rank, op.call.collective, op.number, op.round or 0)
-        observe(RoundStart(*facts, start, exchange.send_to, sum(map(len, exchange.frames)), exchange.recv_from))
-        yield exchange
-        end = clock()
-        observe(RoundEnd(*facts, end, exchange.sink.total or 0 if exchange.sink else 0, end - start))
+def _with_following(schedule: Schedule) -> Iterator[tuple[Step, Step]]:
+    """Return each step with the one after it."""
+    return pairwise(chain(schedule, (IDLE,)))
 
 
 class Task(Generic[Result]):
@@ -108,9 +106,10 @@ class Task(Generic[Result]):
                     exchange.send_to,
                     exchange.frames,
                     exchange.recv_from,
-                    exchange.sink,
+                    None if exchange.posted else exchange.sink,
                     packed=exchange.packed,
                     tag=exchange.tag,
+                    ahead=exchange.ahead,
                 )
             if self.operation.error is None or self.unexplained:
                 return False

@@ -10,7 +10,8 @@ decides whether a message is sent, kept, matched, refused or dropped is in this 
 3. Larger messages go in segments, under a window of credits.
 4. A GRANT without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
    another transfer is really moving and more than `lookahead` bytes of that are missing, never because of a grant
-   that nobody uses: else legal programs would deadlock.
+   that nobody uses: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE
+   while at most `lookahead` bytes are without it: transports copy what they are given.
 5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer that was
    announced or granted something gets REFUSE, and later calls raise until the communicator is replaced.
 6. Communicator numbers (contexts) are never reused. Messages for an unknown one are kept (it is ahead of this rank),
@@ -32,9 +33,8 @@ from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked,
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
-from ringcast.wire import VERSION, Header, Kind, pack_fields, unpack
+from ringcast.wire import EAGER_LIMIT, SIZE, VERSION, Header, Kind, pack_fields, unpack
 
-EAGER_LIMIT = 16 << 10  # bytes of a message that goes without asking
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
 BUDGET_OF_ALL = 64 << 20  # … and of all peers together
 
@@ -55,6 +55,11 @@ _U64 = struct.Struct("<Q")
 
 
 Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS without frames
+
+
+def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
+    """Return frames that stay as they are; a single one is copied when it joins its header."""
+    return frames if len(frames) == 1 else [bytes(frame) for frame in frames]
 
 
 class _Context:
@@ -109,6 +114,7 @@ class Protocol:
         self._retired: set[int] = set()
         self._transfers = 0
         self._sending: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
+        self._trailing = 0  # bytes of messages whose completion nobody waits for, at most `lookahead`
         self._promised: dict[tuple[int, int, int, int], Send] = {}  # waiting for a grant without RTS
         self._receiving: dict[tuple[int, int], Receive] = {}
         self._moving: set[Receive] = set()
@@ -151,8 +157,9 @@ class Protocol:
         state.number = state.number % _NUMBERS + 1
         op = Operation(context, state.number, call, granted, align)
         state.active[op.number] = op
-        early = [header for _, (header, _) in state.mail[op.number].unclaimed()]
-        for header in (*early, *state.grants[op.number].values()):
+        early = [header for _, (header, _) in state.mail[op.number].unclaimed()] if op.number in state.mail else []
+        early += state.grants[op.number].values() if op.number in state.grants else ()
+        for header in early:
             self._agree(op, header.source, header.ordinal, header)
         return op
 
@@ -193,9 +200,7 @@ class Protocol:
             return None
         if not op.granted and total <= EAGER_LIMIT and self._spent[peer] + total + 64 <= self.budget:
             self._spent[peer] += total + 64
-            self._emit(
-                EAGER, 0, peer, op, ordinal, 0, total, self._owed.pop(peer, 0), [bytes(frame) for frame in frames]
-            )
+            self._emit(EAGER, 0, peer, op, ordinal, 0, total, self._owed.pop(peer, 0), _copies(frames))
             return None
         send = Send(op, peer, ordinal, frames, total)
         send.packed = packed
@@ -212,14 +217,21 @@ class Protocol:
             self._promised[peer, op.context, op.number, ordinal] = send
         return send
 
-    def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None) -> Receive:
-        """Post a receive; `op.pending` holds it until it is complete."""
+    def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None, ahead: bool = False) -> Receive:
+        """Post a receive; `op.pending` holds it until it is complete.
+
+        With `ahead` it is the one of the next round, which `op.ahead` holds: it is granted when this round's receive
+        is complete, also while this round's send is under way, and `catch_up` makes it one that is waited for.
+        """
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
         recv = Receive(op, peer, ordinal, sink)
         if (op.error is not None or peer in self.failed) and not self._alive(op, peer):
             return recv
-        op.pending.add(recv)
+        if ahead:
+            op.ahead = recv
+        else:
+            op.pending.add(recv)
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
         if found is not None:
             self._meet(recv, *found)
@@ -228,6 +240,14 @@ class Protocol:
         if peer in self.finished and recv in op.pending:
             self._left(op, peer)
         return recv
+
+    def catch_up(self, op: Operation) -> None:
+        """Wait from now on for the receive that was posted ahead, if it is not complete."""
+        recv, op.ahead = op.ahead, None
+        if recv is not None:
+            op.pending.add(recv)
+            if recv.peer in self.finished:
+                self._left(op, recv.peer)
 
     def poison(self, context: int, error: BaseException, told: set[int] | None = None) -> None:
         """Give up a communicator: its operations end with `error`, its peers are told, later calls raise.
@@ -250,6 +270,9 @@ class Protocol:
         for number, grants in state.grants.items():
             for source, ordinal in grants:
                 self._refuse(source, context, number, ordinal, self.reason(error), told)
+        for key, send in list(self._sending.items()):
+            if send.trailing and send.operation.context == context:
+                self._finish(key)
         for op in list(state.active.values()):
             state.end(op)
         state.exchanges.clear()
@@ -336,7 +359,7 @@ class Protocol:
             self._check_left(source)
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        frames = []
+        frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
         while arrival.more:
             frames.append(arrival.read())
         if sum(map(len, frames)) != h.length or self._held[h.source] + h.length > self.budget:
@@ -402,7 +425,7 @@ class Protocol:
             offset += len(frame)
         self._give_back(h.source, h.length + 64)
         self.matched[h.source] += 1
-        op.pending.discard(recv)
+        self._complete(recv)
 
     def _on_grant(self, h: Header, _: Arrival) -> None:
         if h.flags & BUDGET_RETURN:
@@ -463,13 +486,17 @@ class Protocol:
         while True:
             left = send.total - send.offset
             if min(op.segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
-                return
+                break
             frames = send.take(op.segment)
             size = sum(map(len, frames))
             self._emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
             send.offset += size
             if send.total == 0:
-                return
+                break
+        if left == 0 and self._trailing + send.total <= self.lookahead:
+            self._trailing += send.total
+            send.trailing = True
+            op.pending.discard(send)
 
     def _on_data(self, h: Header, arrival: Arrival) -> None:
         recv = self._receiving.get((h.source, h.transfer)) or self._bind(h)
@@ -523,7 +550,7 @@ class Protocol:
             del self._receiving[recv.peer, recv.transfer]
             self._moving.discard(recv)
             self.matched[recv.peer] += 1
-            op.pending.discard(recv)
+            self._complete(recv)
             self._emit(DONE, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, 0)
         elif recv.granted < recv.total and recv.granted - recv.received <= op.window // 2:
             more = min(recv.total - recv.granted, op.window - (recv.granted - recv.received))
@@ -531,9 +558,20 @@ class Protocol:
             self._emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, more)
         self._release()
 
+    def _complete(self, recv: Receive) -> None:
+        op = recv.operation
+        if op.ahead is recv:
+            op.ahead = None
+        op.pending.discard(recv)
+
     def _on_done(self, h: Header, _: Arrival) -> None:
-        send = self._sending.pop((h.source, h.transfer), None)
+        self._finish((h.source, h.transfer))
+
+    def _finish(self, key: tuple[int, int]) -> None:
+        """Forget a message of which nothing is left to do."""
+        send = self._sending.pop(key, None)
         if send is not None:
+            self._trailing -= send.total if send.trailing else 0
             send.operation.pending.discard(send)
 
     def _on_refuse(self, h: Header, arrival: Arrival) -> None:
@@ -625,18 +663,23 @@ class Protocol:
             word,
             fingerprint,
         )
+        if (
+            kind == EAGER and len(frames) == 1 and frames[0]
+        ):  # one frame is cheaper than two, and it has to be copied anyway
+            header, frames = b"".join((header, frames[0])), ()
         # A peer that has left, properly or not, misses neither returned budget nor a refusal.
         vital = kind != REFUSE and not (kind == GRANT and flags & BUDGET_RETURN)
         self.outbox.append((peer, [header, *frames], vital))
 
     def _allow(self, recv: Receive) -> None:
         """Grant a transfer, or withhold that while another one moves (one-ported)."""
-        missing = sum((r.total or 0) - r.received for r in self._moving)
-        if missing > self.lookahead:
+        op = recv.operation
+        ahead = op.ahead is recv and any(isinstance(t, Receive) for t in op.pending)
+        before = self._moving.union(t for t in op.pending if isinstance(t, Receive)) if ahead else self._moving
+        if sum((r.total or 0) - r.received for r in before) > self.lookahead:
             self._withheld.append(recv)
             return
         assert recv.total is not None
-        op = recv.operation
         recv.granted = min(recv.total, op.window)
         self._emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
 
@@ -722,7 +765,7 @@ class Protocol:
 
     def _kill(self, op: Operation, error: BaseException, told: set[int]) -> None:
         op.error = op.error or error
-        for transfer in op.pending:
+        for transfer in op.pending if op.ahead is None else (*op.pending, op.ahead):
             key = transfer.peer, transfer.transfer
             if isinstance(transfer, Send):
                 self._sending.pop(key, None)

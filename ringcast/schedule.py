@@ -12,7 +12,7 @@ slot `scratch[i]`. Every rank of a collective uses the same numbering.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias, overload
@@ -74,6 +74,27 @@ class Step:
 
 
 IDLE = Step()
+
+
+def independent(step: Step, following: Step) -> bool:
+    """Whether what `following` receives may arrive while `step` is under way: it touches nothing that `step` uses."""
+    if following.local:
+        return False
+    return _disjoint(following.recv, step.send) and _disjoint(following.recv, step.recv)
+
+
+def _disjoint(a: Slots, b: Slots) -> bool:
+    if not len(a) or not len(b):
+        return True
+    if isinstance(a, range) and isinstance(b, range) and a.step == b.step == 1:
+        return a.stop <= b.start or b.stop <= a.start
+    if len(a) == len(b) == 1:
+        return bool(a[0] != b[0])
+    return set(_numbers(a)).isdisjoint(_numbers(b))
+
+
+def _numbers(slots: Slots) -> Iterable[int]:
+    return slots.tolist() if isinstance(slots, np.ndarray) else slots
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ringcast.objects import decode, encode
 from ringcast.ops import Array, Op
-from ringcast.protocol import EAGER_LIMIT
 from ringcast.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Schedule, Slots, Step
 from ringcast.transfers import SEGMENT, Sink
+from ringcast.wire import EAGER_LIMIT
 
 TINY = 4 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than the copy
 

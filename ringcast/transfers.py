@@ -31,7 +31,19 @@ class Sink(Protocol):
 class Send:
     """An outgoing message that is not complete."""
 
-    __slots__ = ("credit", "cursor", "frames", "offset", "operation", "ordinal", "packed", "peer", "total", "transfer")
+    __slots__ = (
+        "credit",
+        "cursor",
+        "frames",
+        "offset",
+        "operation",
+        "ordinal",
+        "packed",
+        "peer",
+        "total",
+        "trailing",
+        "transfer",
+    )
 
     def __init__(self, operation: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> None:
         self.operation, self.peer, self.ordinal, self.frames, self.total = operation, peer, ordinal, frames, total
@@ -39,6 +51,7 @@ class Send:
         self.credit = self.offset = 0
         self.cursor = (0, 0)  # (frame, byte in it) that comes next
         self.packed = False
+        self.trailing = False  # nobody waits for its completion
 
     def take(self, size: int) -> list[Frame]:
         """Take the next `size` bytes (or what is left) off the message, in frames cut at aligned places."""
@@ -80,6 +93,7 @@ class Operation:
     """One collective call, or one point-to-point exchange, of this rank."""
 
     __slots__ = (
+        "ahead",
         "align",
         "call",
         "context",
@@ -105,6 +119,7 @@ class Operation:
         self.fingerprint = call.fingerprint
         self.label = call.collective  # what errors call it
         self.pending: set[Transfer] = set()
+        self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.round: int | None = None

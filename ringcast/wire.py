@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 VERSION = 1
+EAGER_LIMIT = 16 << 10  # bytes of a message that goes without asking
 _LAYOUT = struct.Struct("<BBHIQQIIIIQQQ")
 SIZE = _LAYOUT.size
 assert SIZE == 64
@@ -58,16 +59,18 @@ def pack(header: Header) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Header:
-    """Return the fields of a header.
+    """Return the fields of a header, behind which only EAGER may have more in the same frame.
 
     Raises:
-        ValueError: the data is not a header of this version.
+        ValueError: the data does not begin with a header of this version.
     """
-    if len(data) != SIZE:
+    if len(data) < SIZE:
         raise ValueError(f"a header has {SIZE} bytes, not {len(data)}")
-    header = Header._make(_LAYOUT.unpack(data))
+    header = Header._make(_LAYOUT.unpack_from(data))
     if header.version != VERSION:
         raise ValueError(f"protocol version {header.version}, not {VERSION}")
+    if len(data) > SIZE and header.kind != Kind.EAGER:
+        raise ValueError(f"{len(data) - SIZE} bytes behind a header of kind {header.kind}")
     return header
 
 

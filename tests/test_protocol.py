@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from ringcast import wire
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.protocol import EAGER_LIMIT, Protocol
-from ringcast.transfers import SEGMENT, WINDOW, Operation
+from ringcast.protocol import Protocol
+from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
-from ringcast.wire import Header, Kind
+from ringcast.wire import EAGER_LIMIT, Header, Kind
 
 NONCE = 0x1234_5678_9ABC_DEF0
 CONTEXT = 7
@@ -133,7 +133,12 @@ def check_laws(protocol: Protocol) -> None:
         assert recv.granted <= recv.total
     for send in protocol._sending.values():
         assert send.offset <= max(send.credit, 0) or send.total == 0
-    assert not protocol._withheld or protocol._moving, "a grant is withheld while nothing moves"
+    for recv in protocol._withheld:
+        before = (
+            {t for t in recv.operation.pending if isinstance(t, Receive)} if recv.operation.ahead is recv else set()
+        )
+        assert protocol._moving or before, "a grant is withheld while nothing moves, and no round comes before"
+    assert 0 <= protocol._trailing <= protocol.lookahead
 
 
 def check_quiet(net: Net) -> None:
@@ -142,6 +147,7 @@ def check_quiet(net: Net) -> None:
     for protocol in net.ranks:
         for name in ("_sending", "_promised", "_receiving", "_moving", "_withheld", "outbox"):
             assert not getattr(protocol, name), f"rank {protocol.rank}: {name} = {getattr(protocol, name)}"
+        assert not protocol._trailing
         for context in protocol._contexts.values():
             assert not context.active
             assert not context.exchanges
@@ -368,7 +374,7 @@ def forged(**fields: int) -> bytes:
         (b"", "malformed"),
         (b"x", "malformed"),
         (forged()[:-1], "malformed"),
-        (forged() + b"x", "malformed"),
+        *((forged(kind=kind) + b"x", "malformed") for kind in Kind if kind != Kind.EAGER),
         (forged(version=2), "malformed"),
         (forged(kind=0), "malformed"),
         (forged(kind=99), "malformed"),

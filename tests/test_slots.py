@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import SUM, Op
-from ringcast.protocol import EAGER_LIMIT
 from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
 from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
 from ringcast.transfers import SEGMENT
+from ringcast.wire import EAGER_LIMIT
 
 Array = np.ndarray[Any, Any]
 quick = settings(max_examples=60, deadline=None, database=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class _Arriving:
         """Return where the items go, as a line."""
         if self.buffer is not None and self.direct:
             return flat(self.buffer)
-        return np.empty(int(np.prod(self.shape)), self.dtype)
+        return np.empty(prod(self.shape), self.dtype)
 
     def value(self, data: Array) -> Any:
         """Return the value, of which all items are in `data`."""

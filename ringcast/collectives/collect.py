@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
         slots = yield from spread_objects(group, "allgather", [list(value)], None, choice, "allgatherv")
         return list(chain.from_iterable(slots.values))
     array = rows_of(group, "allgatherv", value)
-    plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm or `out` is found before anything is sent
+    if counts is None:
+        plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm is found before anything is sent
     _check_out_rows(group, "allgatherv", out, array)
     rows = yield from _counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
@@ -99,7 +101,7 @@ def _plan_parts(
 ) -> Plan:
     """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
     regular = collective == name
-    row = array.size if regular and collective != "allgatherv" else int(np.prod(array.shape[1:]))
+    row = array.size if regular and collective != "allgatherv" else prod(array.shape[1:])
     return plan(
         group,
         collective,
@@ -120,7 +122,7 @@ def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[
     whole = np.empty(shape, array.dtype) if out is None else check_out(group.rank, operation, out, shape, array.dtype)
     first = sum(rows[: group.rank])
     whole[first : first + len(array)] = array
-    row = int(np.prod(shape[1:]))
+    row = prod(shape[1:])
     items = tuple(n * row for n in rows)
     yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     return whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     shape = (rows[group.rank], *array.shape[1:])
     if out is not None:
         check_out(group.rank, "reduce_scatter", out, shape, array.dtype)
-    row = int(np.prod(array.shape[1:]))
+    row = prod(array.shape[1:])
     items = tuple(n * row for n in rows)
     stage = plan(
         group,

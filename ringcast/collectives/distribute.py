@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _hand_out(
     dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
     whole = np.empty((sum(rows), *row), dtype) if array is None else np.ascontiguousarray(array)
     name = dtype_name(dtype)
-    items = tuple(n * int(np.prod(row)) for n in rows)
+    items = tuple(n * prod(row) for n in rows)
     stage = plan(
         group,
         "scatter",
