@@ -1,20 +1,43 @@
-"""The command `ringcast`: the version, and where help is; jobs are started by `ringcast-launch`."""
+"""The command `ringcast`: passes its arguments on to a subcommand; jobs are started by `ringcast-launch`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from ringcast.control import version
 
+# Where the function `main` of a subcommand is, and what it does: imported only when it is called.
+_COMMANDS = {
+    "bench": ("ringcast.bench.run", "measure collectives, and compare with other libraries"),
+    "calibrate": ("ringcast.calibrate.command", "measure the links of a job, for the choice of algorithms"),
+}
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; without arguments it prints its help."""
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; without arguments it prints its help."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in _COMMANDS:
+        code: int = import_module(_COMMANDS[arguments[0]][0]).main(arguments[1:])
+        return code
+    parser = _parser()
+    parser.parse_args(arguments)
+    parser.print_help()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of what comes before a subcommand; the arguments after it are the subcommand's own."""
+    lines = "\n".join(f"  {name:10} {help}" for name, (_, help) in _COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="ringcast",
         description="Collective communication for numpy programs over ZeroMQ, without MPI.",
-        epilog="Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
+        epilog=f"commands (each has --help):\n{lines}\n\n"
+        "Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ringcast {version()}")
-    parser.parse_args(argv)
-    parser.print_help()
+    parser.add_argument("command", nargs="?", choices=list(_COMMANDS), help="one of those below")
+    return parser

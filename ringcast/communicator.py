@@ -10,6 +10,7 @@ from typing import Any
 from ringcast import collectives
 from ringcast.errors import UsageError
 from ringcast.execute import Result, Steps, drive
+from ringcast.explain import Explanation, Size, explain
 from ringcast.group import Choice, Group
 from ringcast.ops import SUM, Op, as_op
 from ringcast.schedules.circulant import skips
@@ -201,6 +202,32 @@ class Communicator:
         None for either leaves that half out. `tag` (0 .. 2**32-1) must be the same on both ends of a message.
         """
         return self._call(collectives.sendrecv(self._group, value, dest, source, tag))
+
+    def explain(
+        self,
+        collective: str,
+        value: Any = None,
+        *,
+        nbytes: int | None = None,
+        counts: Sequence[int] | None = None,
+        dtype: Any = "float64",
+        op: Operator = SUM,
+        root: int = 0,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+    ) -> Explanation:
+        """Return what a call of `collective` would do: printed, it is a table of algorithms with predicted times.
+
+        Nothing is communicated; any rank may ask. The size is that of `value` (this rank's; scatter: the root's), or
+        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter: what one rank has), or it
+        follows from `counts`, the items of each rank where there is no value to say what a row is. `dtype` is for
+        both. The other arguments are those of the call.
+
+        Raises:
+            ArgumentError: as in the call; or there is no such collective, or not one size.
+        """
+        size = Size(value, nbytes, counts, dtype)
+        return explain(self._group, collective, size, as_op(op), root, Choice(algorithm, nblocks))
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody."""

@@ -11,6 +11,8 @@
 | RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
+| RINGCAST_CONFIG | file with the constants of the network, see `ringcast.networkfile` (default: the transport's) |
+| RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
 """
 
@@ -37,6 +39,8 @@ class WorkerConfig:
     directory: str = ""
     start_timeout: float = 60.0
     timeout: float | None = None
+    file: str = ""
+    debug: str = ""
     terminal: str = ""
 
     def environment(self) -> dict[str, str]:
@@ -52,6 +56,8 @@ class WorkerConfig:
             "RINGCAST_DIR": self.directory,
             "RINGCAST_START_TIMEOUT": str(self.start_timeout),
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
+            "RINGCAST_CONFIG": self.file,
+            "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
         }
 
@@ -81,6 +87,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     key = env.get("RINGCAST_KEY", "")
     if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40:
         raise ConfigError("RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85)")
+    debug = env.get("RINGCAST_DEBUG", "")
+    if debug not in ("", "info"):
+        raise ConfigError(f"RINGCAST_DEBUG={debug!r}: must be info, or not set")
     return WorkerConfig(
         rank=rank,
         size=size,
@@ -92,6 +101,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         directory=env.get("RINGCAST_DIR", ""),
         start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
+        file=env.get("RINGCAST_CONFIG", ""),
+        debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
     )
 

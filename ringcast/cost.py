@@ -22,6 +22,7 @@ import numpy as np
 from ringcast.schedules import ALGORITHMS, Algorithm, Params
 from ringcast.schedules.blocks import schedule_tables, skips
 from ringcast.schedules.ring import block_size, blocks_of
+from ringcast.wire import EAGER_LIMIT
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
 # most 256 kB, so that little is gained beyond that.
@@ -36,6 +37,8 @@ class Network:
     beta: float  # seconds per byte
     gamma: float  # seconds per byte combined
     frame: float  # seconds per frame of a message
+    grant: float = 0.0  # seconds more per round that is granted
+    lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
 NETWORKS: Mapping[str, Network] = MappingProxyType(
@@ -90,8 +93,23 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
     """
     rounds = ALGORITHMS[collective][algorithm].rounds(params)
     load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
-    wire = rounds * network.alpha + load.volume * network.beta
+    alpha = network.alpha + network.grant * _granted(params, nbytes, rounds, load)
+    wire = rounds * alpha + load.volume * network.beta
     return wire + load.combined * network.gamma + load.frames * network.frame
+
+
+def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
+    """Return whether the rounds are granted: sent when the receiver is ready, and the next one after completion.
+
+    That costs two more small messages in each round. Without it, large messages would be asked for one by one; and in a
+    pipeline of blocks, where nobody has to wait before sending, two blocks would share a link.
+    """
+    rounds = ALGORITHMS[collective][algorithm].rounds(params)
+    return _granted(params, nbytes, rounds, FORMULAS[collective, algorithm](_Call(params, nbytes, rounds)))
+
+
+def _granted(params: Params, nbytes: int, rounds: int, load: Load) -> bool:
+    return load.volume > rounds * EAGER_LIMIT // 2 or (params.nblocks > 1 and nbytes > EAGER_LIMIT)
 
 
 def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
@@ -103,7 +121,7 @@ def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contri
     4
     """
     q = (size - 1).bit_length()
-    alpha = network.alpha + contributors * network.frame
+    alpha = network.alpha + network.grant + contributors * network.frame
     n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha)) if alpha > 0 else limit
     return max(1, min(n, limit))
 
@@ -199,7 +217,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     largest = nbytes if one else max(call.parts)
     limit = largest // itemsize
     if entry.name == "pipelined_ring":
-        best = block_size(call.parts, network.alpha, network.beta)
+        best = block_size(call.parts, network.alpha + network.grant, network.beta)
         n = ceil(largest / best) if best > 0 else 1
     else:
         contributors = 1 if one else max(call.contributors, 1)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ringcast.call import Call
-from ringcast.cost import Network, choose
+from ringcast.cost import Network, choose, granted
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ArgumentError
 from ringcast.events import Observer
-from ringcast.execute import Exchange, Steps, execute, observed
+from ringcast.execute import Exchange, Steps, execute
+from ringcast.observe import observed
 from ringcast.ops import Op
-from ringcast.protocol import EAGER_LIMIT
 from ringcast.schedule import Schedule
 from ringcast.schedules import ALGORITHMS, Params, build
 from ringcast.slots import Memory
@@ -42,6 +42,7 @@ class Group:
     context: int
     network: Network
     observe: Observer | None = None
+    on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
 
     @property
     def rank(self) -> int:
@@ -60,6 +61,7 @@ class Plan:
     algorithm: str
     params: Params
     call: Call
+    nbytes: int  # of the whole buffer; 0 for Python objects
     granted: bool
 
     @property
@@ -112,28 +114,51 @@ def plan(
         raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
     if not isinstance(choice.nblocks, int | np.integer | None):
         raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
+    properties = (True, True, True) if op is None else (op.commutative, op.elementwise and dtype != "object", exact)
+    facts = dtype, shape, nbytes, itemsize, counts, root
     try:
-        algorithm, nblocks = choose(
-            collective,
-            size=group.size,
-            nbytes=nbytes,
-            network=group.network,
-            root=root or 0,
-            counts=counts,
-            itemsize=itemsize,
-            commutative=op is None or op.commutative,
-            elementwise=op is None or (op.elementwise and dtype != "object"),
-            exact=op is None or exact,
-            algorithm=choice.algorithm,
-            nblocks=None if choice.nblocks is None else int(choice.nblocks),
+        return _decide(
+            group.network, group.size, collective, operation, choice, facts, str(op) if op else "", properties
         )
-        params = Params(group.size, int(root or 0), nblocks, counts)
-        rounds = ALGORITHMS[collective][algorithm].rounds(params)
     except ValueError as error:
         raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
-    call = Call(operation, dtype, shape, str(op) if op else "", root, algorithm, nblocks)
-    granted = dtype != "object" and nbytes > EAGER_LIMIT * rounds
-    return Plan(collective, algorithm, params, call, granted)
+
+
+_Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int | None]"
+
+
+@lru_cache(maxsize=1024)
+def _decide(
+    network: Network,
+    size: int,
+    collective: str,
+    operation: str,
+    choice: Choice,
+    facts: _Facts,
+    op: str,
+    properties: tuple[bool, bool, bool],
+) -> Plan:
+    """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
+    dtype, shape, nbytes, itemsize, counts, root = facts
+    commutative, elementwise, exact = properties
+    algorithm, nblocks = choose(
+        collective,
+        size=size,
+        nbytes=nbytes,
+        network=network,
+        root=root or 0,
+        counts=counts,
+        itemsize=itemsize,
+        commutative=commutative,
+        elementwise=elementwise,
+        exact=exact,
+        algorithm=choice.algorithm,
+        nblocks=None if choice.nblocks is None else int(choice.nblocks),
+    )
+    params = Params(size, int(root or 0), nblocks, counts)
+    call = Call(operation, dtype, shape, op, root, algorithm, nblocks)
+    grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
+    return Plan(collective, algorithm, params, call, nbytes, grants)
 
 
 _schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
@@ -144,16 +169,19 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
 
     `align` is the size of the items where they are combined as they come: messages are cut between items.
     """
-    protocol = group.endpoint.protocol
+    protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
+    start = clock()
     op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
     yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
     schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     slots = memory(schedule)
     steps = execute(schedule, slots, op)
     if group.observe is not None:
-        steps = observed(steps, group.rank, group.endpoint.transport.clock, group.observe)
+        steps = observed(steps, group.rank, clock, group.observe)
     yield from steps
     protocol.end(op)
     if op.error is not None:
         raise op.error
+    if group.on_stage is not None:
+        group.on_stage(stage, clock() - start)
     return slots

@@ -33,6 +33,7 @@ class Hello:
     pid: int
     host: str
     version: str
+    network: str = ""  # the constants from which it chooses algorithms; all must have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class _Member:
     address: str
     pid: int
     host: str
+    network: str
     heard: float
     finished: Finished | None = None
     left: bool = False
@@ -233,7 +235,7 @@ class Roster:
         if reason:
             late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
             return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
-        self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, now)
+        self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, hello.network, now)
         self._ranks[hello.connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
@@ -261,6 +263,12 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
+        for rank, member in self._members.items():
+            if member.network != hello.network:
+                return (
+                    f"rank {hello.rank} has {hello.network}, but rank {rank} has {member.network}: they would choose "
+                    "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
+                )
         return self._given_up
 
     def _from_member(self, event: Alive | Revoke | Failing | Finished, now: float) -> list[Action]:

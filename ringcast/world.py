@@ -14,14 +14,16 @@ from typing import TextIO
 
 import zmq
 
+from ringcast import networkfile
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
-from ringcast.cost import NETWORKS
+from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError
 from ringcast.group import Group
 from ringcast.local import thread_endpoints
+from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
 WORLD = 1  # context number of the world communicator
@@ -41,7 +43,7 @@ def init(*, timeout: float | None = None) -> Communicator:
         timeout: seconds that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no limit.
 
     Raises:
-        ConfigError: the environment holds something unusable.
+        ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds.
     """
     global _world
@@ -51,9 +53,12 @@ def init(*, timeout: float | None = None) -> Communicator:
         config = from_environment()
         if _world is not None and config.control:
             raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
-        endpoint = _join(config) if config.control else thread_endpoints(1)[0]
-        network = NETWORKS[config.transport if config.control else "threads"]
-        _world = Communicator(Group(endpoint, WORLD, network), timeout if timeout is not None else config.timeout)
+        network = _network(config)
+        endpoint = _join(config, network) if config.control else thread_endpoints(1)[0]
+        group = Group(endpoint, WORLD, network)
+        if config.debug and config.rank == 0:
+            group.on_stage = stage_log(network, sys.stderr)
+        _world = Communicator(group, timeout if timeout is not None else config.timeout)
         _world.connect_neighbours()
         atexit.register(_world.finalize)
     return _world
@@ -82,14 +87,21 @@ def terminal() -> TextIO | None:
     return open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "w", encoding="utf-8") if path else None
 
 
-def _join(config: WorkerConfig) -> Endpoint:
+def _network(config: WorkerConfig) -> Network:
+    """Return the constants of the job's network; a world of one rank without a job has none, and reads no file."""
+    if not config.control:
+        return NETWORKS["threads"]
+    return networkfile.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
+
+
+def _join(config: WorkerConfig, network: Network) -> Endpoint:
     """Bind this rank's inbox and meet the others."""
     address = _bind_address(config)
     try:
         transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
     except zmq.ZMQError as error:
         raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
-    control = ControlClient(config, transport.address, transport.inject, transport.context)
+    control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
     try:
         transport.meet(control.join(config.start_timeout))
     except BaseException:
@@ -97,7 +109,7 @@ def _join(config: WorkerConfig) -> Endpoint:
         transport.close()
         raise
     _report_uncaught_errors(control)
-    return Endpoint(config.rank, config.size, config.nonce, transport, control)
+    return Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
 
 
 def _bind_address(config: WorkerConfig) -> str:

@@ -20,6 +20,7 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         WorkerConfig(1, 3, "ipc:///tmp/job/control", hosted=True, nonce=(1 << 64) - 1, directory="/tmp/job"),
         WorkerConfig(2, 5, "tcp://127.0.0.1:1234", nonce=7, key=KEY, transport="tcp", start_timeout=1.5, timeout=2.5),
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
+        WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
     ],
 )
 def test_what_is_written_is_read_back(config: WorkerConfig) -> None:
@@ -48,6 +49,7 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_TIMEOUT": "0"}, "RINGCAST_TIMEOUT='0': must be more than 0"),
         ({"RINGCAST_TIMEOUT": "soon"}, "RINGCAST_TIMEOUT='soon'"),
         ({"RINGCAST_START_TIMEOUT": "-1"}, "RINGCAST_START_TIMEOUT='-1'"),
+        ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(wrong: dict[str, str], words: str) -> None:

@@ -1,5 +1,7 @@
 """The roster, by histories: no sockets, no processes, and a clock that is a number."""
 
+from dataclasses import replace
+
 import pytest
 
 from ringcast.rendezvous import (
@@ -82,6 +84,17 @@ def test_a_worker_that_does_not_fit_is_refused_and_disturbs_nobody(wrong: Hello,
     assert words in refusal["reason"]
     roster.handle(hello(1), 0.0)
     assert Started() in roster.handle(hello(2), 0.0)
+
+
+def test_ranks_that_would_choose_differently_are_kept_apart() -> None:
+    roster = Roster(3, version="1")
+    roster.handle(replace(hello(2), network="Network(1)"), 0.0)
+    refused = sent(roster.handle(replace(hello(0), network="Network(2)"), 0.0))
+    assert [*refused] == ["c0"]
+    (refusal,) = refused["c0"]
+    assert "rank 0 has Network(2), but rank 2 has Network(1)" in refusal["reason"]
+    roster.handle(replace(hello(0), network="Network(1)"), 0.0)  # another worker in its place
+    assert Started() in roster.handle(replace(hello(1), network="Network(1)"), 0.0)
 
 
 def test_the_same_hello_again_is_not_a_second_worker() -> None:

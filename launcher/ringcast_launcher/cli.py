@@ -20,7 +20,7 @@ from ringcast_launcher.loop import run
 _DESCRIPTION = """\
 Start N ranks of a program on this machine, watch them, and end them together."""
 
-_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT")
+_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG")
 
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
@@ -96,6 +96,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the ranks may take to join after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
             help="auto: ipc on one machine; tcp: loopback, encrypted"),
+        add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("-v", "--verbose", action="store_true", help="say what happens")
@@ -126,10 +127,22 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> Wo
     """Return what the user says to the workers, by their environment or by options, which come first."""
     try:
         said = from_environment({name: environment[name] for name in _USER_VARIABLES if name in environment})
+        transport = "tcp" if options.transport == "tcp" else "ipc"
+        file = _config_file(options.config or said.file, transport)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
-    transport = "tcp" if options.transport == "tcp" else "ipc"
-    return replace(said, transport=transport, start_timeout=options.start_timeout or said.start_timeout)
+    start_timeout = options.start_timeout or said.start_timeout
+    return replace(said, transport=transport, file=file, start_timeout=start_timeout)
+
+
+def _config_file(path: str, transport: str) -> str:
+    """Return where the configuration file is, whatever directory a worker runs in; ConfigError if it is no good."""
+    if not path:
+        return ""
+    from ringcast import networkfile  # needs numpy, for which a launcher without a file does not wait
+
+    networkfile.read(path, transport)
+    return str(Path(path).absolute())
 
 
 def _seconds(text: str) -> float:

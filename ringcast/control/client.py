@@ -35,14 +35,23 @@ Inject: TypeAlias = Callable[[list[bytes]], None]
 class ControlClient:
     """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
 
+    `network` is the text of the constants that all ranks must have alike.
     `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
 
     def __init__(
-        self, config: WorkerConfig, address: str, inject: Inject, context: Context, *, pace: Pace = PACE
+        self,
+        config: WorkerConfig,
+        address: str,
+        inject: Inject,
+        context: Context,
+        *,
+        network: str = "",
+        pace: Pace = PACE,
     ) -> None:
         self._config, self._address, self._inject, self._context, self._pace = config, address, inject, context, pace
+        self._network = network
         self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[list[str] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -66,7 +75,7 @@ class ControlClient:
             self._lifeline = start_server(config, time.monotonic() + max(timeout, START_SERVER))
         deadline = time.monotonic() + timeout
         conversation = _Conversation(self, _connect(config, self._context))
-        self._post(_hello(config, self._address))
+        self._post(_hello(config, self._address, self._network))
         self._thread = threading.Thread(target=conversation.run, name="ringcast-control", daemon=True)
         self._thread.start()
         answer = self._await_answer(deadline)
@@ -276,7 +285,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     return dealer
 
 
-def _hello(config: WorkerConfig, address: str) -> Message:
+def _hello(config: WorkerConfig, address: str, network: str) -> Message:
     return {
         "type": "hello",
         "rank": config.rank,
@@ -285,4 +294,5 @@ def _hello(config: WorkerConfig, address: str) -> Message:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "version": version(),
+        "network": network,
     }

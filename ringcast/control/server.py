@@ -189,7 +189,7 @@ def _event(message: Message, connection: bytes, rank: int | None) -> Event | Non
             "host": str(host),
             "version": str(release),
         }:
-            return Hello(connection, claimed, size, address, pid, host, release)
+            return Hello(connection, claimed, size, address, pid, host, release, str(message.get("network", "")))
         case {"type": "leave"}:
             return Leave(connection)
     return None if rank is None else _member_event(message, rank)

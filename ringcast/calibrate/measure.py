@@ -1,0 +1,124 @@
+"""Times of collectives on the real links of a job: over a grid of algorithms, numbers of blocks, and growing sizes.
+
+All ranks must decide alike what comes next, and for how long. So all that is decided follows from the time of the
+slowest rank, which all of them know. Of the repetitions the fastest counts: whoever else uses the machines only adds to
+the times, and the constants are those of the links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ringcast.calibrate.fit import Sample
+from ringcast.collectives.rows import even
+from ringcast.communicator import Communicator
+from ringcast.ops import MAX, SUM
+from ringcast.schedules import Params
+
+SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
+BLOCKS = 1 << 12, 1 << 19  # bytes: smaller and larger blocks are no choice for real messages
+LONGEST = 0.6  # seconds that one repetition may be expected to take
+EACH = 0.15  # seconds for the repetitions of one case
+REPEAT = 2, 11  # how many these may be
+BUDGET = 20.0  # seconds for everything
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A collective to be measured; `nbytes` is its whole buffer, `spike` that only rank 0 contributes."""
+
+    collective: str
+    algorithm: str
+    nblocks: int = 1
+    spike: bool = False
+    nbytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.collective} by {self.algorithm}, {self.nbytes} bytes in {self.nblocks} blocks"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the blocks of this size are such as the cost model would choose."""
+        return self.nblocks == 1 or BLOCKS[0] <= self.nbytes // self.nblocks <= BLOCKS[1]
+
+    def params(self, size: int) -> Params:
+        """Return what the cost model is told of it on `size` ranks."""
+        return Params(size, 0, self.nblocks, self._counts(size))
+
+    def _counts(self, size: int) -> tuple[int, ...]:
+        if self.spike:
+            return (self.nbytes, *(0,) * (size - 1))
+        if self.collective == "allgatherv":
+            return even(self.nbytes, size)
+        return even(self.nbytes // 8, size) if self.collective == "reduce_scatter" else ()
+
+
+# With one contributor a round has one frame, with p it has p; a reduction combines what the others only move; in the
+# plain ring and on the plain circulant graph there are few rounds with large messages.
+KINDS = (
+    *(Case("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
+    *(Case("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
+    Case("allgatherv", "ring"),
+    Case("allgatherv", "circulant"),
+    *(Case("reduce", "circulant", n) for n in (1, 8, 32)),
+    Case("reduce_scatter", "circulant"),
+)
+
+
+def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample]:
+    """Yield the time of each case: of the fastest repetition, and in that of the slowest rank. Collective.
+
+    `tell` is called before each case. Takes not much more than BUDGET seconds.
+    """
+    growth = SIZES[1] / SIZES[0]
+    last: dict[Case, float] = {}  # seconds of each kind when it ran last
+    fastest = spent = 0.0
+    for nbytes in SIZES:
+        times: dict[Case, float] = {}
+        for kind in KINDS:
+            case = replace(kind, nbytes=nbytes)
+            if not case.fits or spent > BUDGET or last.get(kind, fastest) * growth > LONGEST:
+                continue
+            tell(case)
+            seconds = _repetitions(comm, _call(comm, case))
+            spent += sum(seconds)
+            times[kind] = min(seconds)
+            yield Sample(case.collective, case.algorithm, case.params(comm.size), nbytes, min(seconds))
+        if not times:
+            return
+        last |= times
+        fastest = min(times.values())
+
+
+def _repetitions(comm: Communicator, call: Callable[[], object]) -> list[float]:
+    """Return the seconds of the slowest rank in each repetition; the first tells how many there can be."""
+    first = float(comm.allreduce(np.float64(_timed(comm, call)), MAX))
+    least, most = REPEAT
+    more = max(least, min(most, int(EACH / first))) - 1
+    others = comm.allreduce(np.array([_timed(comm, call) for _ in range(more)]), MAX)
+    return [first, *others.tolist()]
+
+
+def _timed(comm: Communicator, call: Callable[[], object]) -> float:
+    comm.barrier()
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _call(comm: Communicator, case: Case) -> Callable[[], object]:
+    """Return the call on this rank, with its buffers."""
+    name, n, counts = case.algorithm, case.nblocks, case.params(comm.size).counts
+    if case.collective == "allgatherv":
+        mine, whole = np.ones(counts[comm.rank], np.uint8), np.empty(case.nbytes, np.uint8)
+        return lambda: comm.allgatherv(mine, counts, out=whole, algorithm=name, nblocks=n)
+    vector = np.ones(case.nbytes // 8)
+    if case.collective == "reduce":
+        result = np.empty_like(vector) if comm.rank == 0 else None
+        return lambda: comm.reduce(vector, SUM, 0, out=result, algorithm=name, nblocks=n)
+    part = np.empty(counts[comm.rank])
+    return lambda: comm.reduce_scatter(vector, SUM, counts, out=part, algorithm=name, nblocks=n)

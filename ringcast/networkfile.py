@@ -1,0 +1,127 @@
+"""The constants of a measured network in a file: `ringcast calibrate` writes it, the launcher and `init` read it.
+
+The file is TOML: `transport` says which transport was measured, the table `network` has the fields of
+`ringcast.cost.Network`. Nothing in it is optional, and nothing else may be there, so that a slip of the pen is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringcast.cost import NETWORKS, Network
+from ringcast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a constant is, and up to which value it is believed; most are not believed to be 0 either."""
+
+    unit: str
+    most: float
+    zero: bool = False
+    whole: bool = False
+
+    @property
+    def expected(self) -> str:
+        kind = "a whole number of " if self.whole else ""
+        return f"{kind}{self.unit}, {'0' if self.zero else 'more than 0'} to {self.most:g}"
+
+
+_KEYS: Mapping[str, _Key] = {
+    "alpha": _Key("seconds per round", 10.0),
+    "beta": _Key("seconds per byte", 1e-3),
+    "gamma": _Key("seconds per byte combined", 1e-3, zero=True),
+    "frame": _Key("seconds per frame of a message", 1.0, zero=True),
+    "grant": _Key("seconds more per round that is granted", 10.0, zero=True),
+    "lookahead": _Key("bytes that may be missing when the next message is granted or sent", 1e9, zero=True, whole=True),
+}
+
+
+def read(path: str | Path, transport: str) -> Network:
+    """Return the constants in the file `path`, which must be of the job's `transport`.
+
+    Raises:
+        ConfigError: the file cannot be read or used; the text names it, and the key that is wrong.
+    """
+    content = _parse(path)
+    _check_names(path, content, ("transport", "network"), "")
+    known = ", ".join(NETWORKS)
+    if content["transport"] not in list(NETWORKS):
+        raise ConfigError(f"{path}: transport = {content['transport']!r}: expected one of {known}")
+    if content["transport"] != transport:
+        found = f"it is for {content['transport']}, but this job uses {transport}"
+        raise ConfigError(f"{path}: transport: {found}; measure it with ringcast calibrate, or leave the file out")
+    table = content["network"]
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: network: expected a table, [network], got {table!r}")
+    _check_names(path, table, tuple(_KEYS), "network.")
+    constants: dict[str, Any] = {name: _number(path, name, table[name]) for name in _KEYS}
+    return Network(**constants)
+
+
+def write(path: str | Path, network: Network, transport: str, remarks: Sequence[str] = ()) -> None:
+    """Write the file that `read` reads, in one step: whoever reads meanwhile finds the old file or the new one.
+
+    Args:
+        path: where; a file that is there is replaced.
+        network: the constants.
+        transport: what they were measured on.
+        remarks: lines of comment for the head of the file.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        draft.write_text(text(network, transport, remarks), encoding="utf-8")
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
+    """Return the content of the file; numbers are rounded to five digits.
+
+    >>> print(text(NETWORKS["ipc"], "ipc").splitlines()[3])
+    alpha = 0.00012  # seconds per round
+    """
+    lines = [*(f"# {remark}" for remark in remarks), f'transport = "{transport}"', "", "[network]"]
+    for name, key in _KEYS.items():
+        number = getattr(network, name)
+        lines.append(f"{name} = {number if key.whole else format(number, '.5g')}  # {key.unit}")
+    return "\n".join(lines) + "\n"
+
+
+def _parse(path: str | Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: the configuration file cannot be read: {error.strerror}") from None
+    except ValueError as error:  # also of text that is not UTF-8
+        raise ConfigError(f"{path}: the configuration file is not TOML: {error}") from None
+
+
+def _check_names(path: str | Path, table: Mapping[str, Any], names: Sequence[str], prefix: str) -> None:
+    expected = ", ".join(prefix + name for name in names)
+    for name in table:
+        if name not in names:
+            raise ConfigError(f"{path}: {prefix}{name}: there is no such key; expected {expected}")
+    for name in names:
+        if name not in table:
+            raise ConfigError(f"{path}: {prefix}{name} is missing; expected {expected}")
+
+
+def _number(path: str | Path, name: str, value: Any) -> float:
+    key = _KEYS[name]
+    number = isinstance(value, int if key.whole else int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= key.most or (value == 0 and not key.zero):  # nan is in no range
+        raise ConfigError(f"{path}: network.{name} = {value!r}: expected {key.expected}")
+    return int(value) if key.whole else float(value)
