@@ -1,0 +1,27 @@
+"""Traces: what the rounds of all ranks were, when, and how much of their time something moved.
+
+An observer gets the events of a rank (`ringcast.events`); live jobs, the simulated wire and the simulator give the
+same ones. `events_by_rank` is everywhere a sequence with the events of rank 0, 1, …, each in the order in which they
+happened. All of this costs time and memory in proportion to the number of events.
+"""
+
+from ringcast.trace.chrome import write_chrome
+from ringcast.trace.pairing import Message, Round, messages, moving, rounds
+from ringcast.trace.record import Recorder, align, from_json, to_json
+from ringcast.trace.times import Totals, summary, totals
+
+__all__ = [
+    "Message",
+    "Recorder",
+    "Round",
+    "Totals",
+    "align",
+    "from_json",
+    "messages",
+    "moving",
+    "rounds",
+    "summary",
+    "to_json",
+    "totals",
+    "write_chrome",
+]
