@@ -19,9 +19,8 @@ from ringcast.objects import decode, encode
 from ringcast.ops import Array, Op
 from ringcast.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Schedule, Slots, Step
 from ringcast.transfers import SEGMENT, Sink
-from ringcast.wire import EAGER_LIMIT
 
-TINY = 4 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than the copy
+TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
 
 
 class Inlet(Sink, Protocol):
@@ -100,8 +99,7 @@ class ArraySlots:
         frames = self._views(slots)
         if len(frames) < 2:
             return frames, False
-        total = sum(map(len, frames))
-        if total > EAGER_LIMIT and total >= TINY * len(frames):
+        if sum(map(len, frames)) >= TINY * len(frames):
             return frames, False
         return [memoryview(b"".join(frames))], True
 

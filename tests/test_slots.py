@@ -15,7 +15,6 @@ from ringcast import SUM, Op
 from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
 from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
 from ringcast.transfers import SEGMENT
-from ringcast.wire import EAGER_LIMIT
 
 Array = np.ndarray[Any, Any]
 quick = settings(max_examples=60, deadline=None, database=None)
@@ -133,8 +132,6 @@ def test_what_is_packed_arrives_in_its_place(data: st.DataObject, counts: list[i
     [
         (10, 1, False),
         (10, 5, True),
-        (EAGER_LIMIT // 4, 4, True),
-        (EAGER_LIMIT // 4 + 1, 4, False),
         (TINY - 1, 100, True),
         (TINY, 100, False),
         (1 << 20, 3, False),

@@ -1,0 +1,7 @@
+"""`python -m ringcast`: the command `ringcast` where its script is not on PATH."""
+
+import sys
+
+from ringcast.cli import main
+
+sys.exit(main())

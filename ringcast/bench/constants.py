@@ -1,0 +1,37 @@
+"""The constants by which ringcast chooses on a bed: measured there, as nobody has a file for links that did not exist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ringcast.bench.bed import Bed, BedError
+from ringcast.bench.workers import start_workers
+
+PATIENCE = 120.0  # seconds, of which it takes a sixth
+
+
+def calibrate(bed: Bed, path: Path) -> None:
+    """Run `ringcast calibrate` on the hosts and let it write its file to `path`.
+
+    Raises:
+        BedError: it failed, or did not come to an end; the text has its last words.
+    """
+    argv = [sys.executable, "-m", "ringcast", "calibrate", "-o", str(path)]
+    with tempfile.TemporaryFile() as log:
+        workers = start_workers(bed, argv, os.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            codes = [worker.wait(PATIENCE) for worker in workers]
+        except subprocess.TimeoutExpired:
+            raise BedError(f"ringcast calibrate has not come to an end in {PATIENCE:g} s") from None
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        if any(codes):
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip()[-500:]
+            raise BedError(f"ringcast calibrate failed: {words}")

@@ -1,0 +1,110 @@
+"""Limits of the wire: worked out by hand, and against the messages that any algorithm must send."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from ringcast.bench.cases import COLLECTIVES, PARTED, Case, Measurement
+from ringcast.bench.distributions import DISTRIBUTIONS, parts
+from ringcast.bench.limits import BURST, beats_wire, busiest, payload, wire_limit
+
+RATE = 100_000_000
+
+
+def test_payload_is_what_full_frames_carry() -> None:
+    assert payload(8 * 1514) == pytest.approx(1448)
+    assert payload(RATE) == pytest.approx(11_955_086, abs=1)
+
+
+# With 10 MB on 8 hosts at 100 Mbit/s: the limits that are known from measurements of the bed.
+BY_HAND = [
+    (Case("bcast", 8, 10_000_000), 10_000_000),
+    (Case("reduce", 8, 10_000_000), 10_000_000),
+    (Case("bcast", 2, 1000), 1000),
+    (Case("allreduce", 8, 10_000_000), 17_500_000),
+    (Case("allreduce", 2, 1000), 1000),
+    (Case("allreduce", 33, 33_000), 64_000),
+    (Case("allgather", 8, 800, parts=(100,) * 8), 700),
+    (Case("allgatherv", 3, 12, "mod3", (0, 4, 8)), 12),  # rank 0 has nothing, and receives all
+    (Case("allgatherv", 3, 12, "spike", (6, 3, 3)), 9),
+    (Case("allgatherv", 2, 11, "regular", (1, 10)), 10),
+    (Case("allgatherv", 8, 10_000_000, "broadcast", (10_000_000, *(0,) * 7)), 10_000_000),
+    (Case("reduce_scatter", 3, 48, parts=(16, 8, 24)), 40),
+    (Case("reduce_scatter", 8, 8000, parts=(1000,) * 8), 7000),
+    (Case("gather", 3, 12, parts=(4, 4, 4)), 8),
+    (Case("scatter", 3, 12, parts=(2, 4, 6), root=2), 6),
+]
+
+
+@pytest.mark.parametrize(("case", "nbytes"), BY_HAND)
+def test_limit_by_hand(case: Case, nbytes: int) -> None:
+    assert busiest(case) == nbytes
+    assert wire_limit(case, RATE) == pytest.approx(nbytes / (RATE / 8 * 1448 / 1514))
+
+
+def test_the_figures_that_the_bed_is_known_for() -> None:
+    assert wire_limit(Case("bcast", 8, 10_000_000), RATE) == pytest.approx(0.836, abs=0.001)
+    assert wire_limit(Case("allreduce", 8, 10_000_000), RATE) == pytest.approx(1.464, abs=0.001)
+    assert wire_limit(Case("bcast", 36, 4_000_000), 20_000_000) == pytest.approx(1.67, abs=0.005)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_one_rank_has_no_limit(collective: str) -> None:
+    case = Case(collective, 1, 1000, parts=(1000,) if collective in PARTED else ())
+    assert wire_limit(case, RATE) is None
+
+
+@pytest.mark.parametrize("collective", ["barrier", "latency", "bandwidth"])
+def test_what_moves_no_vector_has_no_limit(collective: str) -> None:
+    assert wire_limit(Case(collective, 8, 1000), RATE) is None
+
+
+@pytest.mark.parametrize("case", [case for case, _ in BY_HAND], ids=lambda case: case.collective)
+def test_without_a_rate_there_is_no_limit(case: Case) -> None:
+    assert wire_limit(case, None) is None
+
+
+@pytest.mark.parametrize(("name", "p"), list(product(DISTRIBUTIONS, (2, 3, 8, 33))))
+def test_allgatherv_is_bound_by_the_rank_that_has_to_receive_or_send_most(name: str, p: int) -> None:
+    each = parts(name, 1_000_000, p)
+    received = [sum(each) - mine for mine in each]
+    assert busiest(Case("allgatherv", p, 1_000_000, name, each)) == max(*received, *each)
+
+
+def after(case: Case, *seconds: float) -> Measurement:
+    return Measurement(case, "peer", seconds)
+
+
+BIG = Case("bcast", 8, 10_000_000)
+
+
+def test_at_the_limit_nobody_is_refused() -> None:
+    limit = wire_limit(BIG, RATE)
+    assert limit is not None
+    assert not beats_wire(after(BIG, limit), RATE)
+
+
+def test_whoever_is_ten_times_faster_once_is_refused() -> None:
+    assert beats_wire(after(BIG, 0.9, 0.08, 0.9), RATE)
+
+
+@pytest.mark.parametrize("m", [1, 1000, BURST])
+def test_what_a_token_bucket_lets_through_is_not_refused(m: int) -> None:
+    assert not beats_wire(after(Case("bcast", 8, m), 1e-6), RATE)
+
+
+def test_from_a_megabyte_on_a_fifth_is_too_much() -> None:
+    case = Case("bcast", 8, 1_000_000)
+    limit = wire_limit(case, RATE)
+    assert limit is not None
+    assert beats_wire(after(case, 0.8 * limit), RATE)
+    assert not beats_wire(after(case, limit * (1 - BURST / 1_000_000)), RATE)  # the whole bucket was used
+
+
+@pytest.mark.parametrize("rate", [None, RATE])
+def test_nothing_measured_or_known_is_nothing_to_refuse(rate: int | None) -> None:
+    assert not beats_wire(after(BIG), rate)
+    assert not beats_wire(after(Case("barrier", 8, 0), 1e-9), rate)
+    assert not beats_wire(after(BIG, 1e-9), None)

@@ -1,0 +1,105 @@
+"""Peers: their command lines and environments, and what happens when one is not there. Nothing large is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringcast.bench import peers
+from ringcast.bench.peers import PEERS, PeerMissing, Start
+from ringcast.bench.systems.agent import parse
+
+VENV = Path("/cache/peer")
+HOSTS = ("h0", "h1", "h2")
+BY_MPIRUN = [name for name, peer in PEERS.items() if peer.mpirun]
+
+
+@pytest.mark.parametrize("name", BY_MPIRUN)
+def test_an_mpirun_starts_one_rank_on_each_host_by_the_agent(name: str) -> None:
+    mpirun = PEERS[name].mpirun
+    assert mpirun is not None
+    worker = peers.worker(name, VENV, Path("/tmp/x/orders"))
+    argv = mpirun(Start(VENV, HOSTS, Path("/tmp/x/agent"), worker))
+    assert argv[-len(worker) :] == worker
+    assert argv[0].startswith(f"{VENV}/bin/mpi")
+    assert argv[argv.index("-n") + 1] == "3"
+    assert "/tmp/x/agent" in argv
+    assert any([part.partition(":")[0] for part in word.split(",")] == list(HOSTS) for word in argv)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_nothing_of_the_users_settings_tunes_a_peer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = peers.environment(name, VENV)
+    for variable in ("OMPI_MCA_btl", "FI_PROVIDER", "I_MPI_FABRICS", "PYTHONPATH", "LD_PRELOAD", "RINGCAST_RANK"):
+        monkeypatch.setenv(variable, "x")
+    assert peers.environment(name, VENV) == ours
+    assert ours["PATH"].startswith(f"{VENV}/bin:")
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_worker_is_a_script_that_needs_no_ringcast(name: str) -> None:
+    python, script, *arguments = peers.worker(name, VENV, Path("/tmp/x/orders"))
+    assert python == f"{VENV}/bin/python"
+    assert arguments == [name, "/tmp/x/orders"]
+    folder = Path(script).parent
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); import harness, workload, agent; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
+    assert not [module for module in loaded.split() if module.startswith("ringcast")]
+
+
+def test_the_agent_understands_what_mpiruns_say() -> None:
+    assert parse(["h3", "PATH=/x:$PATH ; export PATH ; /x/prted --uri", "a;b"]) == (
+        "h3",
+        "PATH=/x:$PATH ; export PATH ; /x/prted --uri a;b",
+    )
+    assert parse(["-x", "h12", "/x/hydra_pmi_proxy", "--rmk", "user"]) == ("h12", "/x/hydra_pmi_proxy --rmk user")
+
+
+@pytest.fixture
+def nothing_on_earth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let gloo need a package that is nowhere; returns the folder for its environment."""
+    nowhere = replace(PEERS["gloo"], requirements=(str(tmp_path / "no-such-package"),))
+    monkeypatch.setattr(peers, "PEERS", {**PEERS, "gloo": nowhere})
+    return tmp_path / "peers"
+
+
+def test_a_peer_that_cannot_be_installed_says_why(nothing_on_earth: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PeerMissing, match=r"not installed: ERROR: .*no-such-package"):
+        peers.install("gloo", nothing_on_earth)
+    assert "ringcast bench: pip install" in capsys.readouterr().err
+    assert not (nothing_on_earth / "gloo/complete").exists()
+
+
+def test_no_folder_is_a_reason_too(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PeerMissing, match=r"not installed: .*Not a directory"):
+        peers.install("gloo", tmp_path / "file/peers")
+
+
+def test_what_is_installed_stays_until_it_should_be_something_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def make(venv: Path, requirements: tuple[str, ...]) -> None:
+        venv.mkdir(exist_ok=True)
+        made.append(" ".join(requirements))
+
+    monkeypatch.setattr(peers, "_make", make)
+    for _ in range(2):
+        assert peers.install("mpich", tmp_path) == tmp_path / "mpich"
+    monkeypatch.setattr(peers, "PEERS", {"mpich": replace(PEERS["mpich"], requirements=("mpich==1.0",))})
+    peers.install("mpich", tmp_path)
+    assert made == ["mpi4py mpich numpy", "mpich==1.0"]
+    assert capsys.readouterr().err.count("pip install") == 2
+
+
+def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert peers.cache() == tmp_path / "ringcast/peers"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert peers.cache() == Path.home() / ".cache/ringcast/peers"
