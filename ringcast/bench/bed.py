@@ -30,6 +30,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -221,6 +222,8 @@ class _Remote(subprocess.Popen[Any]):
         for command in commands:
             with contextlib.suppress(psutil.NoSuchProcess):
                 command.send_signal(sig)
+        if sig == signal.SIGKILL:  # nsenter stops when its command does, and would not see it end
+            super().send_signal(signal.SIGCONT)
 
 
 class _Shell:

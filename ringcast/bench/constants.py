@@ -1,4 +1,4 @@
-"""The constants by which ringcast chooses on a bed: measured there, as nobody has a file for links that did not exist."""
+"""The constants by which ringcast chooses on a bed: measured there, as its links did not exist before."""
 
 from __future__ import annotations
 

@@ -57,27 +57,30 @@ class Run:
     calls: int = 0  # warm-ups included
 
 
-def measure(bed: Bed, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
+def measure(
+    bed: Bed, systems: Sequence[str], cases: Sequence[Case], env: Mapping[str, str] = os.environ
+) -> Iterator[Measurement]:
     """Yield what every case took on every system, case by case; all jobs end with the iterator.
 
     Args:
         bed: the hosts, one rank of each system on each.
         systems: "ringcast" and names of `peers.PEERS`.
         cases: what to do.
+        env: the whole environment of ringcast's ranks, without what tells them of the job.
     """
     with ExitStack() as stack:
-        contestants = [_enter(stack, bed, name) for name in systems]
+        contestants = [_enter(stack, bed, name, env) for name in systems]
         yield from compete(contestants, cases, lambda: [bed.carried(i) for i in range(len(bed.hosts))])
 
 
-def trace(bed: Bed, cases: Sequence[Case]) -> Iterator[list[list[Any]]]:
+def trace(bed: Bed, cases: Sequence[Case], env: Mapping[str, str] = os.environ) -> Iterator[list[list[Any]]]:
     """Yield for every case the events of all ranks, as JSON, in one repetition on ringcast.
 
     Raises:
         JobLost: ringcast did not start, or failed.
     """
     with ExitStack() as stack:
-        job = _job(stack, bed, OURS)
+        job = _job(stack, bed, OURS, env)
         for case in cases:
             answers = job.ask("prepare", case=case.to_json())
             if not _first(answers, "error"):
@@ -174,9 +177,9 @@ def _detour(run: Run, case: Case) -> str:
     )
 
 
-def _enter(stack: ExitStack, bed: Bed, name: str) -> Contestant:
+def _enter(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Contestant:
     try:
-        job = _job(stack, bed, name)
+        job = _job(stack, bed, name, env)
     except (JobLost, PeerMissing) as error:
         return Contestant(name, problem=str(error))
     if len(set(job.hosts)) < len(job.hosts):
@@ -184,18 +187,18 @@ def _enter(stack: ExitStack, bed: Bed, name: str) -> Contestant:
     return Contestant(name, job)
 
 
-def _job(stack: ExitStack, bed: Bed, name: str) -> Job:
+def _job(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Job:
     """Start a system on the bed, one rank on each host, until the end of `stack`."""
     if name == OURS:
-        return stack.enter_context(Job(len(bed.hosts), _ours(bed)))
+        return stack.enter_context(Job(len(bed.hosts), _ours(bed, env)))
     with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # not needed any more when all ranks are there
         return stack.enter_context(Job(len(bed.hosts), _peer(stack, bed, name, Path(folder))))
 
 
-def _ours(bed: Bed) -> Starter:
+def _ours(bed: Bed, env: Mapping[str, str]) -> Starter:
     def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
         argv = [sys.executable, "-m", "ringcast.bench.systems.ringcast_system", str(path)]
-        return start_workers(bed, argv, os.environ, **_files(log))
+        return start_workers(bed, argv, env, **_files(log))
 
     return start
 

@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from ringcast import networkfile
 from ringcast.bench import plan, plot, report, sizes
 from ringcast.bench.bed import Bed
 from ringcast.bench.bed import parse as parse_bed
 from ringcast.bench.cases import COLLECTIVES, OURS, Case, title
+from ringcast.bench.constants import calibrate
 from ringcast.bench.distributions import DISTRIBUTIONS
 from ringcast.bench.figures import MAIN, Row, distrust, judge, write_json
 from ringcast.bench.inprocess import Here
@@ -131,6 +134,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME,...",
         help=f"measure these as well, with --hosts-bed: {', '.join(PEERS)}",
     )
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="constants by which ringcast chooses on emulated hosts, in place of measuring them first (20 s)",
+    )
     add("--json", type=Path, metavar="FILE", help="write the rows as a list of objects")
     add("--plot", type=Path, metavar="FILE", help="draw time against bytes (.png, .svg or .pdf)")
     add(
@@ -190,6 +199,12 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
         raise Refused("--hosts-bed starts ranks by itself; leave out ringcast-launch, or --hosts-bed")
     if options.peers and not options.bed:
         raise Refused("--peers needs --hosts-bed, such as --hosts-bed 8x100mbit: they are compared on the same links")
+    if options.config is not None:
+        if not options.bed:
+            raise Refused(
+                "--config is for --hosts-bed; in a job it is an option of the launcher: ringcast-launch --config"
+            )
+        networkfile.read(options.config, "tcp")
     if not config.control and not options.bed:
         command = shlex.join(["ringcast", "bench", *(options.collectives or ["bcast"])])
         raise Refused(f"run it in a job: ringcast-launch -n 4 {command}; or on emulated hosts: --hosts-bed 8x100mbit")
@@ -236,8 +251,13 @@ def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[s
     count, rate = options.bed
     links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
     try:
-        with Bed(count, rate) as bed:
-            return _bench(options, cases, OnBed(bed), f"on emulated hosts, {links}, over tcp", argv, speaks=True)
+        with Bed(count, rate) as bed, TemporaryDirectory(prefix="ringcast-bench-") as folder:
+            config, source = options.config, options.config
+            if config is None:
+                config, source = Path(folder, "network.toml"), "measured just now"
+                calibrate(bed, config)
+            where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
+            return _bench(options, cases, OnBed(bed, config), where, argv, speaks=True)
     except RingcastError as error:  # no bed can be made, or no trace
         print(f"ringcast bench: {error}", file=sys.stderr)
         return 1

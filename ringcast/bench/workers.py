@@ -11,12 +11,8 @@ from ringcast.bench.bed import Bed
 from ringcast.config import WorkerConfig
 from ringcast.control import new_key
 
-_OF_THE_USER = (
-    "RINGCAST_TIMEOUT",
-    "RINGCAST_START_TIMEOUT",
-    "RINGCAST_CONFIG",
-    "RINGCAST_DEBUG",
-)  # which the job leaves as they are
+# Variables that the job leaves as they are.
+_OF_THE_USER = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG")
 
 
 def start_workers(bed: Bed, argv: Sequence[str], env: Mapping[str, str], **options: Any) -> list[subprocess.Popen[Any]]:
