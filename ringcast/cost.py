@@ -27,6 +27,7 @@ from ringcast.wire import EAGER_LIMIT
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
 # most 256 kB, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
+SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Network:
     gamma: float  # seconds per byte combined
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
+    stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
@@ -52,11 +54,24 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Load:
-    """What the rounds add up to, each with its largest message: bytes sent, bytes combined, frames."""
+    """What the rounds add up to, each with its largest message.
+
+    Attributes:
+        volume: bytes sent.
+        frames: frames of the messages.
+        excess: bytes that messages have beyond the first SMOOTH.
+        combined: bytes combined.
+    """
 
     volume: int
-    combined: int
     frames: int
+    excess: int
+    combined: int = 0
+
+
+def _even(rounds: int, message: int, frames: int = 1) -> Load:
+    """Return the load of `rounds` messages of equal size."""
+    return Load(rounds * message, rounds * frames, rounds * max(message - SMOOTH, 0))
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,8 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
     load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
     alpha = network.alpha + network.grant * _granted(params, nbytes, rounds, load)
     wire = rounds * alpha + load.volume * network.beta
-    return wire + load.combined * network.gamma + load.frames * network.frame
+    trickle = load.excess * network.stream
+    return wire + load.combined * network.gamma + load.frames * network.frame + trickle
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -115,7 +131,7 @@ def _granted(params: Params, nbytes: int, rounds: int, load: Load) -> bool:
 def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
     """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
 
-    Each round's message has a frame of each of the contributors, which adds to alpha.
+    Each round's message has a frame of each of the contributors, and is granted, which adds to alpha.
 
     >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
     4
@@ -209,22 +225,30 @@ def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], irregular:
 
 
 def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
-    """Return the best number of blocks for `entry`: of no less than an element, and no more than MAX_BLOCK."""
+    """Return the best number of blocks for `entry`: the closed form, or what keeps messages short, if that is faster.
+
+    Blocks are of no less than an element, and no more than MAX_BLOCK.
+    """
     if not entry.blocks:
         return 1
     call = _Call(params, nbytes, 0)
     one = entry.collective in ("bcast", "reduce")
     largest = nbytes if one else max(call.parts)
-    limit = largest // itemsize
+    limit = max(largest // itemsize, 1)
     if entry.name == "pipelined_ring":
         best = block_size(call.parts, network.alpha + network.grant, network.beta)
-        n = ceil(largest / best) if best > 0 else 1
+        n, message = ceil(largest / best) if best > 0 else 1, largest
     else:
         contributors = 1 if one else max(call.contributors, 1)
         n = best_nblocks(params.size, nbytes, network, limit=limit, contributors=contributors)
-    if params.size > 2:  # with two ranks there is nothing to pipeline
-        n = max(n, -(-largest // MAX_BLOCK))
-    return max(1, min(n, limit))
+        message = nbytes
+    least = -(-largest // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
+    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, -(-message // SMOOTH))}
+    return min(sorted(candidates), key=lambda n: predict(*_key(entry), replace(params, nblocks=n), nbytes, network))
+
+
+def _key(entry: Algorithm) -> tuple[str, str]:
+    return entry.collective, entry.name
 
 
 @lru_cache(maxsize=64)
@@ -238,7 +262,7 @@ def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
 
 
 def _pipeline(call: _Call) -> Load:
-    return Load(call.rounds * call.block, 0, call.rounds)
+    return _even(call.rounds, call.block)
 
 
 def _pipeline_of_all(call: _Call) -> Load:
@@ -253,11 +277,14 @@ def _pipeline_of_all(call: _Call) -> Load:
     others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
     turns = _turns(p)
     q = len(turns)
-    volume = max(call.rounds - 2 * q, 0) * others
+    steady = max(call.rounds - 2 * q, 0)
+    volume, excess = steady * others, steady * max(others - SMOOTH, 0)
     for i in range(min(call.rounds, 2 * q)):
         k = (i + 1 - n) % q
-        volume += min(others, turns[k][max(q - (i - k), 0)] * largest)
-    return Load(volume, 0, call.rounds * call.contributors)
+        message = min(others, turns[k][max(q - (i - k), 0)] * largest)
+        volume += message
+        excess += max(message - SMOOTH, 0)
+    return Load(volume, call.rounds * call.contributors, excess)
 
 
 @lru_cache(maxsize=64)
@@ -271,29 +298,30 @@ def _turns(p: int) -> tuple[tuple[int, ...], ...]:
 
 def _values(call: _Call) -> Load:
     """Every round moves and combines the whole value."""
-    return Load(call.rounds * call.nbytes, call.rounds * call.nbytes, call.rounds)
+    return replace(_even(call.rounds, call.nbytes), combined=call.rounds * call.nbytes)
 
 
 def _windows(call: _Call) -> Load:
     """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
     p, s = call.params.size, skips(call.params.size)
     ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
-    volume = sum(int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s)))
-    return Load(volume, 0, call.rounds)
+    messages = [int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s))]
+    return Load(sum(messages), len(messages), sum(max(m - SMOOTH, 0) for m in messages))
 
 
 def _tree(call: _Call) -> Load:
-    """The root moves all parts but its own."""
-    return Load(call.nbytes - call.parts[call.params.root], 0, call.rounds)
+    """The root moves all parts but its own, about half of what is left in each round."""
+    volume = call.nbytes - call.parts[call.params.root]
+    return Load(volume, call.rounds, max(volume - call.rounds * SMOOTH, 0))
 
 
 def _ring(call: _Call) -> Load:
-    return Load(call.rounds * max(call.parts), 0, call.rounds)
+    return _even(call.rounds, max(call.parts))
 
 
 def _pipelined_ring(call: _Call) -> Load:
     blocks = max(blocks_of(call.params.contributions, call.params.nblocks))
-    return Load(call.rounds * -(-max(call.parts) // max(blocks, 1)), 0, call.rounds)
+    return _even(call.rounds, -(-max(call.parts) // max(blocks, 1)))
 
 
 def _combining(formula: _Formula) -> _Formula:
@@ -310,8 +338,8 @@ def _twice(formula: _Formula) -> _Formula:
     """Once combining, once not."""
 
     def both(call: _Call) -> Load:
-        load = formula(call)
-        return Load(2 * load.volume, load.volume, 2 * load.frames)
+        load = formula(replace(call, rounds=call.rounds // 2))
+        return Load(2 * load.volume, 2 * load.frames, 2 * load.excess, load.volume)
 
     return both
 
@@ -324,14 +352,17 @@ FORMULAS: Mapping[tuple[str, str], _Formula] = MappingProxyType(
         ("allreduce", "census"): _values,
         ("allreduce", "doubling"): _values,
         ("allreduce", "circulant"): _twice(_windows),
+        ("allreduce", "pipelined_ring"): _twice(_pipelined_ring),
         ("allgather", "circulant"): _windows,
         ("allgather", "ring"): _ring,
+        ("allgather", "pipelined_ring"): _pipelined_ring,
         ("allgatherv", "circulant"): _windows,
         ("allgatherv", "circulant_blocks"): _pipeline_of_all,
         ("allgatherv", "ring"): _ring,
         ("allgatherv", "pipelined_ring"): _pipelined_ring,
         ("reduce_scatter", "circulant"): _combining(_windows),
         ("reduce_scatter", "circulant_blocks"): _combining(_pipeline_of_all),
+        ("reduce_scatter", "pipelined_ring"): _combining(_pipelined_ring),
         ("reduce_scatter", "whole"): _values,
         ("scatter", "circulant"): _tree,
         ("gather", "circulant"): _tree,

@@ -38,6 +38,7 @@ _KEYS: Mapping[str, _Key] = {
     "gamma": _Key("seconds per byte combined", 1e-3, zero=True),
     "frame": _Key("seconds per frame of a message", 1.0, zero=True),
     "grant": _Key("seconds more per round that is granted", 10.0, zero=True),
+    "stream": _Key("seconds more per byte of a message beyond the first 64 kB", 1e-3, zero=True),
     "lookahead": _Key("bytes that may be missing when the next message is granted or sent", 1e9, zero=True, whole=True),
 }
 

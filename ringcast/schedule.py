@@ -215,6 +215,32 @@ def concat(first: Schedule, second: Schedule) -> Schedule:
 
 
 @dataclass(frozen=True)
+class Joined(Schedule):
+    """`inner` on a buffer that is one part: its parts, one behind the other."""
+
+    inner: Schedule
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (sum(self.inner.parts),)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        return self.inner.scratch
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def _step(self, i: int) -> Step:
+        return self.inner._step(i)
+
+
+def joined(schedule: Schedule) -> Schedule:
+    """Return `schedule` on a buffer of one part, which is cut into the blocks of all its parts."""
+    return Joined(schedule.size, schedule.rank, schedule)
+
+
+@dataclass(frozen=True)
 class Relabelled(Schedule):
     """`inner` on other ranks: its rank i is `ranks[i]`."""
 

@@ -148,6 +148,7 @@ def test_it_prints_as_a_table(job: Job) -> None:
         f"-> doubling        1       4 {one(job, 'allreduce', nbytes=8, op=CONCAT).chosen.seconds * 1e3:9.3f} ms",
         "   not census: it needs a commutative operator and an operator that is exact in any order",
         "   not circulant: it needs a commutative operator and an elementwise operator",
+        "   not pipelined_ring: it needs a commutative operator and an elementwise operator",
     ]
     assert "rides along" in str(one(job, "bcast", nbytes=8))
     assert "before it: the root's description" in str(one(job, "bcast", nbytes=80_000))

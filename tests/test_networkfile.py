@@ -17,7 +17,7 @@ from ringcast.cost import NETWORKS, Network
 from ringcast.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
-MEASURED = Network(alpha=1.5e-4, beta=6.6667e-10, gamma=2.5e-10, frame=5e-6, grant=1e-4, lookahead=5)
+MEASURED = Network(alpha=1.5e-4, beta=6.6667e-10, gamma=2.5e-10, frame=5e-6, grant=1e-4, stream=1e-11, lookahead=5)
 GOOD = networkfile.text(MEASURED, "tcp")
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 SAY_ALPHA = "import ringcast; print(ringcast.init()._group.network.alpha)"

@@ -39,7 +39,7 @@ def test_collectives_and_names() -> None:
         for name, entry in named.items():
             assert (entry.collective, entry.name) == (collective, name)
             assert entry.source
-    assert set(ALGORITHMS["reduce_scatter"]) == {"circulant", "circulant_blocks", "whole"}
+    assert set(ALGORITHMS["reduce_scatter"]) == {"circulant", "circulant_blocks", "pipelined_ring", "whole"}
     assert set(ALGORITHMS["allgatherv"]) == {"circulant", "circulant_blocks", "ring", "pipelined_ring"}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ringcast.schedule import Schedule
+from ringcast.schedule import Schedule, reverse
 from ringcast.schedules import circulant, doubling, ring
 
 __all__ = ["ALGORITHMS", "Algorithm", "Params", "build"]
@@ -119,6 +119,16 @@ _ENTRIES = (
         elementwise=True,
     ),
     Algorithm(
+        "pipelined_ring",
+        "allreduce",
+        lambda p, rank: ring.allreduce(p.size, rank, nblocks=p.nblocks),
+        lambda p: 2 * (p.size - 1) * p.nblocks,
+        f"{_RING}: backwards, then forwards",
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+    ),
+    Algorithm(
         "circulant",
         "allgather",
         lambda p, rank: circulant.allgather(p.size, rank),
@@ -133,6 +143,15 @@ _ENTRIES = (
         lambda p: p.size - 1,
         _FOLKLORE,
         equal_counts=True,
+    ),
+    Algorithm(
+        "pipelined_ring",
+        "allgather",
+        lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
+        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        _RING,
+        equal_counts=True,
+        blocks=True,
     ),
     Algorithm(
         "circulant",
@@ -179,6 +198,16 @@ _ENTRIES = (
         lambda p, rank: circulant.reduce_scatter_v(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
         _pipelined,
         _REVERSAL,
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+    ),
+    Algorithm(
+        "pipelined_ring",
+        "reduce_scatter",
+        lambda p, rank: reverse(ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions)),
+        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        f"{_RING}: backwards",
         commutative=True,
         elementwise=True,
         blocks=True,

@@ -1,4 +1,4 @@
-"""Allgatherv around a ring: part by part, or pipelined block by block.
+"""Allgatherv around a ring: part by part, or pipelined block by block; and backwards, which reduces.
 
 Träff, Ripke, Siebert, Balaji, Thakur, Gropp, "A pipelined algorithm for large, irregular all-gather problems",
 IJHPCA 24(1), 2010. Our additions: the two directions of a rank are streams of their own, so that a rank that waits
@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import sqrt
 
-from ringcast.schedule import Nothing, Schedule, Step
+from ringcast.schedule import Nothing, Schedule, Step, concat, joined, reverse
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,16 @@ def ring(size: int, rank: int) -> Schedule:
 def pipelined_ring(size: int, rank: int, *, nblocks: int, counts: tuple[int, ...]) -> Schedule:
     """Return the pipelined ring; `nblocks` is the number of blocks of the largest part."""
     return Nothing(size, rank, blocks_of(counts, nblocks)) if size == 1 else PipelinedRing(size, rank, nblocks, counts)
+
+
+def allreduce(size: int, rank: int, *, nblocks: int) -> Schedule:
+    """Return the reduce-scatter, then the allgather, of one vector cut into p parts of `nblocks` blocks.
+
+    2 (p-1) `nblocks` rounds of a block each; every rank sends and receives 2m(p-1)/p. Every block has one owner, so all
+    ranks end with the same bits.
+    """
+    around = pipelined_ring(size, rank, nblocks=nblocks, counts=(nblocks,) * size)
+    return joined(concat(reverse(around), around))
 
 
 @lru_cache(maxsize=64)
