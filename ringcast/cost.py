@@ -9,7 +9,7 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -22,11 +22,12 @@ import numpy as np
 from ringcast.schedules import ALGORITHMS, Algorithm, Params
 from ringcast.schedules.blocks import schedule_tables, skips
 from ringcast.schedules.ring import block_size, blocks_of
-from ringcast.wire import EAGER_LIMIT
+from ringcast.wire import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
 # most 256 kB, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
+SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
 SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
 
 
@@ -43,11 +44,13 @@ class Network:
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
+# Where nobody has calibrated: ranks of one machine over ipc, a cluster of 1 Gbit/s over tcp. The square root in the
+# number of blocks forgives: on links of a tenth or ten times that rate it is wrong by a factor of three.
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
-        "threads": Network(alpha=100e-6, beta=1 / 3e9, gamma=1 / 4e9, frame=3e-6),
-        "ipc": Network(alpha=120e-6, beta=1 / 2e9, gamma=1 / 4e9, frame=5e-6),
-        "tcp": Network(alpha=150e-6, beta=1 / 1.5e9, gamma=1 / 4e9, frame=5e-6),
+        "threads": Network(alpha=100e-6, beta=1 / 3e9, gamma=1 / 4e9, frame=3e-6, grant=50e-6),
+        "ipc": Network(alpha=120e-6, beta=1 / 2e9, gamma=1 / 4e9, frame=5e-6, grant=100e-6),
+        "tcp": Network(alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6),
     }
 )
 
@@ -60,18 +63,25 @@ class Load:
         volume: bytes sent.
         frames: frames of the messages.
         excess: bytes that messages have beyond the first SMOOTH.
+        largest: bytes of the largest message.
         combined: bytes combined.
     """
 
     volume: int
     frames: int
     excess: int
+    largest: int
     combined: int = 0
+
+
+def _uneven(messages: Sequence[int], frames: int) -> Load:
+    """Return the load of rounds with these messages."""
+    return Load(sum(messages), frames, sum(max(m - SMOOTH, 0) for m in messages), max(messages, default=0))
 
 
 def _even(rounds: int, message: int, frames: int = 1) -> Load:
     """Return the load of `rounds` messages of equal size."""
-    return Load(rounds * message, rounds * frames, rounds * max(message - SMOOTH, 0))
+    return Load(rounds * message, rounds * frames, rounds * max(message - SMOOTH, 0), message)
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
     """
     rounds = ALGORITHMS[collective][algorithm].rounds(params)
     load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
-    alpha = network.alpha + network.grant * _granted(params, nbytes, rounds, load)
+    alpha = network.alpha + network.grant * _granted(params, nbytes, load)
     wire = rounds * alpha + load.volume * network.beta
     trickle = load.excess * network.stream
     return wire + load.combined * network.gamma + load.frames * network.frame + trickle
@@ -121,11 +131,11 @@ def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> boo
     pipeline of blocks, where nobody has to wait before sending, two blocks would share a link.
     """
     rounds = ALGORITHMS[collective][algorithm].rounds(params)
-    return _granted(params, nbytes, rounds, FORMULAS[collective, algorithm](_Call(params, nbytes, rounds)))
+    return _granted(params, nbytes, FORMULAS[collective, algorithm](_Call(params, nbytes, rounds)))
 
 
-def _granted(params: Params, nbytes: int, rounds: int, load: Load) -> bool:
-    return load.volume > rounds * EAGER_LIMIT // 2 or (params.nblocks > 1 and nbytes > EAGER_LIMIT)
+def _granted(params: Params, nbytes: int, load: Load) -> bool:
+    return load.largest > EAGER_IN_COLLECTIVES or (params.nblocks > 1 and nbytes > SMALL)
 
 
 def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
@@ -206,7 +216,8 @@ def choose(
         if best is None or seconds < best[0]:  # at a tie the first in the table
             best = seconds, name, blocks
     if best is None:
-        raise ValueError(f"{collective}: no algorithm fits: {objections}")
+        reasons = "; ".join(f"{name}: {objection}" for name, objection in objections.items())
+        raise ValueError(f"{collective}: no algorithm fits: {reasons}")
     return best[1:]
 
 
@@ -273,18 +284,15 @@ def _pipeline_of_all(call: _Call) -> Load:
     """
     p, n = call.params.size, call.params.nblocks
     if p == 1:
-        return Load(0, 0, 0)
+        return _uneven([], 0)
     others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
     turns = _turns(p)
     q = len(turns)
-    steady = max(call.rounds - 2 * q, 0)
-    volume, excess = steady * others, steady * max(others - SMOOTH, 0)
+    messages = [others] * max(call.rounds - 2 * q, 0)
     for i in range(min(call.rounds, 2 * q)):
         k = (i + 1 - n) % q
-        message = min(others, turns[k][max(q - (i - k), 0)] * largest)
-        volume += message
-        excess += max(message - SMOOTH, 0)
-    return Load(volume, call.rounds * call.contributors, excess)
+        messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
+    return _uneven(messages, call.rounds * call.contributors)
 
 
 @lru_cache(maxsize=64)
@@ -306,13 +314,16 @@ def _windows(call: _Call) -> Load:
     p, s = call.params.size, skips(call.params.size)
     ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
     messages = [int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s))]
-    return Load(sum(messages), len(messages), sum(max(m - SMOOTH, 0) for m in messages))
+    return _uneven(messages, len(messages))
 
 
 def _tree(call: _Call) -> Load:
     """The root moves all parts but its own, about half of what is left in each round."""
-    volume = call.nbytes - call.parts[call.params.root]
-    return Load(volume, call.rounds, max(volume - call.rounds * SMOOTH, 0))
+    left, messages = call.nbytes - call.parts[call.params.root], []
+    for i in range(call.rounds):
+        messages.append(left - left // 2 if i < call.rounds - 1 else left)
+        left -= messages[-1]
+    return _uneven(messages, call.rounds)
 
 
 def _ring(call: _Call) -> Load:
@@ -339,7 +350,7 @@ def _twice(formula: _Formula) -> _Formula:
 
     def both(call: _Call) -> Load:
         load = formula(replace(call, rounds=call.rounds // 2))
-        return Load(2 * load.volume, 2 * load.frames, 2 * load.excess, load.volume)
+        return Load(2 * load.volume, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
 
     return both
 

@@ -25,6 +25,7 @@ _TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the
 _VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
 _COMBINING = ("reduce", "allreduce", "reduce_scatter")
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
+_REGULAR = ("gather", "scatter", "allgather")  # all parts are equal
 _ANNOUNCED = ("bcast", "scatter", "scatterv")  # the root describes first what it sends
 COLLECTIVES = (*ALGORITHMS, *_TABLES)
 
@@ -77,7 +78,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The arguments that tell what a call would move; see `Communicator.explain`."""
+    """The arguments that tell what a call would move; see `Communicator.explain`.
+
+    A `dtype` other than the default must be that of the array, if there is one.
+    """
 
     value: Any = None
     nbytes: int | None = None
@@ -175,7 +179,9 @@ def _data(group: Group, collective: str, size: Size) -> _Data:
     if nbytes is not None and (value is not None or counts is not None):
         raise ArgumentError(group.rank, collective, "nbytes", "expected None, as a value or counts tell the size")
     if value is not None:
-        return _data_of_value(group, collective, value, counts)
+        data = _data_of_value(group, collective, value, counts)
+        _check_dtype(group, collective, as_array(value), size.dtype)
+        return data
     dtype = _dtype(group, collective, size.dtype)
     if counts is not None:
         items = check_counts(group.rank, collective, counts, group.size)
@@ -189,13 +195,28 @@ def _dtype(group: Group, collective: str, dtype: Any) -> np.dtype[Any]:
         described: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         raise ArgumentError(group.rank, collective, "dtype", f"expected a dtype of numpy, got {dtype!r}") from None
+    raw = as_array(np.empty(0, described))
+    if raw is None or raw.dtype != described:  # numpy makes "U", strings of no length, to strings of one character
+        expected = f"expected items of a fixed size without Python objects, got {described!r}"
+        raise ArgumentError(group.rank, collective, "dtype", f"{expected}; explain objects by a value")
     return described
 
 
+def _check_dtype(group: Group, collective: str, array: Array | None, dtype: Any) -> None:
+    """Refuse a dtype that contradicts the value; the default says nothing."""
+    given = None if array is None else array.dtype
+    if _dtype(group, collective, dtype) not in (given, np.dtype(Size().dtype)):
+        got = "a Python object" if given is None else dtype_name(given)
+        raise ArgumentError(group.rank, collective, "dtype", f"expected that of the value, {got}, got {dtype!r}")
+
+
 def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> int:
-    if isinstance(nbytes, int | np.integer) and nbytes >= 0 and nbytes % dtype.itemsize == 0:
+    """Return how many items `nbytes` are; those of regular parts must be as many for each rank."""
+    unit = dtype.itemsize * (group.size if collective in _REGULAR else 1)
+    if isinstance(nbytes, int | np.integer) and nbytes >= 0 and nbytes % unit == 0:
         return int(nbytes) // dtype.itemsize
-    expected = f"expected the size of the whole buffer, a multiple of {dtype.itemsize} (dtype {dtype_name(dtype)})"
+    parts = f", {group.size} equal parts" if collective in _REGULAR else ""
+    expected = f"expected the size of the whole buffer, a multiple of {unit} (dtype {dtype_name(dtype)}{parts})"
     raise ArgumentError(group.rank, collective, "nbytes", f"{expected}, or a value or counts; got {nbytes!r}")
 
 

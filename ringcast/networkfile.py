@@ -19,27 +19,30 @@ from ringcast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What a constant is, and up to which value it is believed; most are not believed to be 0 either."""
+    """What a constant is, and between which values it is believed.
+
+    alpha and beta are divided by: one that is next to nothing would cut a message into a million blocks of a byte.
+    """
 
     unit: str
+    least: float
     most: float
-    zero: bool = False
     whole: bool = False
 
     @property
     def expected(self) -> str:
         kind = "a whole number of " if self.whole else ""
-        return f"{kind}{self.unit}, {'0' if self.zero else 'more than 0'} to {self.most:g}"
+        return f"{kind}{self.unit}, {self.least:g} to {self.most:g}"
 
 
 _KEYS: Mapping[str, _Key] = {
-    "alpha": _Key("seconds per round", 10.0),
-    "beta": _Key("seconds per byte", 1e-3),
-    "gamma": _Key("seconds per byte combined", 1e-3, zero=True),
-    "frame": _Key("seconds per frame of a message", 1.0, zero=True),
-    "grant": _Key("seconds more per round that is granted", 10.0, zero=True),
-    "stream": _Key("seconds more per byte of a message beyond the first 64 kB", 1e-3, zero=True),
-    "lookahead": _Key("bytes that may be missing when the next message is granted or sent", 1e9, zero=True, whole=True),
+    "alpha": _Key("seconds per round", 1e-8, 10.0),
+    "beta": _Key("seconds per byte", 1e-13, 1e-3),
+    "gamma": _Key("seconds per byte combined", 0, 1e-3),
+    "frame": _Key("seconds per frame of a message", 0, 1.0),
+    "grant": _Key("seconds more per round that is granted", 0, 10.0),
+    "stream": _Key("seconds more per byte of a message beyond the first 64 kB", 0, 1e-3),
+    "lookahead": _Key("bytes that may be missing when the next message is granted or sent", 0, 1e9, whole=True),
 }
 
 
@@ -88,14 +91,14 @@ def write(path: str | Path, network: Network, transport: str, remarks: Sequence[
 
 
 def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
-    """Return the content of the file; numbers are rounded to five digits.
+    """Return the content of the file; numbers are rounded to five digits, and up to the least that `read` believes.
 
     >>> print(text(NETWORKS["ipc"], "ipc").splitlines()[3])
     alpha = 0.00012  # seconds per round
     """
     lines = [*(f"# {remark}" for remark in remarks), f'transport = "{transport}"', "", "[network]"]
     for name, key in _KEYS.items():
-        number = getattr(network, name)
+        number = max(getattr(network, name), key.least)
         lines.append(f"{name} = {number if key.whole else format(number, '.5g')}  # {key.unit}")
     return "\n".join(lines) + "\n"
 
@@ -123,6 +126,6 @@ def _check_names(path: str | Path, table: Mapping[str, Any], names: Sequence[str
 def _number(path: str | Path, name: str, value: Any) -> float:
     key = _KEYS[name]
     number = isinstance(value, int if key.whole else int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= key.most or (value == 0 and not key.zero):  # nan is in no range
+    if not number or not key.least <= value <= key.most:  # nan is in no range
         raise ConfigError(f"{path}: network.{name} = {value!r}: expected {key.expected}")
     return int(value) if key.whole else float(value)

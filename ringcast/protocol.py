@@ -33,7 +33,7 @@ from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked,
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
-from ringcast.wire import EAGER_LIMIT, SIZE, VERSION, Header, Kind, pack_fields, unpack
+from ringcast.wire import SIZE, VERSION, Header, Kind, pack_fields, unpack
 
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
 BUDGET_OF_ALL = 64 << 20  # … and of all peers together
@@ -198,7 +198,7 @@ class Protocol:
         self.posted[peer] += 1
         if peer in self.finished and self._left(op, peer):
             return None
-        if not op.granted and total <= EAGER_LIMIT and self._spent[peer] + total + 64 <= self.budget:
+        if not op.granted and total <= op.eager and self._spent[peer] + total + 64 <= self.budget:
             self._spent[peer] += total + 64
             self._emit(EAGER, 0, peer, op, ordinal, 0, total, self._owed.pop(peer, 0), _copies(frames))
             return None

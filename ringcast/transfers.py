@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from ringcast.call import Call
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
+from ringcast.wire import EAGER_IN_COLLECTIVES, EAGER_LIMIT
 
 SEGMENT = 256 << 10  # bytes of a DATA message at most
 WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
@@ -97,6 +98,7 @@ class Operation:
         "align",
         "call",
         "context",
+        "eager",
         "error",
         "fingerprint",
         "granted",
@@ -113,6 +115,7 @@ class Operation:
     def __init__(self, context: int, number: int, call: Call, granted: bool, align: int) -> None:
         self.context, self.number, self.call = context, number, call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
+        self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
         self.align = align  # segments are cut at multiples of this many bytes
         self.segment = max(SEGMENT // align, 1) * align
         self.window = max(WINDOW, 2 * self.segment)

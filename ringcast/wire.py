@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 VERSION = 1
-EAGER_LIMIT = 16 << 10  # bytes of a message that goes without asking
+EAGER_LIMIT = 16 << 10  # bytes of a message between two ranks that goes without asking …
+EAGER_IN_COLLECTIVES = 64 << 10  # … and of one in a collective whose rounds are not granted
 _LAYOUT = struct.Struct("<BBHIQQIIIIQQQ")
 SIZE = _LAYOUT.size
 assert SIZE == 64

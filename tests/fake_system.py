@@ -38,7 +38,7 @@ class FakeSystem:
     def chosen(self):
         return {"algorithm": "none", "nblocks": 1, "rounds": 0}
 
-    def trace(self):
+    def trace(self, *, barrier=False):
         return [["start", self.rank]]
 
 

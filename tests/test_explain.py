@@ -134,6 +134,17 @@ def test_sizes_can_be_told_in_three_ways(job: Job) -> None:
     assert one(job, "allgather", nbytes=P * 800) == one(job, "allgather", np.ones(100))
 
 
+def test_a_dtype_may_repeat_that_of_the_value(job: Job) -> None:
+    for value in np.ones(50, np.int32), np.ones(50), np.float32(1):
+        assert one(job, "allreduce", value) == one(job, "allreduce", value, dtype=value.dtype)
+    assert one(job, "gather", nbytes=P * 12, dtype="U3").nbytes == P * 12
+
+
+def test_uneven_parts_may_be_of_any_number_of_items(job: Job) -> None:
+    for collective in "gatherv", "scatterv", "allgatherv", "reduce_scatter", "bcast", "reduce", "allreduce":
+        assert one(job, collective, nbytes=8 * P + 8).nbytes == 8 * P + 8
+
+
 def test_the_root_counts_where_parts_are_uneven(job: Job) -> None:
     counts = (1_000_000, 0, 0, 0, 0)
     from_the_rich = one(job, "scatterv", counts=counts, root=0).chosen.seconds
@@ -194,6 +205,18 @@ def test_wrong_arguments_are_the_errors_of_the_call(job: Job, collective: str, o
         (["bcast"], {"nbytes": 12}, r"a multiple of 8 \(dtype float64\)"),
         (["bcast"], {"nbytes": 1.0}, "got 1.0"),
         (["bcast"], {"nbytes": 8, "dtype": "fast"}, "argument dtype: expected a dtype of numpy, got 'fast'"),
+        (["bcast"], {"nbytes": 8, "dtype": "U"}, "argument dtype: expected items of a fixed size without Python obj"),
+        (["bcast"], {"nbytes": 8, "dtype": "V"}, r"got dtype\('V'\); explain objects by a value"),
+        (["bcast"], {"nbytes": 8, "dtype": object}, r"got dtype\('O'\)"),
+        (["bcast"], {"nbytes": 16, "dtype": [("a", object), ("b", int)]}, "argument dtype: expected items of a fixed"),
+        (["gatherv"], {"counts": [1] * P, "dtype": "S"}, r"got dtype\('S'\)"),
+        (["bcast", np.ones(1, int)], {"dtype": "f4"}, "argument dtype: expected that of the value, int64, got 'f4'"),
+        (["allgatherv", np.ones(1)], {"counts": [1] * P, "dtype": int}, "expected that of the value, float64, got"),
+        (["bcast", {}], {"dtype": int}, "argument dtype: expected that of the value, a Python object, got"),
+        (["bcast", np.ones(1)], {"dtype": "fast"}, "argument dtype: expected a dtype of numpy, got 'fast'"),
+        (["gather"], {"nbytes": 8 * P + 8}, r"a multiple of 40 \(dtype float64, 5 equal parts\), or a .* got 48"),
+        (["scatter"], {"nbytes": 8 * P - 8}, "a multiple of 40"),
+        (["allgather"], {"nbytes": P - 1, "dtype": "u1"}, r"a multiple of 5 \(dtype uint8, 5 equal parts\)"),
         (["bcast"], {"counts": [1] * P}, "argument counts: expected None: only gatherv"),
         (["bcast", np.ones(1)], {"nbytes": 8}, "argument nbytes: expected None, as a value or counts"),
         (["allgatherv", np.ones(1)], {}, "argument counts: expected those of all ranks"),

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import networkfile
-from ringcast.cost import NETWORKS, Network
+from ringcast.cost import NETWORKS, Network, choose
 from ringcast.errors import ConfigError
+from ringcast.schedules import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 MEASURED = Network(alpha=1.5e-4, beta=6.6667e-10, gamma=2.5e-10, frame=5e-6, grant=1e-4, stream=1e-11, lookahead=5)
@@ -39,8 +40,8 @@ def test_a_file_has_all_constants_of_a_network() -> None:
 
 
 @given(
-    alpha=st.floats(1e-9, 10),
-    beta=st.floats(1e-15, 1e-3),
+    alpha=st.floats(1e-8, 10),
+    beta=st.floats(1e-13, 1e-3),
     gamma=st.floats(0, 1e-3),
     frame=st.floats(0, 1),
 )
@@ -51,6 +52,20 @@ def test_what_is_written_is_read_back_to_five_digits(
     network = Network(**asdict(NETWORKS["ipc"]) | {"alpha": alpha, "beta": beta, "gamma": gamma, "frame": frame})
     networkfile.write(file, network, "ipc", ["first remark", "second remark"])
     assert asdict(networkfile.read(file, "ipc")) == pytest.approx(asdict(network), rel=1e-4)
+
+
+def test_what_is_written_can_be_read_however_small(tmp_path: Path) -> None:
+    networkfile.write(tmp_path / "fast.toml", Network(1e-12, 1e-300, 0, 0), "tcp")
+    assert networkfile.read(tmp_path / "fast.toml", "tcp") == Network(1e-8, 1e-13, 0, 0)
+
+
+@pytest.mark.parametrize("alpha", [1e-8, 10])
+@pytest.mark.parametrize("beta", [1e-13, 1e-3])
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_whatever_is_believed_can_be_computed_with(alpha: float, beta: float, collective: str) -> None:
+    name, nblocks = choose(collective, size=36, nbytes=10**15, itemsize=8, network=Network(alpha, beta, 0, 0))
+    assert name in ALGORITHMS[collective]
+    assert 1 <= nblocks <= 10**15 // 8
 
 
 def test_the_example_can_be_read() -> None:
@@ -71,11 +86,15 @@ def test_the_example_can_be_read() -> None:
         ('"tcp"', '"ipc"', "transport: it is for ipc, but this job uses tcp; measure"),
         ('"tcp"', '"udp"', "transport = 'udp': expected one of threads, ipc, tcp"),
         ('"tcp"', "['tcp']", "transport = ['tcp']: expected one of"),
-        ("alpha = 0.00015", "alpha = '1'", "network.alpha = '1': expected seconds per round, more than 0 to 10"),
+        ("alpha = 0.00015", "alpha = '1'", "network.alpha = '1': expected seconds per round, 1e-08 to 10"),
         ("alpha = 0.00015", "alpha = true", "network.alpha = True"),
         ("alpha = 0.00015", "alpha = nan", "network.alpha = nan"),
         ("alpha = 0.00015", "alpha = inf", "network.alpha = inf"),
         ("alpha = 0.00015", "alpha = 0", "network.alpha = 0: expected"),
+        ("alpha = 0.00015", "alpha = 1e-320", "network.alpha = 1e-320: expected seconds per round, 1e-08 to 10"),
+        ("alpha = 0.00015", "alpha = 9.9e-9", "network.alpha = 9.9e-09: expected"),
+        ("beta = 6.6667e-10", "beta = 0", "network.beta = 0: expected seconds per byte, 1e-13 to 0.001"),
+        ("beta = 6.6667e-10", "beta = 1e-14", "network.beta = 1e-14: expected"),
         ("alpha = 0.00015", "alpha = -0.1", "network.alpha = -0.1"),
         ("alpha = 0.00015", "alpha = 11", "network.alpha = 11"),
         ("alpha = 0.00015", f"alpha = 1{'0' * 400}", "network.alpha = 1000"),

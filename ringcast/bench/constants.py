@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from ringcast.bench.bed import Bed, BedError
 from ringcast.bench.workers import start_workers
 
 PATIENCE = 120.0  # seconds, of which it takes a sixth
+_OF_THE_USER = ("RINGCAST_CONFIG", "RINGCAST_DEBUG")  # are for what is measured later
 
 
 def calibrate(bed: Bed, path: Path) -> None:
@@ -20,11 +22,13 @@ def calibrate(bed: Bed, path: Path) -> None:
     Raises:
         BedError: it failed, or did not come to an end; the text has its last words.
     """
+    env = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
     argv = [sys.executable, "-m", "ringcast", "calibrate", "-o", str(path)]
     with tempfile.TemporaryFile() as log:
-        workers = start_workers(bed, argv, os.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        workers = start_workers(bed, argv, env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            codes = [worker.wait(PATIENCE) for worker in workers]
+            deadline = time.monotonic() + PATIENCE
+            codes = [worker.wait(max(0.0, deadline - time.monotonic())) for worker in workers]
         except subprocess.TimeoutExpired:
             raise BedError(f"ringcast calibrate has not come to an end in {PATIENCE:g} s") from None
         finally:

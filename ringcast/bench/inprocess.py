@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -10,8 +11,8 @@ import numpy as np
 from ringcast.bench.cases import Case, Measurement
 from ringcast.bench.systems.harness import System, measure
 from ringcast.communicator import Communicator
-from ringcast.events import Event
-from ringcast.trace import from_json
+from ringcast.events import Event, RoundStart
+from ringcast.trace import align, from_json
 
 
 class Here:
@@ -43,8 +44,29 @@ class Here:
         return replace(done, seconds=tuple(slowest.tolist()), **self._system.chosen())
 
     def trace(self, cases: Sequence[Case]) -> Iterator[list[list[Event]]]:
-        """Yield the events of all ranks in one repetition of each case; on ranks but 0 without any."""
+        """Yield the events of all ranks in one repetition of each case; on ranks but 0 without any.
+
+        On several hosts, whose clocks differ, times are those of rank 0, as `ringcast.trace.align` knows them.
+        """
+        apart = len(set(self._comm.allgather(socket.gethostname()))) > 1
         for case in cases:
             self._system.prepare(case.to_json())
-            gathered = self._comm.gather(self._system.trace())
-            yield [[from_json(values) for values in one] for one in gathered or ()]
+            gathered = self._comm.gather(self._system.trace(barrier=apart))
+            events = [[from_json(values) for values in one] for one in gathered or ()]
+            yield aligned(events) if apart and events else events
+
+
+def aligned(events_by_rank: Sequence[Sequence[Event]]) -> list[list[Event]]:
+    """Return the events of ranks that began with a barrier, without its own, all by the clock of rank 0.
+
+    `align` lets every trace begin at time 0; by a clock, the traces of several cases come one after the other.
+    """
+    first = events_by_rank[0]
+    left = max(event.time for event in first if event.number == first[0].number)
+    return [[_later(event, left) for event in events] for events in align(events_by_rank)]
+
+
+def _later(event: Event, by: float) -> Event:
+    if isinstance(event, RoundStart):
+        return replace(event, time=event.time + by, ready=None if event.ready is None else event.ready + by)
+    return replace(event, time=event.time + by, arrived=None if event.arrived is None else event.arrived + by)

@@ -21,7 +21,8 @@ from ringcast.bench.ready import ready
 from ringcast.errors import RingcastError
 
 START_TIME = 180.0  # seconds until all ranks are there; 36 that import torch need one of two processors
-PATIENCE = 120.0  # seconds that an answer may take; the slowest single repetition seen took 30
+PATIENCE = 120.0  # seconds that an answer may take, for each repetition in it; the slowest one seen took 30
+LONGEST = 3600.0  # seconds that any answer may take: ranks that hang are to be found out some time
 END_TIME = 5.0  # seconds that ranks may take to leave
 GRACE = 3.0  # seconds that programs may take to notice that their ranks are gone
 LAST_WORDS = 5  # lines of output that an error quotes
@@ -46,7 +47,7 @@ class Job:
         size: number of ranks.
         start: starts them, or programs that do; see `Starter`.
         start_time: seconds until all must be there.
-        patience: seconds that an answer may take.
+        patience: seconds that an answer may take, for each repetition in it.
 
     Raises:
         JobLost: they are not.
@@ -62,8 +63,7 @@ class Job:
         try:
             with tempfile.TemporaryDirectory(prefix="rb-") as folder, socket.socket(socket.AF_UNIX) as listener:
                 path = Path(folder) / "orders"
-                listener.bind(str(path))
-                listener.listen(size)
+                listen(listener, path, size)
                 self._processes = start(path, self._output)
                 hellos = self._meet(listener, size, start_time)
         except BaseException:
@@ -72,8 +72,10 @@ class Job:
         self.version: str = hellos[0]["version"]
         self.hosts: list[str] = [hello["host"] for hello in hellos]
 
-    def ask(self, do: str, **arguments: Any) -> list[dict[str, Any]]:
+    def ask(self, do: str, *, calls: int = 1, **arguments: Any) -> list[dict[str, Any]]:
         """Tell all ranks to `do` something (see `systems.harness`) and return what they answer, by rank.
+
+        They may take the job's patience for each of `calls` repetitions, at most LONGEST seconds.
 
         Raises:
             JobLost: a rank ended, or has not answered in time.
@@ -82,13 +84,14 @@ class Job:
         for rank in self._ranks:
             rank.tell(line)
         answers: dict[_Rank, dict[str, Any]] = {}
-        deadline = time.monotonic() + self._patience
+        patience = min(self._patience * calls, LONGEST)
+        deadline = time.monotonic() + patience
         while len(answers) < len(self._ranks):
             waiting = [rank for rank in self._ranks if rank not in answers]
             heard = ready(waiting, max(0.0, deadline - time.monotonic()))
             if not heard:
                 silent = ", ".join(str(rank.number) for rank in waiting)
-                raise self._lost(f"no answer to {do!r} within {self._patience:g} s from rank {silent}")
+                raise self._lost(f"no answer to {do!r} within {patience:g} s from rank {silent}")
             for rank in heard:
                 if (answer := self._hear(rank, do)) is not None:
                     answers[rank] = answer
@@ -167,6 +170,20 @@ class Job:
         lines = os.pread(self._output, 1 << 16, max(0, written - (1 << 16))).decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if re.search(r"\w", line)][-LAST_WORDS:]
         return JobLost(f"{what}; {'its last words: ' + ' | '.join(said) if said else 'it said nothing'}")
+
+
+def listen(listener: socket.socket, path: Path, backlog: int) -> None:
+    """Let a Unix socket listen at `path`.
+
+    Raises:
+        JobLost: it cannot; most often because the path is too long, as it is in the user's directory for such files.
+    """
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        reason = f"{path}: no socket can be made there ({error}); set TMPDIR to a short path, such as /tmp"
+        raise JobLost(reason) from None
+    listener.listen(backlog)
 
 
 class _Rank:

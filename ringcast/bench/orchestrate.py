@@ -144,7 +144,7 @@ def _prepare(job: Job, _: Run, case: Case) -> str:
 
 def _measure(job: Job, run: Run, meter: Meter, warmup: int, repeat: int) -> str:
     before = meter()
-    answers = job.ask("measure", warmup=warmup, repeat=repeat)
+    answers = job.ask("measure", calls=warmup + repeat, warmup=warmup, repeat=repeat)
     if problem := _first(answers, "error"):
         raise JobLost(problem)
     after = meter()

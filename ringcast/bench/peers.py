@@ -1,7 +1,10 @@
 """The libraries that ringcast is compared with: what installs them, and what starts their ranks on emulated hosts.
 
-Each lives in a virtual environment of its own, which is made when it is first asked for, in the user's cache. Its
-ranks get an environment that has nothing of the user's settings in it. All go over TCP and nothing else, and those that
+Each lives in a virtual environment of its own, in the user's cache. It is made when it is first asked for, and stays as
+it is, with the versions of that day, until its folder is deleted. Which build of a version it gets is for pip and the
+index to say: torch, which has Gloo, can be one of several gigabytes with libraries for GPUs, which are not used here.
+
+Ranks get an environment that has nothing of the user's settings in it. All go over TCP and nothing else, and those that
 wait by polling are told to give way to others, as several hosts share a processor here.
 """
 
@@ -54,12 +57,14 @@ class Peer:
         script: which of `ringcast.bench.systems` makes it a system under test.
         mpirun: the command that starts all ranks, from the first host; None: each rank is started by itself.
         settings: variables.
+        size: what is to be said of its size before pip begins; "": nothing.
     """
 
     requirements: tuple[str, ...]
     script: str
     mpirun: Callable[[Start], list[str]] | None
     settings: Mapping[str, str]
+    size: str = ""
 
 
 def openmpi(start: Start) -> list[str]:
@@ -140,6 +145,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
                 "OMP_NUM_THREADS": "1",
                 "TORCH_CPP_LOG_LEVEL": "ERROR",  # no warnings that addresses have no names
             },
+            size="1 GB, or several GB if pip gets a build of torch with libraries for GPUs",
         ),
     }
 )
@@ -172,7 +178,8 @@ def cache() -> Path:
 def install(name: str, folder: Path | None = None) -> Path:
     """Return the virtual environment of a peer below `folder` (default: `cache()`); made if it is not there.
 
-    That takes up to some minutes, and 50 MB to 1 GB of disk; a line on standard error says so.
+    That takes some minutes and 50 MB to 1 GB of disk, for gloo several GB where pip gets torch with libraries for GPUs.
+    Standard error says so before. What is there stays as it is until its folder is deleted.
 
     Raises:
         PeerMissing: it is not there and cannot be made; says why.
@@ -185,12 +192,18 @@ def install(name: str, folder: Path | None = None) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second finds it installed
             complete = venv / "complete"  # written last
             if not complete.exists() or complete.read_text() != requirements:
-                print(f"ringcast bench: pip install {requirements}, into {venv}", file=sys.stderr, flush=True)
+                print(f"ringcast bench: {_announcement(name, venv)}", file=sys.stderr, flush=True)
                 _make(venv, PEERS[name].requirements)
                 complete.write_text(requirements)
     except (OSError, subprocess.SubprocessError) as error:
         raise PeerMissing(f"not installed: {_reason(error)}") from None
     return venv
+
+
+def _announcement(name: str, venv: Path) -> str:
+    peer = PEERS[name]
+    size = f" ({peer.size})" if peer.size else ""
+    return f"pip install {' '.join(peer.requirements)}{size}, into {venv}, where it stays until you delete that folder"
 
 
 def _make(venv: Path, requirements: Sequence[str]) -> None:
@@ -204,6 +217,6 @@ def _make(venv: Path, requirements: Sequence[str]) -> None:
 
 def _reason(error: OSError | subprocess.SubprocessError) -> str:
     """Return the last thing that a command said which failed, or else the error itself."""
-    said = error.stderr if isinstance(error, subprocess.CalledProcessError) else None
-    lines = [line for line in (said or "").splitlines() if line.startswith("ERROR")] or (said or "").splitlines()
-    return lines[-1] if lines else str(error)
+    said = error.stderr or error.stdout if isinstance(error, subprocess.CalledProcessError) else None  # venv: stdout
+    lines = [line for line in (said or "").splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else str(error))

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from ringcast.bench import systems
 from ringcast.bench.bed import Bed, BedError
+from ringcast.bench.job import listen
 from ringcast.bench.ready import ready
 
 FAILED = 255  # the exit status of ssh when it could not start the command
@@ -32,6 +33,9 @@ class RemoteStarter:
         folder: an existing directory, private to this user, for the socket and the program; the caller removes it,
             at the earliest when all commands have been started.
         env: the environment of the commands.
+
+    Raises:
+        JobLost: no socket can be made in `folder`.
     """
 
     def __init__(self, bed: Bed, folder: Path, env: Mapping[str, str]) -> None:
@@ -42,11 +46,14 @@ class RemoteStarter:
         command = shlex.join([sys.executable, str(script), str(path)])
         self.agent.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         self.agent.chmod(0o700)
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            listen(self._listener, path, 128)
+        except BaseException:
+            self._listener.close()
+            raise
         self._wake, self._closing = os.pipe()  # readable at its end: closing
         self._threads: list[threading.Thread] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(128)
         self._acceptor = threading.Thread(target=self._accept, name="remote starter")
         self._acceptor.start()
 

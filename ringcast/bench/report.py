@@ -9,6 +9,7 @@ from datetime import datetime
 from ringcast.bench.cases import OURS, title
 from ringcast.bench.figures import AROUND, Row
 from ringcast.bench.sizes import label
+from ringcast.collectives.broadcast import RIDE_ALONG
 
 UNKNOWN = "-"
 
@@ -72,6 +73,8 @@ def heading(version: str, size: int, place: str, command: str, when: datetime) -
         f"# {command}",
         "# median_us, min_us: microseconds of the slowest rank, over the repetitions (reps);",
         "# x_limit: median / least time that the links allow, but for what they let pass at once (64 kB); n: blocks",
+        "# bcast and scatter of ringcast first send a description of the data, whose rounds are not counted;",
+        f"# up to {RIDE_ALONG // 1000} kB of a bcast travel in it, unless algorithm or n are prescribed",
     ]
 
 
@@ -112,7 +115,7 @@ def ending(rows: Sequence[Row]) -> list[str]:
     caught = dict.fromkeys(row.system for row in rows if row.problem.startswith(AROUND))
     return [
         *(f"# {system}: {version}" for system, version in versions.items()),
-        *(f"# {system} {AROUND}: its other rows are not to be believed either" for system in caught),
+        *(f"# {system} {AROUND}: do not believe its rows above either; no file gets its times" for system in caught),
     ]
 
 

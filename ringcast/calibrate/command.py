@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TextIO
@@ -15,7 +16,7 @@ from typing import TextIO
 from ringcast import networkfile
 from ringcast.calibrate import report
 from ringcast.calibrate.fit import Sample, fit
-from ringcast.calibrate.measure import Case, measure
+from ringcast.calibrate.measure import Case, best_lookahead, measure
 from ringcast.communicator import Communicator
 from ringcast.config import from_environment
 from ringcast.control import version
@@ -31,9 +32,9 @@ _USAGE, _FAILED = 2, 1
 
 def main(argv: Sequence[str]) -> int:
     """Run the command on this rank and return its exit code."""
-    options = _parser().parse_args(argv)
     try:
         config = from_environment()
+        options = _options(argv, config.rank)
         if not config.control or config.size < 2:
             raise ConfigError(f"there are no links to measure; run it on 2 ranks or more, as in: {_EXAMPLE}")
         comm = init()
@@ -42,6 +43,16 @@ def main(argv: Sequence[str]) -> int:
         return _USAGE
     with comm:
         return _calibrate(comm, options, config.transport)
+
+
+def _options(argv: Sequence[str], rank: int) -> argparse.Namespace:
+    """Parse the arguments, which are the same on all ranks: what is wrong with them, or help, is said by rank 0."""
+    with ExitStack() as stack:
+        if rank > 0:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        return _parser().parse_args(argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,13 +75,14 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
     hosts = comm.gather(socket.gethostname())
     with terminal() or nullcontext() as screen:
         samples = list(measure(comm, _progress(screen)))
+        lookahead = best_lookahead(comm)
         if screen is not None:
             screen.write("\r\033[K")
     if comm.rank:
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
-        return _report(samples, options, transport, where)
+        return _report(samples, lookahead, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
         print(f"ringcast calibrate: {error}", file=sys.stderr)
         return _FAILED
@@ -101,9 +113,9 @@ def _progress(screen: TextIO | None) -> Callable[[Case], None]:
     return tell
 
 
-def _report(samples: Sequence[Sample], options: argparse.Namespace, transport: str, where: str) -> int:
+def _report(samples: Sequence[Sample], lookahead: int, options: argparse.Namespace, transport: str, where: str) -> int:
     """Print the table and the constants, and write the files."""
-    network = fit(samples)
+    network = replace(fit(samples), lookahead=lookahead)
     accuracy = report.accuracy(samples, network)
     remarks = [f"Measured by ringcast calibrate (ringcast {version()}), {date.today()}:", f"{where}; {accuracy}."]
     print(report.table(samples, network))

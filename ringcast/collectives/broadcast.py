@@ -17,7 +17,7 @@ from ringcast.objects import decode, describe_dtype, encode, parse_dtype
 from ringcast.ops import Array
 from ringcast.slots import ArraySlots
 
-RIDE_ALONG = 8 << 10  # bytes of a value that travel in the descriptor itself
+RIDE_ALONG = 15 << 10  # bytes of a value that travel in the descriptor itself
 
 
 def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:

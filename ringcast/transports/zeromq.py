@@ -42,6 +42,7 @@ class ZeroMQTransport:
         self.address = ""
         self._inbox = self._socket(zmq.PULL)
         self._wait = -2  # the RCVTIMEO that is set
+        self._arrival: _SocketArrival | None = None  # the last one
         try:
             if key:
                 self._inbox.curve_secretkey = self._key
@@ -103,12 +104,14 @@ class ZeroMQTransport:
         if wait != self._wait:
             inbox.setsockopt(zmq.RCVTIMEO, wait)
             self._wait = wait
-        while inbox.getsockopt(zmq.RCVMORE):  # what the last arrival's reader left
-            inbox.recv()
+        while self._arrival is not None and self._arrival.more:  # what its reader left
+            self._arrival.read()
+        self._arrival = None
         try:
-            return _SocketArrival(inbox, inbox.recv())
+            self._arrival = _SocketArrival(inbox, inbox.recv())
         except zmq.Again:
             return None
+        return self._arrival
 
     def inject(self, frames: Sequence[bytes]) -> None:
         with self._lock:
@@ -131,17 +134,22 @@ class ZeroMQTransport:
 class _SocketArrival:
     """A message of which the header has been read; the rest is still in the socket."""
 
-    __slots__ = ("_socket", "header")
+    __slots__ = ("_more", "_socket", "header")
 
     def __init__(self, socket: zmq.Socket[bytes], header: bytes) -> None:
         self._socket, self.header = socket, header
+        self._more: bool | None = None  # asked once per frame: the question costs as much as a small frame
 
     @property
     def more(self) -> bool:
-        return bool(self._socket.getsockopt(zmq.RCVMORE))
+        if self._more is None:
+            self._more = bool(self._socket.getsockopt(zmq.RCVMORE))
+        return self._more
 
     def read(self) -> Frame:
+        self._more = None  # first: an interrupt must not leave an old answer
         return self._socket.recv()
 
     def read_into(self, view: memoryview) -> int:
+        self._more = None
         return self._socket.recv_into(view)

@@ -55,7 +55,7 @@ class GlooSystem:
     def chosen(self) -> dict[str, Any]:
         return {}
 
-    def trace(self) -> list[Any]:
+    def trace(self, *, barrier: bool = False) -> list[Any]:
         raise NotImplementedError("Gloo tells no events")
 
     def _calls(self) -> dict[str, Call]:

@@ -50,8 +50,8 @@ class System(Protocol):
     def chosen(self) -> dict[str, Any]:
         """Return algorithm, nblocks and rounds of the prepared case, as far as they are known."""
 
-    def trace(self) -> list[Any]:
-        """Do the prepared case once and return its events as JSON.
+    def trace(self, *, barrier: bool = False) -> list[Any]:
+        """Do the prepared case once and return its events as JSON; with `barrier`, after those of the barrier before.
 
         Raises:
             NotImplementedError: the library tells none.

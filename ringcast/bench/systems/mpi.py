@@ -55,7 +55,7 @@ class MPISystem:
     def chosen(self) -> dict[str, Any]:
         return {}
 
-    def trace(self) -> list[Any]:
+    def trace(self, *, barrier: bool = False) -> list[Any]:
         raise NotImplementedError(f"{self.name} tells no events")
 
     def _calls(self, work: Workload) -> dict[str, Call]:

@@ -53,11 +53,14 @@ class RingcastSystem:
     def chosen(self) -> dict[str, Any]:
         return self._chosen
 
-    def trace(self) -> list[Any]:
+    def trace(self, *, barrier: bool = False) -> list[Any]:
         recorder = Recorder()
-        self.barrier()
+        if not barrier:
+            self.barrier()
         self._comm._group.observe = recorder
         try:
+            if barrier:
+                self.barrier()
             self._call()
         finally:
             self._comm._group.observe = None
@@ -105,7 +108,11 @@ class RingcastSystem:
         return None
 
     def _stream(self) -> Any:
-        """Send several messages from rank 0 to rank 1 and an empty one back; returns the last that arrived."""
+        """Send several messages from rank 0 to rank 1 and an empty one back; returns the last that arrived.
+
+        ringcast has no calls that return before a message has left: each large one waits for its turn, and what is
+        measured includes the grant of every message. Peers have all receives posted at once.
+        """
         if self.rank == 0:
             for _ in range(self._work.messages):
                 self._comm.sendrecv(self._work.given, 1, None)
