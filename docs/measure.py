@@ -149,17 +149,28 @@ def series(comm: ringcast.Communicator, action: Callable[[], object]) -> float:
 
 
 def memory() -> None:
-    """Broadcast 100 MB, first into buffers that are there, then into new ones."""
-    size = 100 * MB
+    """Move 100 MB by several collectives, into buffers that are there, and print what else that took."""
     with ringcast.init() as comm:
-        buffer = np.full(size, comm.rank, np.uint8)
-        into_buffer = peak(lambda: comm.bcast(buffer))
-        assert not buffer.any()
-        mine = None if comm.rank else buffer
-        made_anew = peak(lambda: comm.bcast(mine)) - (size if comm.rank else 0)
-        figures = comm.gather((into_buffer / MB, made_anew / MB))
-        for rank, (there, anew) in enumerate(figures or ()):
-            print(f"rank {rank}: {there:.1f} MB beside its buffer, {anew:.1f} MB beside a new one")
+        p, r = comm.size, comm.rank
+        part = 100 * MB // p // 8
+        vector, whole, mine = np.ones(part * p), np.ones((p, part)), np.ones(part)
+        counts = [part * p - (p - 1) * 1000, *(1000,) * (p - 1)]
+        rows = np.ones(counts[r])
+        line = whole.reshape(-1)
+        actions: dict[str, Callable[[], object]] = {
+            "bcast": lambda: comm.bcast(vector),
+            "allgather": lambda: comm.allgather(mine, out=whole),
+            "allgatherv": lambda: comm.allgatherv(rows, counts, out=line),
+            "allreduce into another buffer": lambda: comm.allreduce(vector, out=line),
+            "allreduce in place": lambda: comm.allreduce(vector, out=vector),
+            "reduce": lambda: comm.reduce(vector, out=line if r == 0 else None),
+            "reduce_scatter": lambda: comm.reduce_scatter(vector, out=mine),
+        }
+        for name, action in actions.items():
+            comm.barrier()
+            figures = comm.gather(peak(action) / MB)
+            if figures:
+                print(f"{name}: {figures[0]:.1f} MB on rank 0, at most {max(figures[1:], default=0):.1f} MB on others")
 
 
 def peak(action: Callable[[], object]) -> int:

@@ -84,7 +84,8 @@ class Communicator:
 
         `out`: where the root wants the result; may be `value` itself. Commutative elementwise operators:
         n-1+ceil(log2 p) rounds, every rank but the root sends m bytes (arXiv 2407.18004); others go by a binomial tree
-        in rank order, in ceil(log2 p) rounds. Memory: one working copy.
+        in rank order, in ceil(log2 p) rounds. Memory: one working copy;
+        at the root none if `out` is given.
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice))
@@ -187,7 +188,8 @@ class Communicator:
         `counts` left out: as even as possible, the first ranks get one more. ceil(log2 p) rounds (arXiv 2410.14234),
         or n-1+ceil(log2 p) for very irregular counts (the all-broadcast backwards); every rank sends what the others
         get. Operators that are not commutative and elementwise work on whole arrays in rank order. A sequence of p
-        objects works too. Memory: one working copy.
+        objects works too. Memory: one working copy; none if `out` is this rank's rows of `value`, which is then
+        overwritten.
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice))

@@ -566,6 +566,10 @@ def test_results_in_place(jobs: Jobs, kind: str, size: int) -> None:
         assert c.reduce_scatter(mine, out=part) is part
         expect(part, parts(total, even(size, c.size))[c.rank])
         expect(mine, np.arange(size) + c.rank)
+        first = sum(even(size, c.size)[: c.rank])
+        part = mine[first : first + len(part)]
+        assert c.reduce_scatter(mine, out=part) is part
+        expect(part, parts(total, even(size, c.size))[c.rank])
 
     jobs(kind, 3).ask(work)
 
@@ -577,6 +581,22 @@ def test_a_part_of_the_input_can_be_where_the_result_goes(jobs: Jobs) -> None:
         return mine[c.rank * 3000 : c.rank * 3000 + 3000]
 
     expect(np.concatenate(jobs("threads", 3).ask(work)), np.arange(9_000) * 3 + 3)
+
+
+def test_a_working_copy_is_made_unless_the_result_goes_to_the_own_rows(jobs: Jobs) -> None:
+    def work(c: Communicator) -> list[bool]:
+        kept = []
+        for shift in 0, 1:
+            mine = np.arange(9_001)
+            first = c.rank * 3000 + shift
+            part = c.reduce_scatter(mine[:9000], out=mine[first : first + 3000], algorithm="pipelined_ring")
+            expect(part, np.arange(9_000)[c.rank * 3000 :][:3000] * 3)
+            others = np.r_[0:first, first + 3000 : 9001]
+            kept.append(bool(np.array_equal(mine[others], others)))
+        return kept
+
+    # In place the other rows hold partial sums; with any other memory the input stays as it is.
+    assert jobs("threads", 3).ask(work) == [[False, True]] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

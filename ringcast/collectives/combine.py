@@ -114,15 +114,21 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
         op=op,
         exact=op.exact(array.dtype),
     )
-    work = np.array(array, order="C")
+    first = sum(rows[: group.rank])
+    in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
+    work = array if in_place else np.array(array, order="C")
     counts_of = (work.size,) if stage.whole else items
     yield from run(group, stage, lambda s: _array_slots(work, s, counts_of, op), work.itemsize)
-    first = sum(rows[: group.rank])
     part = work[first : first + rows[group.rank]]
     if out is None:
         return part.copy()
     out[...] = part
     return out
+
+
+def _same_memory(out: Array, part: Array, array: Array) -> bool:
+    """Whether `out` is the part of `array` that it is to receive, which can be worked on where it is."""
+    return array.flags.c_contiguous and array.flags.writeable and bool(out.ctypes.data == part.ctypes.data)
 
 
 def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -> Steps[Any]:
