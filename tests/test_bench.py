@@ -5,8 +5,11 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,16 +25,20 @@ from matplotlib.figure import Figure
 from ringcast.bench import distributions, limits, plan, plot, report, run, sizes
 from ringcast.bench.bed import BedError
 from ringcast.bench.cases import COLLECTIVES, COMBINING, OURS, PARTED, Case, Measurement
+from ringcast.bench.constants import calibrate
 from ringcast.bench.figures import MAIN, TUNE, Row, distrust, judge, write_json
-from ringcast.bench.inprocess import Here
+from ringcast.bench.inprocess import Here, aligned
+from ringcast.bench.options import understand
 from ringcast.bench.run import main
 from ringcast.bench.systems.ringcast_system import RingcastSystem
 from ringcast.bench.tune import tune
-from ringcast.events import Event
+from ringcast.config import from_environment
+from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.schedules import ALGORITHMS
 
 RATE = 100_000_000
 BENCH = "import sys; from ringcast.bench.run import main; sys.exit(main(sys.argv[1:]))"
+CONSTANTS = Path(__file__).parents[1] / "configs/tcp-100mbit.toml"
 CHOOSABLE = [name for name in COLLECTIVES if name in ALGORITHMS and name != "barrier"]
 
 
@@ -147,7 +154,7 @@ def test_what_the_user_says_about_repetitions_holds() -> None:
     ("wanted", "message"),
     [
         (wish("bcast", algorithm="ring"), "bcast by 'ring': there is no such algorithm; possible here: circulant"),
-        (wish("allgather", "bcast", nblocks=4), "allgather"),
+        (wish("bcast", "scatter", nblocks=4), "scatter"),
         (wish("allreduce", algorithm="census"), "exact"),  # sums of floats are not
         (wish("gather", nblocks=2), "no algorithm fits"),
         (wish("barrier", algorithm="census"), "takes neither --algorithm nor --nblocks"),
@@ -216,7 +223,7 @@ def test_who_beats_the_wire_loses_all_figures() -> None:
     assert all((row.median is None) == (row.system == "mpich") for row in judged)
     assert all("around the wire" in row.problem for row in judged if row.system == "mpich")
     assert rows[1].median is not None  # 1000 bytes alone show nothing
-    assert [line for line in report.ending(rows) if "mpich" in line and "not to be believed" in line]
+    assert [line for line in report.ending(rows) if "mpich" in line and "do not believe its rows" in line]
 
 
 def test_json_has_what_the_issue_names(tmp_path: Path) -> None:
@@ -308,6 +315,7 @@ def test_heading_says_what_was_done_where_and_when() -> None:
     assert "ringcast bench 0.1, 2030-01-0" in text
     assert "# 8 ranks on hosts" in text
     assert "# ringcast bench bcast" in text
+    assert "up to 15 kB of a bcast travel in it" in text
 
 
 # Plots
@@ -384,11 +392,13 @@ BED = ("--hosts-bed", "3x100mbit")
         (("--peers", "gloo"), "--peers needs --hosts-bed"),
         (("--peers", "gloo,nccl", *BED), "there is no peer 'nccl'; known are openmpi"),
         (("--hosts-bed", "eight"), "eight"),
-        (("latency", "--hosts-bed", "1x100mbit"), "latency needs two ranks"),
+        (("bcast", "--hosts-bed", "1x100mbit"), "one host has nobody to talk to; make it 2 or more"),
+        (("--config", "/nowhere.toml", *BED), "/nowhere.toml: the configuration file cannot be read"),
         (("bcast", "--algorithm", "rng", *BED), "possible here: circulant"),
         (("--tune", "--nblocks", "2", *BED), "--tune tries algorithms and block counts"),
         (("--plot", "out.gif", *BED), "must end with one of .png"),
         (("--json", "/nowhere/at/all.json", *BED), "--json /nowhere/at/all.json: cannot be written"),
+        (("bcast", "-m", "1k", "allredcue", *BED), "there is no collective 'allredcue'"),
         (("--frobnicate", *BED), "unrecognized arguments"),
     ],
 )
@@ -396,6 +406,62 @@ def test_wrong_options_are_refused_with_the_reason(
     capsys: pytest.CaptureFixture[str], argv: Sequence[str], message: str
 ) -> None:
     assert message in refusal(capsys, *argv)
+
+
+@pytest.mark.usefixtures("alone")
+def test_collectives_may_stand_on_both_sides_of_options() -> None:
+    options, cases = understand(("bcast", "-m", "1k", "allreduce", *BED, "barrier"), from_environment())
+    assert [case.collective for case in cases] == ["bcast", "allreduce", "barrier"]
+    assert understand(BED, from_environment())[0].collectives == []
+    assert options.bed == (3, RATE)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_constants_of_the_environment_hold_unless_others_are_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert understand(BED, from_environment())[0].config is None
+    monkeypatch.setenv("RINGCAST_CONFIG", str(CONSTANTS))
+    assert understand(BED, from_environment())[0].config == CONSTANTS
+    monkeypatch.setenv("RINGCAST_CONFIG", "/nowhere.toml")
+    assert understand((*BED, "--config", str(CONSTANTS)), from_environment())[0].config == CONSTANTS
+    assert "/nowhere.toml: the configuration file cannot be read" in refusal(capsys, *BED)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_unusable_environment_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGCAST_SIZE", "many")
+    assert refusal(capsys, "bcast") == "ringcast bench: RINGCAST_SIZE='many': must be a whole number\n"
+
+
+def test_sigterm_ends_as_an_exception_does_and_is_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, run._ended_by_sigterm():
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence_and_the_others_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Place:
+        rate = RATE
+
+        def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
+            return (measured(case, 1.0) for case in cases)
+
+        def trace(self, cases: Sequence[Case]) -> Iterator[list[list[Event]]]:
+            return ([[]] for _ in cases)
+
+    gone = tmp_path / "gone"
+    wanted = Namespace(peers=(), tune=False, json=gone / "1.json", plot=tmp_path / "2.svg", trace=gone / "3.json")
+    assert run._bench(wanted, [BIG], Place(), "here", [], speaks=True) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"ringcast bench: {gone}/{n}.json was not written: No such file or directory" for n in (1, 3)]
+    assert [path.name for path in tmp_path.iterdir()] == ["2.svg"]
 
 
 def test_in_a_job_there_is_no_bed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +512,7 @@ class Fake:
     def chosen(self) -> dict[str, Any]:
         return {"algorithm": "fake", "nblocks": 3, "rounds": 5}
 
-    def trace(self) -> list[Any]:
+    def trace(self, *, barrier: bool = False) -> list[Any]:
         return []
 
 
@@ -515,9 +581,37 @@ def test_a_trace_has_the_rounds_of_all_ranks(jobs: Jobs) -> None:
         assert [{event.rank for event in events} for events in by_rank] == [{0}, {1}, {2}]
 
 
-def launched(size: int, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def test_on_several_hosts_a_barrier_sets_the_clock_and_is_left_out(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.bench.inprocess.socket.gethostname", lambda: threading.current_thread().name)
+    made = plan.cases(wish("allgatherv", sizes=(1000, 2000)), 3, None)
+
+    def work(comm: Any) -> list[list[list[Event]]]:
+        return list(Here(comm, RingcastSystem(comm)).trace(made))
+
+    (before, later), *_ = jobs("threads", 3).ask(work)
+    assert {event.operation for by_rank in (before, later) for events in by_rank for event in events} == {"allgatherv"}
+    assert max(events[-1].time for events in before) < min(events[0].time for events in later)
+
+
+def test_clocks_that_differ_are_brought_to_that_of_rank_0() -> None:
+    def rank(number: int, clock: float) -> list[Event]:
+        return [
+            RoundStart(number, "barrier", 1, 0, clock, 1 - number, 0, 1 - number),
+            RoundEnd(number, "barrier", 1, 0, clock + 1, 0, 0.0),
+            RoundStart(number, "bcast", 2, 0, clock + 2, 1, 8, None, clock + 1.5),
+            RoundEnd(number, "bcast", 2, 0, clock + 3, 0, 0.0, clock + 2.5),
+        ]
+
+    first, second = aligned([rank(0, 64.0), rank(1, 4096.0)])
+    assert first == rank(0, 64.0)[2:]
+    assert second == rank(1, 64.0)[2:]
+
+
+def launched(size: int, *argv: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "--output", "none", "python", "-c", BENCH]
-    return subprocess.run([*command, *argv], capture_output=True, text=True, cwd=folder, timeout=100)
+    return subprocess.run(
+        [*command, *argv], capture_output=True, text=True, cwd=folder, timeout=100, env={**os.environ, **env}
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -541,12 +635,32 @@ def test_wrong_options_in_a_launched_job_are_told_once(tmp_path: Path) -> None:
     assert done.stderr.count("there is no collective 'bcst'") == 1
 
 
+def test_in_a_launched_job_files_are_for_rank_0_to_write(tmp_path: Path) -> None:
+    done = launched(3, "bcast", "--json", "/nowhere/at/all.json", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("--json /nowhere/at/all.json: cannot be written") == 1
+    assert not done.stdout
+
+
+def test_unusable_constants_in_a_launched_job_are_no_traceback(tmp_path: Path) -> None:
+    done = launched(2, "bcast", folder=tmp_path, RINGCAST_CONFIG="/nowhere.toml")
+    assert done.returncode == 2
+    assert "/nowhere.toml: the configuration file cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
+    done = launched(2, "barrier", "-i", "1", folder=tmp_path)
+    assert "over ipc; constants of the network: the transport's defaults" in done.stdout
+
+
 # Runs on emulated hosts
 
 
 def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
     make_bed("1").close()  # or skip
-    argv = ["--hosts-bed", "3x100mbit", "bcast", "allgatherv", "-m", "300k", "-c", "-i", "3"]
+    where = ["--hosts-bed", "3x100mbit", "--config", str(CONSTANTS)]
+    argv = [*where, "bcast", "allgatherv", "-m", "300k", "-c", "-i", "3"]
     files = ["--json", "out.json", "--trace", "trace.json"]
     done = subprocess.run(
         [sys.executable, "-c", BENCH, *argv, *files], capture_output=True, text=True, cwd=tmp_path, timeout=100
@@ -559,3 +673,25 @@ def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
         assert 0.7 < row["limit_ratio"] == pytest.approx(row["median_s"] / row["limit_s"])
     slices = [one for one in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if one["ph"] == "X"]
     assert {one["tid"] for one in slices} == {1, 2, 3}
+
+
+def test_a_run_that_is_terminated_leaves_no_files(tmp_path: Path) -> None:
+    make_bed("1").close()  # or skip
+    argv = ["--hosts-bed", "2x100mbit", "--config", str(CONSTANTS), "bcast", "-m", "1k:1m", "-i", "1000"]
+    command, env = [sys.executable, "-c", BENCH, *argv], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as bench:
+        assert bench.stdout is not None
+        while not bench.stdout.readline().startswith("1k"):
+            assert bench.poll() is None
+        bench.terminate()
+        assert bench.wait(60) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_for_what_is_measured_do_not_disturb_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setenv("RINGCAST_CONFIG", "/nowhere.toml")
+    monkeypatch.setenv("RINGCAST_DEBUG", "info")
+    with make_bed("2") as bed, pytest.raises(BedError, match=r"calibrate failed: .*no file can be written there$"):
+        calibrate(bed, tmp_path / "gone/network.toml")

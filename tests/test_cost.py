@@ -1,15 +1,40 @@
-"""The cost model: it agrees with the simulator, and ranks that know the same choose the same."""
+"""The cost model: it agrees with the simulator and the schedules, and ranks that know the same choose the same."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jobs import Job
 
-from ringcast.cost import FORMULAS, MAX_BLOCK, NETWORKS, Network, best_nblocks, choose, predict
+from ringcast import group
+from ringcast.communicator import Communicator
+from ringcast.cost import FORMULAS, MAX_BLOCK, NETWORKS, SMOOTH, Network, best_nblocks, choose, granted, predict
+from ringcast.explain import Explanation
 from ringcast.schedules import ALGORITHMS, Params, build
 from ringcast.simulate import simulate
+from ringcast.wire import EAGER_IN_COLLECTIVES
 
 TCP = NETWORKS["tcp"]
 WIRE = Network(alpha=1.0, beta=0.01, gamma=0.0, frame=0.0)
+NOTHING = Network(alpha=0.0, beta=0.0, gamma=0.0, frame=0.0)
+TREES = {("scatter", "circulant"), ("gather", "circulant")}  # the model halves what is left, the tree nearly does
+EVERY = pytest.mark.parametrize("key", FORMULAS, ids="-".join)
+SIZES = pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 33])
+SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_IN_COLLECTIVES + 1, 100_000  # bytes
+SCRATCH = 2  # slots, of the size of the others, that a schedule may have beside those of the buffer
+P = 5
+
+
+def largest_messages(key: tuple[str, str], params: Params, slots: Sequence[int]) -> list[int]:
+    """Return the bytes of the largest message of each round, from the schedules of all ranks."""
+    schedules = [build(*key, params, r) for r in range(params.size)]
+    rounds = range(max(map(len, schedules)))
+    sent = [[s[i].send for s in schedules if i < len(s) and s[i].send_to is not None] for i in rounds]
+    return [max(sum(slots[slot] for slot in slots_of) for slots_of in messages) for messages in sent if messages]
 
 
 def test_every_algorithm_has_a_formula() -> None:
@@ -25,6 +50,75 @@ def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], 
     nslots = sum(schedules[0].parts)
     time = simulate(schedules, [10] * nslots, alpha=WIRE.alpha, beta=WIRE.beta).time
     assert predict(*key, params, 10 * nslots, WIRE) == pytest.approx(time)
+
+
+@EVERY
+@SIZES
+def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: int) -> None:
+    params = Params(p, root=p // 2, nblocks=4 if ALGORITHMS[key[0]][key[1]].blocks else 1)
+    number = sum(build(*key, params, 0).parts)
+    pieces = largest_messages(key, params, [1] * (number + SCRATCH))
+    for slot in SLOTS:
+        messages, nbytes = [slot * n for n in pieces], slot * number
+        told = {
+            name: predict(*key, params, nbytes, replace(NOTHING, **{name: 1.0}))
+            for name in ("alpha", "beta", "stream", "grant")
+        }
+        assert told["alpha"] == len(messages)
+        assert told["beta"] == sum(messages)
+        assert told["grant"] == len(messages) * granted(*key, params, nbytes)
+        excess = sum(max(message - SMOOTH, 0) for message in messages)
+        assert abs(told["stream"] - excess) <= (0.1 * sum(messages) if key in TREES else 0), f"{slot=}"
+
+
+@given(
+    counts=st.lists(st.integers(0, 60_000), min_size=2, max_size=12).map(tuple),
+    n=st.integers(1, 6),
+    name=st.sampled_from(sorted(ALGORITHMS["allgatherv"])),
+)
+def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...], n: int, name: str) -> None:
+    key = "allgatherv", name
+    params = Params(len(counts), nblocks=n if ALGORITHMS["allgatherv"][name].blocks else 1, counts=counts)
+    parts = build(*key, params, 0).parts
+    slots = [
+        (b + 1) * c // blocks - b * c // blocks for c, blocks in zip(counts, parts, strict=True) for b in range(blocks)
+    ]
+    messages = largest_messages(key, params, slots)
+    rounding = len(messages) * len(counts)  # a message may have one byte more of each contributor
+    excess = sum(max(message - SMOOTH, 0) for message in messages)
+    assert sum(messages) <= predict(*key, params, sum(counts), replace(NOTHING, beta=1.0)) + rounding
+    assert excess <= predict(*key, params, sum(counts), replace(NOTHING, stream=1.0)) + rounding
+
+
+@EVERY
+@given(p=st.integers(1, 40), n=st.integers(1, 9), nbytes=st.integers(0, EAGER_IN_COLLECTIVES), seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_what_fits_into_one_eager_message_is_not_granted(
+    key: tuple[str, str], p: int, n: int, nbytes: int, seed: int
+) -> None:
+    entry = ALGORITHMS[key[0]][key[1]]
+    counts = () if entry.equal_counts else tuple(np.random.default_rng(seed).integers(0, 9, p).tolist())
+    assert not granted(*key, Params(p, seed % p, n if entry.blocks else 1, counts), nbytes)
+
+
+@EVERY
+@SIZES
+def test_messages_that_are_not_eager_are_granted(key: tuple[str, str], p: int) -> None:
+    limit = EAGER_IN_COLLECTIVES * 8 / 7 if key in TREES else EAGER_IN_COLLECTIVES
+    for n in (1, 2, 9) if ALGORITHMS[key[0]][key[1]].blocks else (1,):
+        params = Params(p, root=p // 2, nblocks=n)
+        number = sum(build(*key, params, 0).parts)
+        largest = max(largest_messages(key, params, [1] * (number + SCRATCH)), default=0)
+        for slot in SLOTS:
+            assert granted(*key, params, slot * number) or slot * largest <= limit, f"{n=} {slot=}"
+
+
+@given(counts=st.lists(st.integers(0, 60_000), min_size=2, max_size=12).map(tuple))
+def test_uneven_parts_that_are_not_eager_are_granted(counts: tuple[int, ...]) -> None:
+    for name in ALGORITHMS["allgatherv"]:
+        params = Params(len(counts), counts=counts)
+        largest = max(largest_messages(("allgatherv", name), params, counts), default=0)
+        assert granted("allgatherv", name, params, sum(counts)) or largest <= EAGER_IN_COLLECTIVES
 
 
 @given(counts=st.lists(st.integers(0, 20), min_size=2, max_size=12).map(tuple), n=st.integers(1, 6))
@@ -88,6 +182,66 @@ def test_what_is_chosen_can_be_built_and_is_permitted(
     build(collective, name, Params(size, 0, nblocks, known), size - 1)
     entry = ALGORITHMS[collective][name]
     assert all(traits[trait] or not getattr(entry, trait) for trait in traits)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Draw a network whose rounds and bytes are such as there are, and whose other constants are a part of them."""
+    alpha, beta = 10 ** draw(st.floats(-6, -2)), 10 ** draw(st.floats(-10, -6))
+    gamma, frame, grant, stream = (draw(st.just(0.0) | st.floats(0.01, 1)) for _ in range(4))
+    return Network(alpha, beta, gamma * beta, frame * alpha, grant * alpha, stream * beta)
+
+
+@given(
+    collective=st.sampled_from(sorted(ALGORITHMS)),
+    size=st.integers(1, 40),
+    items=st.integers(1, 10**7),
+    uneven=st.none() | st.randoms(use_true_random=False),
+    network=networks() | st.sampled_from(list(NETWORKS.values())),
+)
+@settings(deadline=None)
+def test_more_data_takes_no_less_time(
+    collective: str, size: int, items: int, uneven: Random | None, network: Network
+) -> None:
+    counts: tuple[int, ...] = ()
+    if uneven and collective in ("allgatherv", "reduce_scatter"):
+        counts = tuple(uneven.choice((0, 0, 1, 50, 1000, 10**6)) for _ in range(size))
+
+    def seconds(nbytes: int) -> float:
+        name, n = choose(collective, size=size, nbytes=nbytes, network=network, counts=counts, itemsize=8)
+        return predict(collective, name, Params(size, 0, n, counts), nbytes, network)
+
+    assert seconds(8 * items) <= seconds(8 * (items + items // 2)) * 1.01  # blocks are rounded up
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[Job]:
+    job = Job("threads", P)
+    yield job
+    job.close()
+
+
+@pytest.mark.parametrize("collective", ["allgatherv", "gatherv", "scatterv", "reduce_scatter"])
+@given(counts=st.lists(st.integers(0, 9) | st.integers(0, 10**5), min_size=P, max_size=P), root=st.integers(0, P - 1))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_all_ranks_choose_alike_for_any_counts(job: Job, collective: str, counts: list[int], root: int) -> None:
+    def ask(comm: Communicator) -> Explanation:
+        choose.cache_clear()  # every rank is to compute for itself
+        group._decide.cache_clear()
+        rows = sum(counts) if collective in ("scatterv", "reduce_scatter") else counts[comm.rank]
+        return comm.explain(collective, np.empty(rows), counts=counts, root=root)
+
+    first, *others = job.ask(ask)
+    assert others == [first] * (P - 1)
+    assert job.ask(lambda comm: comm.explain(collective, counts=counts, root=root)) == [first] * P
+
+
+def test_when_nothing_fits_each_algorithm_says_why() -> None:
+    with pytest.raises(ValueError, match=r"^gather: no algorithm fits: circulant: it does not cut into blocks$"):
+        choose("gather", size=4, nbytes=8, network=TCP, nblocks=3)
+    reasons = "binomial: it does not cut into blocks"
+    with pytest.raises(ValueError, match=f"fits: circulant: it needs a commutative operator; {reasons}$"):
+        choose("reduce", size=4, nbytes=8, network=TCP, nblocks=3, commutative=False)
 
 
 def test_allreduce_by_size_and_operator() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 
 import pytest
 
 from ringcast.bench.cases import COLLECTIVES, PARTED, Case, Measurement
 from ringcast.bench.distributions import DISTRIBUTIONS, parts
-from ringcast.bench.limits import BURST, beats_wire, busiest, payload, wire_limit
+from ringcast.bench.limits import BURST, VOLUMES, beats_wire, busiest, payload, wire_limit
+from ringcast.schedule import Schedule
+from ringcast.schedules import ALGORITHMS, Params, build
 
 RATE = 100_000_000
 
@@ -71,6 +74,41 @@ def test_allgatherv_is_bound_by_the_rank_that_has_to_receive_or_send_most(name: 
     each = parts(name, 1_000_000, p)
     received = [sum(each) - mine for mine in each]
     assert busiest(Case("allgatherv", p, 1_000_000, name, each)) == max(*received, *each)
+
+
+BLOCKS = 16
+USES = [(name, "regular") for name in VOLUMES]
+USES += [(name, "mod3") for name in VOLUMES if name in PARTED and name != "allgather"]  # whose parts are equal
+
+
+def moved(schedules: list[Schedule], case: Case) -> int:
+    """Return the bytes that the busiest rank sends or receives when a case is done by these schedules."""
+    layout = schedules[0]
+    whole = (case.nbytes,) if len(layout.parts) == 1 else case.parts or (case.nbytes // case.size,) * case.size
+    size = [part // n for n, part in zip(layout.parts, whole, strict=True) for _ in range(n)]
+    assert sum(size) == case.nbytes, "nothing is rounded"
+    size += [size[slot] for slot in layout.scratch]
+    sides = [[step.send for step in mine] for mine in schedules] + [[step.recv for step in mine] for mine in schedules]
+    return max(sum(size[slot] for slots in side for slot in slots) for side in sides)
+
+
+@pytest.mark.parametrize("p", [2, 3, 5, 8, 9, 33])
+@pytest.mark.parametrize(("collective", "distribution"), USES)
+def test_no_schedule_moves_less_than_the_limit_and_one_moves_no_more(
+    collective: str, p: int, distribution: str
+) -> None:
+    m = p * BLOCKS * p * BLOCKS  # parts and blocks are equal
+    case = Case(collective, p, m, parts=parts(distribution, m, p) if collective in PARTED else ())
+    volumes = []
+    for name, algorithm in ALGORITHMS[collective].items():
+        params = Params(p, nblocks=BLOCKS if algorithm.blocks else 1, counts=case.parts)
+        volumes.append(moved([build(collective, name, params, rank) for rank in range(p)], case))
+    limit = busiest(case)
+    assert limit is not None
+    assert min(volumes) >= limit
+    # The root of a broadcast has a block to send in each of its n - 1 + q rounds: the fewer blocks, the further off.
+    more = BLOCKS - 1 + (p - 1).bit_length() if collective in ("bcast", "reduce") else BLOCKS
+    assert min(volumes) == limit * Fraction(more, BLOCKS)
 
 
 def after(case: Case, *seconds: float) -> Measurement:

@@ -59,13 +59,12 @@ def test_what_is_written_can_be_read_however_small(tmp_path: Path) -> None:
     assert networkfile.read(tmp_path / "fast.toml", "tcp") == Network(1e-8, 1e-13, 0, 0)
 
 
-@pytest.mark.parametrize("alpha", [1e-8, 10])
-@pytest.mark.parametrize("beta", [1e-13, 1e-3])
+@pytest.mark.parametrize(("alpha", "beta"), [(1e-8, 1e-8), (10, 1e-13), (1e-8, 1e-13), (10, 1e-3)])
 @pytest.mark.parametrize("collective", ALGORITHMS)
-def test_whatever_is_believed_can_be_computed_with(alpha: float, beta: float, collective: str) -> None:
-    name, nblocks = choose(collective, size=36, nbytes=10**15, itemsize=8, network=Network(alpha, beta, 0, 0))
+def test_with_the_least_and_the_most_a_choice_can_be_made(alpha: float, beta: float, collective: str) -> None:
+    name, nblocks = choose(collective, size=36, nbytes=10**9, itemsize=8, network=Network(alpha, beta, 0, 0))
     assert name in ALGORITHMS[collective]
-    assert 1 <= nblocks <= 10**15 // 8
+    assert nblocks < 10**5
 
 
 def test_the_example_can_be_read() -> None:

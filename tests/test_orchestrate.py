@@ -212,6 +212,31 @@ def test_a_job_that_does_not_start_says_why(fault: str, text: str, nothing_left:
         Job(2, fakes(2, fault), start_time=1.0 if fault == "comes never" else 30.0)
 
 
+def test_an_answer_may_take_longer_the_more_repetitions_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Job(2, fakes(2, "hangs"), patience=0.1) as job:
+        job.ask("prepare", calls=100, case=BCAST.to_json())
+        monkeypatch.setattr("ringcast.bench.job.LONGEST", 0.5)
+        with pytest.raises(JobLost, match=r"no answer to 'measure' within 0\.5 s from rank 1"):
+            job.ask("measure", calls=100, warmup=0, repeat=100)
+        with pytest.raises(JobLost, match=r"within 0\.3 s"):
+            job.ask("measure", calls=3, warmup=0, repeat=3)
+        job.close(patience=0)
+
+
+def test_a_path_too_long_for_a_socket_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    words = "no socket can be made there .*too long.*; set TMPDIR to a short path"
+    with pytest.raises(JobLost, match=words):
+        Job(2, fakes(2))
+    with pytest.raises(JobLost, match=words):
+        RemoteStarter(Here(), folder, {})  # type: ignore[arg-type]
+    assert {path.name for path in folder.iterdir()} == {"agent"}  # whose folder the caller removes
+
+
 def test_ranks_that_never_listen_again_are_killed(nothing_left: None) -> None:
     with contextlib.suppress(JobLost), Job(2, fakes(2, "hangs"), patience=0.3) as job:
         job.ask("prepare", case=BCAST.to_json())
@@ -282,7 +307,7 @@ def test_what_goes_around_the_wire_is_noticed() -> None:
     ("fault", "first", "later"),
     [
         ("dies", "rank 2 ended during 'measure'; its last words: what a pity", "rank 2 ended"),
-        ("hangs", "no answer to 'measure' within 2 s from rank 2", "no answer"),
+        ("hangs", "no answer to 'measure' within 4 s from rank 2", "no answer"),
         ("raises", "rank 2: RuntimeError: out of luck", "out of luck"),
         ("errs", "wrong result: rank 2: item 3 is 1 instead of 2", "wrong result"),
         ("cannot", "not supported", "not supported"),

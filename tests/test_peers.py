@@ -70,8 +70,20 @@ def nothing_on_earth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_peer_that_cannot_be_installed_says_why(nothing_on_earth: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PeerMissing, match=r"not installed: ERROR: .*no-such-package"):
         peers.install("gloo", nothing_on_earth)
-    assert "ringcast bench: pip install" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "ringcast bench: pip install" in said
+    assert "several GB" in said
+    assert "stays until you delete that folder" in said
     assert not (nothing_on_earth / "gloo/complete").exists()
+
+
+def test_what_venv_says_on_standard_output_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'ensurepip is not available'\nexit 1\n")
+    python.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(PeerMissing, match="not installed: ensurepip is not available"):
+        peers.install("mpich", tmp_path / "peers")
 
 
 def test_no_folder_is_a_reason_too(tmp_path: Path) -> None:

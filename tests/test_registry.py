@@ -1,5 +1,8 @@
 """The table: every entry keeps its promise in the rounds it declares, and says clearly what it cannot do."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ringcast import spec
@@ -60,6 +63,22 @@ def test_entry_keeps_its_promise_in_the_rounds_it_declares(entry: Algorithm, p: 
             assert rounds <= entry.rounds(params)
         else:
             assert rounds == entry.rounds(params)
+
+
+def test_the_page_lists_every_algorithm_with_its_needs_and_nothing_else() -> None:
+    page = (Path(__file__).parent.parent / "docs/schedules.md").read_text()
+    table = re.search(r"^\| collective \|.*\n\|---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert table is not None
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].splitlines()]
+    told = [(collective, name, needs) for collective, name, _, needs, _ in rows]
+    traits = {
+        "commutative": "commutative",
+        "elementwise": "elementwise",
+        "exact": "exact",
+        "equal_counts": "equal counts",
+    }
+    needs_of = [", ".join(word for trait, word in traits.items() if getattr(entry, trait)) for entry in ENTRIES]
+    assert told == [(entry.collective, entry.name, needs) for entry, needs in zip(ENTRIES, needs_of, strict=True)]
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

@@ -1,4 +1,4 @@
-"""The command `ringcast bench`: options, where to measure, and what becomes of the results."""
+"""The command `ringcast bench`: where to measure, and what becomes of the results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any
 
-from ringcast import networkfile
-from ringcast.bench import plan, plot, report, sizes
+from ringcast.bench import plot, report, sizes
 from ringcast.bench.bed import Bed
-from ringcast.bench.bed import parse as parse_bed
-from ringcast.bench.cases import COLLECTIVES, OURS, Case, title
+from ringcast.bench.cases import OURS, Case, title
 from ringcast.bench.constants import calibrate
-from ringcast.bench.distributions import DISTRIBUTIONS
 from ringcast.bench.figures import MAIN, Row, distrust, judge, write_json
 from ringcast.bench.inprocess import Here
 from ringcast.bench.onbed import OnBed
-from ringcast.bench.peers import PEERS
+from ringcast.bench.options import USAGE, Refused, objection, understand
 from ringcast.bench.systems.ringcast_system import RingcastSystem
 from ringcast.bench.tune import Place, tune
 from ringcast.communicator import Communicator
@@ -36,6 +32,7 @@ from ringcast.errors import ConfigError, RingcastError
 from ringcast.events import Event
 from ringcast.trace import summary, write_chrome
 from ringcast.world import init
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command with the arguments after `ringcast bench`; returns its exit code.
