@@ -288,11 +288,17 @@ def _pipeline_of_all(call: _Call) -> Load:
     others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
     turns = _turns(p)
     q = len(turns)
-    messages = [others] * max(call.rounds - 2 * q, 0)
+    messages = []
     for i in range(min(call.rounds, 2 * q)):
         k = (i + 1 - n) % q
         messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
-    return _uneven(messages, call.rounds * call.contributors)
+    first, steady = _uneven(messages, 0), _even(max(call.rounds - 2 * q, 0), others, 0)
+    return Load(
+        first.volume + steady.volume,
+        call.rounds * call.contributors,
+        first.excess + steady.excess,
+        max(first.largest, others if call.rounds > 2 * q else 0),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -318,12 +324,10 @@ def _windows(call: _Call) -> Load:
 
 
 def _tree(call: _Call) -> Load:
-    """The root moves all parts but its own, about half of what is left in each round."""
-    left, messages = call.nbytes - call.parts[call.params.root], []
-    for i in range(call.rounds):
-        messages.append(left - left // 2 if i < call.rounds - 1 else left)
-        left -= messages[-1]
-    return _uneven(messages, call.rounds)
+    """The root moves all parts but its own: with skip s[k] those of the ranks s[k] to s[k+1] - 1 behind it."""
+    root = call.params.root
+    ends = tuple(accumulate(call.parts[root:] + call.parts[:root], initial=0))
+    return _uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)
 
 
 def _ring(call: _Call) -> Load:

@@ -26,7 +26,7 @@ CLUSTER = Network(alpha=3e-4, beta=8.3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, s
 QUICK = """
 import sys
 from ringcast.calibrate import command, measure
-measure.SIZES, measure.EACH = (4096, 65536), 0.01
+measure.SIZES, measure.EACH = (4096, 1 << 20), 0.01  # so far apart that times grow on a busy machine too
 sys.exit(command.main(sys.argv[1:]))
 """
 
@@ -69,10 +69,11 @@ def test_noise_moves_the_constants_little(seed: int) -> None:
     noise = np.random.default_rng(seed)
     noisy = synthetic(CLUSTER, noise=lambda: noise.normal(1, 0.05))
     found = fit(noisy)
-    assert found.alpha + found.grant == pytest.approx(CLUSTER.alpha + CLUSTER.grant, rel=0.1)
+    assert found.alpha == pytest.approx(CLUSTER.alpha, rel=0.15)
     assert found.beta + found.stream == pytest.approx(CLUSTER.beta + CLUSTER.stream, rel=0.05)
-    assert found.frame == pytest.approx(CLUSTER.frame, rel=0.2)
-    for sample in synthetic(CLUSTER):  # gamma is hardly seen where bytes are so slow, and hardly matters
+    assert found.frame == pytest.approx(CLUSTER.frame, rel=0.25)
+    # gamma is hardly seen where bytes are so slow, grant and stream hardly apart; what they predict is what matters
+    for sample in synthetic(CLUSTER):
         assert abs(sample.error(found)) < 0.1
     assert report.accuracy(noisy, found).startswith(f"of {len(noisy)} times half are predicted within ")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ringcast.bench.bed import Bed, BedError
 from ringcast.bench.workers import start_workers
 
-PATIENCE = 120.0  # seconds, of which it takes a sixth
+PATIENCE = 240.0  # seconds, of which it takes a quarter
 _OF_THE_USER = ("RINGCAST_CONFIG", "RINGCAST_DEBUG")  # are for what is measured later
 
 

@@ -25,7 +25,7 @@ from ringcast.world import init, terminal
 
 _DESCRIPTION = """\
 Measure the links between the ranks of a job, and write the constants by which collectives choose their algorithm and
-the number of blocks. Takes 5 to 20 seconds; the job should have the machines for itself meanwhile."""
+the number of blocks. Takes 5 to 60 seconds; the job should have the machines for itself meanwhile."""
 _EXAMPLE = "ringcast-launch -n 4 ringcast calibrate -o network.toml"
 _USAGE, _FAILED = 2, 1
 

@@ -22,10 +22,10 @@ from ringcast.schedules import Params
 
 SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
 BLOCKS = 1 << 12, 1 << 19  # bytes: smaller and larger blocks are no choice for real messages
-LONGEST = 0.6  # seconds that one repetition may be expected to take
+LONGEST = 2.0  # seconds that one repetition may be expected to take
 EACH = 0.15  # seconds for the repetitions of one case
 REPEAT = 2, 11  # how many these may be
-BUDGET = 20.0  # seconds for everything
+BUDGET = 60.0  # seconds for everything
 PIPELINE, BLOCK = 16, 1 << 15  # blocks, and bytes of each, with which a lookahead is tried
 LOOKAHEAD = 4 * BLOCK  # bytes; less than two blocks make two blocks meet without hiding anything
 TRIALS = 5
@@ -67,9 +67,11 @@ KINDS = (
     *(Case("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
     *(Case("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
     Case("allgatherv", "ring"),
+    Case("allgatherv", "pipelined_ring", 4),
     Case("allgatherv", "circulant"),
     *(Case("reduce", "circulant", n) for n in (1, 8, 32)),
     Case("reduce_scatter", "circulant"),
+    Case("reduce_scatter", "pipelined_ring", 2),
 )
 
 
@@ -80,12 +82,13 @@ def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample
     """
     growth = SIZES[1] / SIZES[0]
     last: dict[Case, float] = {}  # seconds of each kind when it ran last
-    fastest = spent = 0.0
+    spent = 0.0
     for nbytes in SIZES:
         times: dict[Case, float] = {}
         for kind in KINDS:
             case = replace(kind, nbytes=nbytes)
-            if not case.fits or spent > BUDGET or last.get(kind, fastest) * growth > LONGEST:
+            expected = last.get(kind, min(last.values(), default=0.0)) * growth
+            if not case.fits or spent > BUDGET or expected > LONGEST:
                 continue
             tell(case)
             seconds = _repetitions(comm, _call(comm, case))
@@ -95,7 +98,6 @@ def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample
         if not times:
             return
         last |= times
-        fastest = min(times.values())
 
 
 def best_lookahead(comm: Communicator) -> int:
