@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         "--config",
         type=Path,
         metavar="FILE",
-        help="constants by which ringcast chooses on emulated hosts, in place of measuring them first (up to a minute); "
+        help="constants by which ringcast chooses on emulated hosts; else it measures them first, for up to a minute; "
         "default: RINGCAST_CONFIG, if that is set",
     )
     add("--json", type=Path, metavar="FILE", help="write the rows as a list of objects")
