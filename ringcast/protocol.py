@@ -493,7 +493,7 @@ class Protocol:
             send.offset += size
             if send.total == 0:
                 break
-        if left == 0 and self._trailing + send.total <= self.lookahead:
+        if left == 0 and self.lookahead and self._trailing + send.total <= self.lookahead:
             self._trailing += send.total
             send.trailing = True
             op.pending.discard(send)

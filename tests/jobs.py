@@ -106,7 +106,7 @@ class Jobs:
         if (kind, size) not in self._made:
             self._made[kind, size] = Job(kind, size)
         job = self._made[kind, size]
-        assert not job.left_over(), "an earlier test has left something behind"
+        assert not (left := job.left_over()), f"an earlier test has left something behind: {left}"
         return job
 
     def close(self) -> None:

@@ -194,3 +194,16 @@ def dead_time(p: int, lookahead: int) -> float:
 def test_what_a_round_costs_beside_its_bytes(p: int) -> None:
     assert 2.0 <= dead_time(p, 0) <= 2.6  # a grant, then the data; it was 2.9 when the grant waited for the send
     assert dead_time(p, 1 << 17) <= 1.6  # long fat links: the grant is there before it is needed
+
+
+@pytest.mark.parametrize("lookahead", [0, SIZE])
+def test_a_message_without_bytes_is_waited_for_unless_something_may_be_missing(lookahead: int) -> None:
+    net = Net(2, lookahead=lookahead)
+    ops = net.begin(granted=True)
+    net.ranks[1].receive(ops[1], 0, Buffer(0))
+    net.collect()
+    net.step(1, 0)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"")])
+    assert bool(ops[0].pending) == (lookahead == 0)
+    net.run()
+    assert not ops[0].pending

@@ -86,7 +86,7 @@ ALONE: list[tuple[str, str, Call]] = [
         for name in ("reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter")
         for n in (0, -1, 2.5, "2")
     ),
-    ("nblocks for an algorithm without", "nblocks", lambda c: c.allreduce(x, nblocks=2)),
+    ("nblocks for an algorithm without", "nblocks", lambda c: c.allreduce(x, nblocks=2, algorithm="doubling")),
     ("nblocks for objects", "nblocks", lambda c: c.allreduce(1, nblocks=2)),
     ("algorithm that needs pieces", "algorithm", lambda c: c.reduce(x, lambda a, b: a, algorithm="circulant")),
     *(
