@@ -663,9 +663,8 @@ class Protocol:
             word,
             fingerprint,
         )
-        if (
-            kind == EAGER and len(frames) == 1 and frames[0]
-        ):  # one frame is cheaper than two, and it has to be copied anyway
+        # One frame is cheaper than two, and what goes eagerly has to be copied anyway.
+        if kind == EAGER and len(frames) == 1 and frames[0]:
             header, frames = b"".join((header, frames[0])), ()
         # A peer that has left, properly or not, misses neither returned budget nor a refusal.
         vital = kind != REFUSE and not (kind == GRANT and flags & BUDGET_RETURN)

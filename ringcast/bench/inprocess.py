@@ -11,8 +11,8 @@ import numpy as np
 from ringcast.bench.cases import Case, Measurement
 from ringcast.bench.systems.harness import System, measure
 from ringcast.communicator import Communicator
-from ringcast.events import Event, RoundStart
-from ringcast.trace import align, from_json
+from ringcast.events import Event
+from ringcast.trace import align, from_json, shifted
 
 
 class Here:
@@ -63,10 +63,4 @@ def aligned(events_by_rank: Sequence[Sequence[Event]]) -> list[list[Event]]:
     """
     first = events_by_rank[0]
     left = max(event.time for event in first if event.number == first[0].number)
-    return [[_later(event, left) for event in events] for events in align(events_by_rank)]
-
-
-def _later(event: Event, by: float) -> Event:
-    if isinstance(event, RoundStart):
-        return replace(event, time=event.time + by, ready=None if event.ready is None else event.ready + by)
-    return replace(event, time=event.time + by, arrived=None if event.arrived is None else event.arrived + by)
+    return [[shifted(event, left) for event in events] for events in align(events_by_rank)]

@@ -7,7 +7,7 @@ happened. All of this costs time and memory in proportion to the number of event
 
 from ringcast.trace.chrome import write_chrome
 from ringcast.trace.pairing import Message, Round, messages, moving, rounds
-from ringcast.trace.record import Recorder, align, from_json, to_json
+from ringcast.trace.record import Recorder, align, from_json, shifted, to_json
 from ringcast.trace.times import Totals, summary, totals
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "messages",
     "moving",
     "rounds",
+    "shifted",
     "summary",
     "to_json",
     "totals",

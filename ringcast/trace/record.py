@@ -65,10 +65,11 @@ def _since_barrier(rank: int, events: Sequence[Event]) -> list[Event]:
         raise ValueError(f"rank {rank}: expected the trace to begin with a barrier, which sets the clock, not {first}")
     number = events[0].number
     left = max(event.time for event in events if event.number == number)
-    return [_shifted(event, -left) for event in events if event.number != number]
+    return [shifted(event, -left) for event in events if event.number != number]
 
 
-def _shifted(event: Event, by: float) -> Event:
+def shifted(event: Event, by: float) -> Event:
+    """Return `event` as it is by a clock that shows `by` seconds more."""
     if isinstance(event, RoundStart):
         return replace(event, time=event.time + by, ready=None if event.ready is None else event.ready + by)
     return replace(event, time=event.time + by, arrived=None if event.arrived is None else event.arrived + by)
