@@ -1,8 +1,9 @@
 """What a collective is predicted to take, and which algorithm to use: the linear cost model.
 
 A round takes alpha, and beta for each byte of its largest message; each byte combined takes gamma, each frame of a
-message a little. Ranks choose without talking, so everything here depends only on what all ranks know, and
-is computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
+message a little. These add up, as ranks wait for one another; but buffers fill the gaps, until the wire never rests and
+its rate alone counts. Ranks choose without talking, so everything here depends only on what all ranks know, and is
+computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 """
@@ -41,6 +42,7 @@ class Network:
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
     stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
+    wire: float = 0.0  # seconds per byte of a link that never rests: all bytes together take no less
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
@@ -61,6 +63,7 @@ class Load:
 
     Attributes:
         volume: bytes sent.
+        link: bytes through the busiest link if no rank waits for another's larger message: at most `volume`.
         frames: frames of the messages.
         excess: bytes that messages have beyond the first SMOOTH.
         largest: bytes of the largest message.
@@ -68,6 +71,7 @@ class Load:
     """
 
     volume: int
+    link: int
     frames: int
     excess: int
     largest: int
@@ -76,12 +80,14 @@ class Load:
 
 def _uneven(messages: Sequence[int], frames: int) -> Load:
     """Return the load of rounds with these messages."""
-    return Load(sum(messages), frames, sum(max(m - SMOOTH, 0) for m in messages), max(messages, default=0))
+    volume, excess = sum(messages), sum(max(m - SMOOTH, 0) for m in messages)
+    return Load(volume, volume, frames, excess, max(messages, default=0))
 
 
 def _even(rounds: int, message: int, frames: int = 1) -> Load:
     """Return the load of `rounds` messages of equal size."""
-    return Load(rounds * message, rounds * frames, rounds * max(message - SMOOTH, 0), message)
+    volume, excess = rounds * message, rounds * max(message - SMOOTH, 0)
+    return Load(volume, volume, rounds * frames, excess, message)
 
 
 @dataclass(frozen=True)
@@ -119,9 +125,9 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
     rounds = ALGORITHMS[collective][algorithm].rounds(params)
     load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
-    wire = rounds * alpha + load.volume * network.beta
-    trickle = load.excess * network.stream
-    return wire + load.combined * network.gamma + load.frames * network.frame + trickle
+    steps = rounds * alpha + load.frames * network.frame
+    bytewise = load.volume * network.beta + load.excess * network.stream + load.combined * network.gamma
+    return max(steps + bytewise, load.link * network.wire)
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -236,8 +242,9 @@ def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], irregular:
 
 
 def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
-    """Return the best number of blocks for `entry`: the closed form, or what keeps messages short, if that is faster.
+    """Return the best number of blocks for `entry`, of those that some bound suggests: the fastest is taken.
 
+    These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; SMOOTH.
     Blocks are of no less than an element, and no more than MAX_BLOCK.
     """
     if not entry.blocks:
@@ -246,15 +253,17 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     one = entry.collective in ("bcast", "reduce")
     largest = nbytes if one else max(call.parts)
     limit = max(largest // itemsize, 1)
+    alpha = network.alpha + network.grant
     if entry.name == "pipelined_ring":
-        best = block_size(call.parts, network.alpha + network.grant, network.beta)
+        best = block_size(call.parts, alpha + network.frame, network.beta)
         n, message = ceil(largest / best) if best > 0 else 1, largest
     else:
         contributors = 1 if one else max(call.contributors, 1)
         n = best_nblocks(params.size, nbytes, network, limit=limit, contributors=contributors)
-        message = nbytes
+        alpha, message = alpha + contributors * network.frame, nbytes
+    hidden = round(message * max(network.wire - network.beta, 0.0) / alpha)
     least = -(-largest // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
-    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, -(-message // SMOOTH))}
+    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
     return min(sorted(candidates), key=lambda n: predict(*_key(entry), replace(params, nblocks=n), nbytes, network))
 
 
@@ -293,8 +302,10 @@ def _pipeline_of_all(call: _Call) -> Load:
         k = (i + 1 - n) % q
         messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
     first, steady = _uneven(messages, 0), _even(max(call.rounds - 2 * q, 0), others, 0)
+    volume = first.volume + steady.volume
     return Load(
-        first.volume + steady.volume,
+        volume,
+        volume,
         call.rounds * call.contributors,
         first.excess + steady.excess,
         max(first.largest, others if call.rounds > 2 * q else 0),
@@ -335,8 +346,12 @@ def _ring(call: _Call) -> Load:
 
 
 def _pipelined_ring(call: _Call) -> Load:
-    blocks = max(blocks_of(call.params.contributions, call.params.nblocks))
-    return _even(call.rounds, -(-max(call.parts) // max(blocks, 1)))
+    """A link carries all parts but one; in the rounds beyond these it waits for a first block to come along."""
+    blocks = blocks_of(call.params.contributions, call.params.nblocks)
+    message = -(-max(call.parts) // max(*blocks, 1))
+    load = _even(call.rounds, message)
+    pauses = call.rounds - (sum(blocks) - min(blocks))
+    return replace(load, link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
 
 
 def _combining(formula: _Formula) -> _Formula:
@@ -354,7 +369,7 @@ def _twice(formula: _Formula) -> _Formula:
 
     def both(call: _Call) -> Load:
         load = formula(replace(call, rounds=call.rounds // 2))
-        return Load(2 * load.volume, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
+        return Load(2 * load.volume, 2 * load.link, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
 
     return both
 

@@ -1,11 +1,22 @@
 """Checks that tests share."""
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
+settings.load_profile("ringcast")
+
+# A shell that is no terminal starts what runs in the background deaf to these, and programs hand that on; but tests
+# interrupt programs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _end in signal.SIGQUIT, signal.SIGHUP:
+    signal.signal(_end, signal.SIG_DFL)
 
 
 @pytest.fixture

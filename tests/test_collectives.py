@@ -250,7 +250,7 @@ def check_sendrecv(job: Job, arrays: list[Array], shift: int = 1, tag: int = 0) 
 
 
 def examples(kind: str) -> settings:
-    return settings(max_examples=EXAMPLES[kind], deadline=None, database=None)
+    return settings(max_examples=EXAMPLES[kind], database=None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -379,7 +379,7 @@ def test_many_calls_in_a_row_without_waiting(jobs: Jobs, kind: str) -> None:
             lambda: None,
         )[what % 11]()
 
-    @settings(max_examples=EXAMPLES[kind] // 2, deadline=None, database=None)
+    @settings(max_examples=EXAMPLES[kind] // 2, database=None)
     @given(groups, st.lists(st.tuples(st.integers(0, 87), st.sampled_from([0, 1, 9, 2049, 3000])), max_size=25))
     def check(p: int, program: list[tuple[int, int]]) -> None:
         for rank, results in enumerate(jobs(kind, p).ask(lambda c: [call(c, *step) for step in program])):

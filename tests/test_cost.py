@@ -61,11 +61,12 @@ def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: 
         messages, nbytes = [slot * n for n in pieces], slot * number
         told = {
             name: predict(*key, params, nbytes, replace(NOTHING, **{name: 1.0}))
-            for name in ("alpha", "beta", "stream", "grant")
+            for name in ("alpha", "beta", "stream", "wire", "grant")
         }
         assert told["alpha"] == len(messages)
         assert told["beta"] == sum(messages)
         assert told["grant"] == len(messages) * granted(*key, params, nbytes)
+        assert told["wire"] == sum(messages)
         excess = sum(max(message - SMOOTH, 0) for message in messages)
         assert told["stream"] == excess, f"{slot=}"
 
@@ -187,8 +188,8 @@ def test_what_is_chosen_can_be_built_and_is_permitted(
 def networks(draw: st.DrawFn) -> Network:
     """Draw a network whose rounds and bytes are such as there are, and whose other constants are a part of them."""
     alpha, beta = 10 ** draw(st.floats(-6, -2)), 10 ** draw(st.floats(-10, -6))
-    gamma, frame, grant, stream = (draw(st.just(0.0) | st.floats(0.01, 1)) for _ in range(4))
-    return Network(alpha, beta, gamma * beta, frame * alpha, grant * alpha, stream * beta)
+    gamma, frame, grant, stream, wire = (draw(st.just(0.0) | st.floats(0.01, 1)) for _ in range(5))
+    return Network(alpha, beta, gamma * beta, frame * alpha, grant * alpha, stream * beta, 3 * wire * beta)
 
 
 @given(
@@ -198,7 +199,6 @@ def networks(draw: st.DrawFn) -> Network:
     uneven=st.none() | st.randoms(use_true_random=False),
     network=networks() | st.sampled_from(list(NETWORKS.values())),
 )
-@settings(deadline=None)
 def test_more_data_takes_no_less_time(
     collective: str, size: int, items: int, uneven: Random | None, network: Network
 ) -> None:
@@ -222,7 +222,7 @@ def job() -> Iterator[Job]:
 
 @pytest.mark.parametrize("collective", ["allgatherv", "gatherv", "scatterv", "reduce_scatter"])
 @given(counts=st.lists(st.integers(0, 9) | st.integers(0, 10**5), min_size=P, max_size=P), root=st.integers(0, P - 1))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_all_ranks_choose_alike_for_any_counts(job: Job, collective: str, counts: list[int], root: int) -> None:
     def ask(comm: Communicator) -> Explanation:
         choose.cache_clear()  # every rank is to compute for itself

@@ -104,7 +104,7 @@ def test_reductions_of_objects(jobs: Jobs, kind: str, p: int) -> None:
     jobs(kind, p).ask(work)
 
 
-@settings(max_examples=30, deadline=None, database=None)
+@settings(max_examples=30, database=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats(allow_nan=False),

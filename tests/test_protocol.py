@@ -1325,7 +1325,7 @@ def programs(draw: st.DrawFn, tags: bool = False) -> list[list[list[Out | In]]]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(programs(), st.booleans(), st.sampled_from([0, SEGMENT]), st.randoms(use_true_random=False))
 def test_any_program_ends_with_the_right_bytes_and_nothing_left(
     drawn: list[list[list[Out | In]]], granted: bool, lookahead: int, order: random.Random
@@ -1333,13 +1333,13 @@ def test_any_program_ends_with_the_right_bytes_and_nothing_left(
     play(Net(len(drawn), lookahead=lookahead), drawn, order.choice, granted=granted)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(programs(tags=True), st.randoms(use_true_random=False))
 def test_any_program_with_tags_ends_too(drawn: list[list[list[Out | In]]], order: random.Random) -> None:
     play(Net(len(drawn)), drawn, order.choice, p2p=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(programs(), st.booleans(), st.integers(0, 40), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_an_error_anywhere_ends_everything_that_waits_for_it(
     drawn: list[list[list[Out | In]]], granted: bool, when: int, who: int, order: random.Random

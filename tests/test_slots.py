@@ -17,7 +17,7 @@ from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
 from ringcast.transfers import SEGMENT
 
 Array = np.ndarray[Any, Any]
-quick = settings(max_examples=60, deadline=None, database=None)
+quick = settings(max_examples=60, database=None)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ _OWN_DEVICES = """\
 read -r pid _ </proc/self/stat
 mount -t sysfs sysfs /sys
 """
+# Where the machine has a firewall, the bridge would ask it about every packet.
+_UNFILTERED = """\
+for file in /proc/sys/net/bridge/bridge-nf-call-*; do
+    if [ -e $file ]; then echo 0 >$file; fi
+done
+"""
 SWITCH_FILES = _OWN_DEVICES + READY
 
 
@@ -41,7 +47,7 @@ def switch_setup(pids: Sequence[int], rate_bits: int | None) -> str:
     for i, pid in enumerate(pids):
         commands.append(f"link add p{i} type veth peer name e0 netns {pid}")
         commands.append(f"link set p{i} master br0 up")
-    return _batch("ip", commands) + _shape([f"p{i}" for i in range(len(pids))], rate_bits) + READY
+    return _batch("ip", commands) + _UNFILTERED + _shape([f"p{i}" for i in range(len(pids))], rate_bits) + READY
 
 
 def host_setup(address: str, rate_bits: int | None) -> str:
