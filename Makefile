@@ -1,17 +1,21 @@
-# make demo    run the example on four ranks; needs nothing but Python and make
-# make test    run the tests
-# make check   style, types and the direction of imports
+# make demo         run the example on four ranks; needs nothing but Python and make
+# make test         run the tests
+# make test-long    run those that take minutes
+# make check        style, types and the direction of imports
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check
+.PHONY: demo test test-long check
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
 
 test: .venv/installed-test
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not long"
+
+test-long: .venv/installed-test
+	$(BIN)/pytest -m long
 
 check: .venv/installed-test
 	$(BIN)/ruff check

@@ -20,12 +20,12 @@ import zmq
 
 import ringcast
 from ringcast import collectives
+from ringcast.algorithms import ALGORITHMS, Params
 from ringcast.cost import NETWORKS
 from ringcast.execute import drive_together
 from ringcast.group import Choice, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import MAX
-from ringcast.schedules import ALGORITHMS, Params
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
 from ringcast.transports.simulated import SimulatedWire
 

@@ -10,26 +10,21 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from types import MappingProxyType
-from typing import TypeAlias
 
-import numpy as np
-
-from ringcast.schedules import ALGORITHMS, Algorithm, Params
-from ringcast.schedules.blocks import schedule_tables, skips
-from ringcast.schedules.ring import block_size, blocks_of
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params
+from ringcast.algorithms.load import SMOOTH, Call, Load
+from ringcast.schedules.ring import block_size
 from ringcast.wire import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
 # most 256 kB, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
 SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
-SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
 
 
 @dataclass(frozen=True)
@@ -57,73 +52,13 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Load:
-    """What the rounds add up to, each with its largest message.
-
-    Attributes:
-        volume: bytes sent.
-        link: bytes through the busiest link if no rank waits for another's larger message: at most `volume`.
-        frames: frames of the messages.
-        excess: bytes that messages have beyond the first SMOOTH.
-        largest: bytes of the largest message.
-        combined: bytes combined.
-    """
-
-    volume: int
-    link: int
-    frames: int
-    excess: int
-    largest: int
-    combined: int = 0
-
-
-def _uneven(messages: Sequence[int], frames: int) -> Load:
-    """Return the load of rounds with these messages."""
-    volume, excess = sum(messages), sum(max(m - SMOOTH, 0) for m in messages)
-    return Load(volume, volume, frames, excess, max(messages, default=0))
-
-
-def _even(rounds: int, message: int, frames: int = 1) -> Load:
-    """Return the load of `rounds` messages of equal size."""
-    volume, excess = rounds * message, rounds * max(message - SMOOTH, 0)
-    return Load(volume, volume, rounds * frames, excess, message)
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a collective, as the formulas see it."""
-
-    params: Params
-    nbytes: int
-    rounds: int
-
-    @property
-    def block(self) -> int:
-        """The bytes of a block, where the whole buffer is cut into n."""
-        return -(-self.nbytes // self.params.nblocks)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The bytes of each part."""
-        return _part_sizes(self.params.counts or (1,) * self.params.size, self.nbytes)
-
-    @property
-    def contributors(self) -> int:
-        return sum(c > 0 for c in self.params.contributions)
-
-
-_Formula: TypeAlias = Callable[[_Call], Load]
-
-
 def predict(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> float:
     """Return the seconds that the collective takes; `nbytes` is the size of the whole buffer, all parts.
 
     >>> predict("bcast", "circulant", Params(size=8, nblocks=10), 1000, Network(1.0, 0.01, 0.0, 0.0))
     24.0
     """
-    rounds = ALGORITHMS[collective][algorithm].rounds(params)
-    load = FORMULAS[collective, algorithm](_Call(params, nbytes, rounds))
+    rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
     steps = rounds * alpha + load.frames * network.frame
     bytewise = load.volume * network.beta + load.excess * network.stream + load.combined * network.gamma
@@ -136,8 +71,14 @@ def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> boo
     That costs two more small messages in each round. Without it, large messages would be asked for one by one; and in a
     pipeline of blocks, where nobody has to wait before sending, two blocks would share a link.
     """
-    rounds = ALGORITHMS[collective][algorithm].rounds(params)
-    return _granted(params, nbytes, FORMULAS[collective, algorithm](_Call(params, nbytes, rounds)))
+    return _granted(params, nbytes, _load(collective, algorithm, params, nbytes)[1])
+
+
+def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple[int, Load]:
+    """Return the number of rounds, and what they add up to."""
+    entry = ALGORITHMS[collective][algorithm]
+    rounds = entry.rounds(params)
+    return rounds, entry.load(Call(params, nbytes, rounds))
 
 
 def _granted(params: Params, nbytes: int, load: Load) -> bool:
@@ -249,7 +190,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     """
     if not entry.blocks:
         return 1
-    call = _Call(params, nbytes, 0)
+    call = Call(params, nbytes, 0)
     one = entry.collective in ("bcast", "reduce")
     largest = nbytes if one else max(call.parts)
     limit = max(largest // itemsize, 1)
@@ -269,133 +210,3 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
 
 def _key(entry: Algorithm) -> tuple[str, str]:
     return entry.collective, entry.name
-
-
-@lru_cache(maxsize=64)
-def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
-    """Return `nbytes` divided among the parts as their counts say."""
-    total = sum(counts)
-    if not total:
-        return (0,) * len(counts)
-    ends = [nbytes * c // total for c in accumulate(counts, initial=0)]
-    return tuple(b - a for a, b in pairwise(ends))
-
-
-def _pipeline(call: _Call) -> Load:
-    return _even(call.rounds, call.block)
-
-
-def _pipeline_of_all(call: _Call) -> Load:
-    """A round moves to each rank a block of each contributor for whom its turn has come.
-
-    Not more than all others' blocks, and not more than the largest block that often: exact for equal parts and for
-    a single contributor. From round 2q on it is everyone's turn.
-    """
-    p, n = call.params.size, call.params.nblocks
-    if p == 1:
-        return _uneven([], 0)
-    others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
-    turns = _turns(p)
-    q = len(turns)
-    messages = []
-    for i in range(min(call.rounds, 2 * q)):
-        k = (i + 1 - n) % q
-        messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
-    first, steady = _uneven(messages, 0), _even(max(call.rounds - 2 * q, 0), others, 0)
-    volume = first.volume + steady.volume
-    return Load(
-        volume,
-        volume,
-        call.rounds * call.contributors,
-        first.excess + steady.excess,
-        max(first.largest, others if call.rounds > 2 * q else 0),
-    )
-
-
-@lru_cache(maxsize=64)
-def _turns(p: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each k and v = 0, ..., 2q how many R[k] are v - q or more, over all ranks but the root."""
-    recv = schedule_tables(p)[0][:, 1:]
-    q = len(recv)
-    each = [np.bincount(row.astype(np.intp) + q, minlength=2 * q + 1) for row in recv]
-    return tuple(tuple(count[::-1].cumsum()[::-1].tolist()) for count in each)
-
-
-def _values(call: _Call) -> Load:
-    """Every round moves and combines the whole value."""
-    return replace(_even(call.rounds, call.nbytes), combined=call.rounds * call.nbytes)
-
-
-def _windows(call: _Call) -> Load:
-    """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
-    p, s = call.params.size, skips(call.params.size)
-    ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
-    messages = [int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s))]
-    return _uneven(messages, len(messages))
-
-
-def _tree(call: _Call) -> Load:
-    """The root moves all parts but its own: with skip s[k] those of the ranks s[k] to s[k+1] - 1 behind it."""
-    root = call.params.root
-    ends = tuple(accumulate(call.parts[root:] + call.parts[:root], initial=0))
-    return _uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)
-
-
-def _ring(call: _Call) -> Load:
-    return _even(call.rounds, max(call.parts))
-
-
-def _pipelined_ring(call: _Call) -> Load:
-    """A link carries all parts but one; in the rounds beyond these it waits for a first block to come along."""
-    blocks = blocks_of(call.params.contributions, call.params.nblocks)
-    message = -(-max(call.parts) // max(*blocks, 1))
-    load = _even(call.rounds, message)
-    pauses = call.rounds - (sum(blocks) - min(blocks))
-    return replace(load, link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
-
-
-def _combining(formula: _Formula) -> _Formula:
-    """All that is received is combined."""
-
-    def both(call: _Call) -> Load:
-        load = formula(call)
-        return replace(load, combined=load.volume)
-
-    return both
-
-
-def _twice(formula: _Formula) -> _Formula:
-    """Once combining, once not."""
-
-    def both(call: _Call) -> Load:
-        load = formula(replace(call, rounds=call.rounds // 2))
-        return Load(2 * load.volume, 2 * load.link, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
-
-    return both
-
-
-FORMULAS: Mapping[tuple[str, str], _Formula] = MappingProxyType(
-    {
-        ("bcast", "circulant"): _pipeline,
-        ("reduce", "circulant"): _combining(_pipeline),
-        ("reduce", "binomial"): _values,
-        ("allreduce", "census"): _values,
-        ("allreduce", "doubling"): _values,
-        ("allreduce", "circulant"): _twice(_windows),
-        ("allreduce", "pipelined_ring"): _twice(_pipelined_ring),
-        ("allgather", "circulant"): _windows,
-        ("allgather", "ring"): _ring,
-        ("allgather", "pipelined_ring"): _pipelined_ring,
-        ("allgatherv", "circulant"): _windows,
-        ("allgatherv", "circulant_blocks"): _pipeline_of_all,
-        ("allgatherv", "ring"): _ring,
-        ("allgatherv", "pipelined_ring"): _pipelined_ring,
-        ("reduce_scatter", "circulant"): _combining(_windows),
-        ("reduce_scatter", "circulant_blocks"): _combining(_pipeline_of_all),
-        ("reduce_scatter", "pipelined_ring"): _combining(_pipelined_ring),
-        ("reduce_scatter", "whole"): _values,
-        ("scatter", "circulant"): _tree,
-        ("gather", "circulant"): _tree,
-        ("barrier", "census"): _values,
-    }
-)

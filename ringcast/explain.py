@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast.algorithms import ALGORITHMS
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.cost import predict
@@ -19,7 +20,6 @@ from ringcast.errors import ArgumentError
 from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan
 from ringcast.objects import encode
 from ringcast.ops import Array, Op
-from ringcast.schedules import ALGORITHMS
 
 _TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the algorithms of another collective
 _VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.call import Call
 from ringcast.cost import Network, choose, granted
 from ringcast.endpoint import Endpoint
@@ -18,7 +19,6 @@ from ringcast.execute import Exchange, Steps, execute
 from ringcast.observe import observed
 from ringcast.ops import Op
 from ringcast.schedule import Schedule
-from ringcast.schedules import ALGORITHMS, Params, build
 from ringcast.slots import Memory
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
+from ringcast.algorithms import ALGORITHMS
 from ringcast.call import OBJECT
 from ringcast.cost import Network, predict
 from ringcast.group import Plan
-from ringcast.schedules import ALGORITHMS
 
 
 def stage_log(network: Network, stream: TextIO) -> Callable[[Plan, float], None]:

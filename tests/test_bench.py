@@ -22,6 +22,7 @@ from beds import make_bed
 from jobs import Jobs
 from matplotlib.figure import Figure
 
+from ringcast.algorithms import ALGORITHMS
 from ringcast.bench import distributions, limits, plan, plot, report, run, sizes
 from ringcast.bench.bed import BedError
 from ringcast.bench.cases import COLLECTIVES, COMBINING, OURS, PARTED, Case, Measurement
@@ -34,7 +35,6 @@ from ringcast.bench.systems.ringcast_system import RingcastSystem
 from ringcast.bench.tune import tune
 from ringcast.config import from_environment
 from ringcast.events import Event, RoundEnd, RoundStart
-from ringcast.schedules import ALGORITHMS
 
 RATE = 100_000_000
 BENCH = "import sys; from ringcast.bench.run import main; sys.exit(main(sys.argv[1:]))"

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import ops
+from ringcast.algorithms import ALGORITHMS
 from ringcast.call import Call, _fingerprint
 from ringcast.datatypes import dtype_name
-from ringcast.schedules import ALGORITHMS
 
 COLLECTIVES = [
     "bcast",

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from jobs import KINDS, Job, Jobs
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
+from ringcast.algorithms import ALGORITHMS
 from ringcast.collectives.rows import even
 from ringcast.cost import NETWORKS, choose
-from ringcast.schedules import ALGORITHMS
 
 SIZES = (1, 2, 3, 5, 8)
 STRUCT = np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3", (2,))])

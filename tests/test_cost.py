@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from jobs import Job
 
 from ringcast import group
+from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms.load import SMOOTH
 from ringcast.communicator import Communicator
-from ringcast.cost import FORMULAS, MAX_BLOCK, NETWORKS, SMOOTH, Network, best_nblocks, choose, granted, predict
+from ringcast.cost import MAX_BLOCK, NETWORKS, Network, best_nblocks, choose, granted, predict
 from ringcast.explain import Explanation
-from ringcast.schedules import ALGORITHMS, Params, build
 from ringcast.simulate import simulate
 from ringcast.wire import EAGER_IN_COLLECTIVES
 
 TCP = NETWORKS["tcp"]
 WIRE = Network(alpha=1.0, beta=0.01, gamma=0.0, frame=0.0)
 NOTHING = Network(alpha=0.0, beta=0.0, gamma=0.0, frame=0.0)
-EVERY = pytest.mark.parametrize("key", FORMULAS, ids="-".join)
+KEYS = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
+EVERY = pytest.mark.parametrize("key", KEYS, ids="-".join)
 SIZES = pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 33])
 SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_IN_COLLECTIVES + 1, 100_000  # bytes
 SCRATCH = 2  # slots, of the size of the others, that a schedule may have beside those of the buffer
@@ -36,11 +38,7 @@ def largest_messages(key: tuple[str, str], params: Params, slots: Sequence[int])
     return [max(sum(slots[slot] for slot in slots_of) for slots_of in messages) for messages in sent if messages]
 
 
-def test_every_algorithm_has_a_formula() -> None:
-    assert set(FORMULAS) == {(collective, name) for collective, named in ALGORITHMS.items() for name in named}
-
-
-@pytest.mark.parametrize("key", FORMULAS, ids="-".join)
+@EVERY
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 17, 33])
 def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], p: int) -> None:
     entry = ALGORITHMS[key[0]][key[1]]

@@ -12,6 +12,7 @@ import pytest
 from jobs import transports
 
 from ringcast import collectives, wire
+from ringcast.algorithms import Params, build
 from ringcast.call import Call
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
@@ -22,7 +23,6 @@ from ringcast.group import Choice, Group
 from ringcast.local import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.messages import Message
 from ringcast.ops import SUM, Op
-from ringcast.schedules import Params, build
 from ringcast.simulate import simulate
 from ringcast.transports.base import Arrival, Transport
 

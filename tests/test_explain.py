@@ -11,12 +11,12 @@ from jobs import Job
 
 import ringcast
 from ringcast import group
+from ringcast.algorithms import ALGORITHMS
 from ringcast.call import Call
 from ringcast.communicator import Communicator
 from ringcast.errors import ArgumentError
 from ringcast.explain import COLLECTIVES
 from ringcast.ops import MAX, SUM, Op
-from ringcast.schedules import ALGORITHMS
 
 P = 5
 CONCAT = Op(lambda a, b: a + b, name="concat")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import networkfile
+from ringcast.algorithms import ALGORITHMS
 from ringcast.cost import NETWORKS, Network, choose
 from ringcast.errors import ConfigError
-from ringcast.schedules import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 MEASURED = Network(

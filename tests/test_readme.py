@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from ringcast import config, errors, wire
+from ringcast.algorithms import ALGORITHMS
 from ringcast.communicator import Communicator
-from ringcast.schedules import ALGORITHMS
 from ringcast_launcher.cli import _parser
 
 ROOT = Path(__file__).parent.parent

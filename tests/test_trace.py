@@ -16,6 +16,7 @@ import pytest
 from jobs import Job
 
 from ringcast import collectives
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.communicator import Communicator
 from ringcast.cost import NETWORKS
 from ringcast.events import Event, RoundEnd, RoundStart
@@ -23,7 +24,6 @@ from ringcast.execute import drive_together
 from ringcast.group import AUTOMATIC, Choice, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import SUM
-from ringcast.schedules import ALGORITHMS, Algorithm, Params, build
 from ringcast.simulate import Report, simulate
 from ringcast.trace import (
     Recorder,

@@ -15,7 +15,7 @@ from ringcast import world
 EVERY_ALGORITHM = """
 import functools, operator
 import numpy as np, ringcast
-from ringcast.schedules import ALGORITHMS
+from ringcast.algorithms import ALGORITHMS
 
 comm = ringcast.init()
 p, r, root = comm.size, comm.rank, comm.size - 1

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from ringcast.schedules import Params, build
+from ringcast.algorithms import Params, build
 
 P, N = 9, 4
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#b8960c")

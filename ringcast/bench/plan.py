@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ringcast.algorithms import ALGORITHMS
 from ringcast.bench import distributions
 from ringcast.bench.cases import COMBINING, PARTED, POINT_TO_POINT, Case, Measurement, messages
 from ringcast.bench.limits import wire_limit
 from ringcast.cost import NETWORKS, choose
-from ringcast.schedules import ALGORITHMS
 
 ITEM = 8  # bytes of a float64, of which the combining collectives make sums
 

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast.algorithms import Params
 from ringcast.cost import Network, predict
-from ringcast.schedules import Params
 
 _WIRE = "wire"
 _NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name != _WIRE)

@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 
+from ringcast.algorithms import Params
 from ringcast.calibrate.fit import Sample
 from ringcast.collectives.rows import even
 from ringcast.communicator import Communicator
 from ringcast.ops import MAX, SUM
-from ringcast.schedules import Params
 
 SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
 BLOCKS = 1 << 12, 1 << 19  # bytes: smaller and larger blocks are no choice for real messages

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from ringcast.algorithms import ALGORITHMS
 from ringcast.calibrate.fit import Sample
 from ringcast.cost import Network
-from ringcast.schedules import ALGORITHMS
 
 _COLUMNS = "collective      algorithm         from      bytes blocks rounds  measured ms predicted ms   error"
 

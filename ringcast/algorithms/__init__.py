@@ -1,0 +1,65 @@
+"""All algorithms: one file per family, and the table of them.
+
+`ALGORITHMS[collective][name]` says what an algorithm needs, and what it takes; `build` checks a call and returns a
+rank's schedule. At a tie in the cost model the first in the table is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ringcast.algorithms import circulant, doubling, ring
+from ringcast.algorithms.algorithm import Algorithm
+from ringcast.algorithms.params import Params
+from ringcast.schedule import Schedule
+
+__all__ = ["ALGORITHMS", "Algorithm", "Params", "build"]
+
+
+def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
+    table: dict[str, dict[str, Algorithm]] = {}
+    for entry in entries:
+        table.setdefault(entry.collective, {})[entry.name] = entry
+    return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
+
+
+ALGORITHMS = _table((*circulant.ALGORITHMS, *doubling.ALGORITHMS, *ring.ALGORITHMS))
+
+
+def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedule:
+    """Return the schedule of `rank`.
+
+    Raises:
+        ValueError: there is no such collective or algorithm, or it cannot do what `params` ask for.
+
+    >>> build("bcast", "circulant", Params(size=3, nblocks=2), rank=1)
+    Broadcast(size=3, rank=1, nblocks=2, root=0)
+    """
+    if collective not in ALGORITHMS:
+        raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
+    if algorithm not in ALGORITHMS[collective]:
+        known = ", ".join(ALGORITHMS[collective])
+        raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {known}")
+    entry = ALGORITHMS[collective][algorithm]
+    if reason := _objection(entry, params, rank):
+        raise ValueError(f"{collective} by {algorithm}: {reason}")
+    return entry.build(params, rank)
+
+
+def _objection(entry: Algorithm, p: Params, rank: int) -> str:
+    """Return why `entry` cannot do what is asked for, or nothing."""
+    if p.size < 1:
+        return f"there is no group of {p.size} ranks"
+    for name, r in ("rank", rank), ("root", p.root):
+        if not 0 <= r < p.size:
+            return f"{name} {r} is not one of {p.size} ranks"
+    if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):
+        return f"cannot cut into {p.nblocks} blocks" + ("" if entry.blocks else ", it always uses one")
+    if p.counts and len(p.counts) != p.size:
+        return f"{len(p.counts)} counts for {p.size} ranks"
+    if min(p.counts, default=0) < 0:
+        return f"a count of {min(p.counts)} is negative"
+    if entry.equal_counts and len(set(p.counts)) > 1:
+        return "all counts must be equal"
+    return ""

@@ -1,0 +1,196 @@
+"""The algorithms on the circulant graph; their schedules are in `ringcast.schedules.circulant`.
+
+q = ceil(log2 p); s = skips(p); R = the receive schedules.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.load import Call, Load, combining, even, twice, uneven, values
+from ringcast.algorithms.params import Params
+from ringcast.schedules import circulant
+from ringcast.schedules.blocks import schedule_tables, skips
+
+_TRAEFF_2022 = "Träff, (Poly)logarithmic time construction of round-optimal n-block broadcast schedules, 2022"
+_TRAEFF_2024 = "Träff, Optimal, non-pipelined reduce-scatter and allreduce algorithms, arXiv 2410.14234"
+_REVERSAL = "Träff, arXiv 2407.18004: the broadcast backwards"
+
+
+def _pipelined(p: Params) -> int:
+    """Return the rounds of n blocks on the circulant graph; nothing moves where there is no data at all."""
+    return p.nblocks - 1 + log_rounds(p) if p.size > 1 and any(p.contributions) else 0
+
+
+def _pipeline(call: Call) -> Load:
+    return even(call.rounds, call.block)
+
+
+def _pipeline_of_all(call: Call) -> Load:
+    """A round moves to each rank a block of each contributor for whom its turn has come.
+
+    Not more than all others' blocks, and not more than the largest block that often: exact for equal parts and for
+    a single contributor. From round 2q on it is everyone's turn.
+    """
+    p, n = call.params.size, call.params.nblocks
+    if p == 1:
+        return uneven([], 0)
+    others, largest = (-(-m // n) for m in (call.nbytes - min(call.parts), max(call.parts)))
+    turns = _turns(p)
+    q = len(turns)
+    messages = []
+    for i in range(min(call.rounds, 2 * q)):
+        k = (i + 1 - n) % q
+        messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
+    first, steady = uneven(messages, 0), even(max(call.rounds - 2 * q, 0), others, 0)
+    volume = first.volume + steady.volume
+    return Load(
+        volume,
+        volume,
+        call.rounds * call.contributors,
+        first.excess + steady.excess,
+        max(first.largest, others if call.rounds > 2 * q else 0),
+    )
+
+
+@lru_cache(maxsize=64)
+def _turns(p: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each k and v = 0, ..., 2q how many R[k] are v - q or more, over all ranks but the root."""
+    recv = schedule_tables(p)[0][:, 1:]
+    q = len(recv)
+    each = [np.bincount(row.astype(np.intp) + q, minlength=2 * q + 1) for row in recv]
+    return tuple(tuple(count[::-1].cumsum()[::-1].tolist()) for count in each)
+
+
+def _windows(call: Call) -> Load:
+    """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
+    p, s = call.params.size, skips(call.params.size)
+    ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
+    messages = [int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s))]
+    return uneven(messages, len(messages))
+
+
+def _tree(call: Call) -> Load:
+    """The root moves all parts but its own: with skip s[k] those of the ranks s[k] to s[k+1] - 1 behind it."""
+    root = call.params.root
+    ends = tuple(accumulate(call.parts[root:] + call.parts[:root], initial=0))
+    return uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)
+
+
+ALGORITHMS = (
+    Algorithm(
+        "circulant",
+        "bcast",
+        lambda p, rank: circulant.bcast(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _pipelined,
+        f"{_TRAEFF_2022}, Algorithm 6",
+        blocks=True,
+        load=_pipeline,
+    ),
+    Algorithm(
+        "circulant",
+        "reduce",
+        lambda p, rank: circulant.reduce(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _pipelined,
+        _REVERSAL,
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+        load=combining(_pipeline),
+    ),
+    Algorithm(
+        "census",
+        "allreduce",
+        lambda p, rank: circulant.census(p.size, rank),
+        log_rounds,
+        f"{_TRAEFF_2022}, Algorithm 8",
+        commutative=True,
+        exact=True,
+        load=values,
+    ),
+    Algorithm(
+        "circulant",
+        "allreduce",
+        lambda p, rank: circulant.allreduce(p.size, rank),
+        lambda p: 2 * log_rounds(p),
+        _TRAEFF_2024,
+        commutative=True,
+        elementwise=True,
+        load=twice(_windows),
+    ),
+    Algorithm(
+        "circulant",
+        "allgather",
+        lambda p, rank: circulant.allgather(p.size, rank),
+        log_rounds,
+        f"{_TRAEFF_2022}, Algorithm 7",
+        equal_counts=True,
+        load=_windows,
+    ),
+    Algorithm(
+        "circulant",
+        "allgatherv",
+        lambda p, rank: circulant.allgather(p.size, rank),
+        log_rounds,
+        f"{_TRAEFF_2022}, Algorithm 7",
+        load=_windows,
+    ),
+    Algorithm(
+        "circulant_blocks",
+        "allgatherv",
+        lambda p, rank: circulant.allgatherv(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
+        _pipelined,
+        f"{_TRAEFF_2022}, Algorithm 9",
+        blocks=True,
+        load=_pipeline_of_all,
+    ),
+    Algorithm(
+        "circulant",
+        "reduce_scatter",
+        lambda p, rank: circulant.reduce_scatter(p.size, rank),
+        log_rounds,
+        _TRAEFF_2024,
+        commutative=True,
+        elementwise=True,
+        load=combining(_windows),
+    ),
+    Algorithm(
+        "circulant_blocks",
+        "reduce_scatter",
+        lambda p, rank: circulant.reduce_scatter_v(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
+        _pipelined,
+        _REVERSAL,
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+        load=combining(_pipeline_of_all),
+    ),
+    Algorithm(
+        "circulant",
+        "scatter",
+        lambda p, rank: circulant.scatter(p.size, rank, root=p.root),
+        log_rounds,
+        f"a tree on the graph of {_TRAEFF_2022}",
+        load=_tree,
+    ),
+    Algorithm(
+        "circulant",
+        "gather",
+        lambda p, rank: circulant.gather(p.size, rank, root=p.root),
+        log_rounds,
+        f"a tree on the graph of {_TRAEFF_2022}, backwards",
+        load=_tree,
+    ),
+    Algorithm(
+        "census",
+        "barrier",
+        lambda p, rank: circulant.barrier(p.size, rank),
+        log_rounds,
+        f"{_TRAEFF_2022}, Algorithm 8",
+        load=values,
+    ),
+)

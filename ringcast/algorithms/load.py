@@ -1,0 +1,112 @@
+"""What the rounds of a collective add up to, by which the cost model tells the time: bytes, frames, bytes combined.
+
+An algorithm declares it as a function of a call (`Formula`), exact or from above, in O(p) at most.
+
+p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+from ringcast.algorithms.params import Params
+
+SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the rounds add up to, each with its largest message.
+
+    Attributes:
+        volume: bytes sent.
+        link: bytes through the busiest link if no rank waits for another's larger message: at most `volume`.
+        frames: frames of the messages.
+        excess: bytes that messages have beyond the first SMOOTH.
+        largest: bytes of the largest message.
+        combined: bytes combined.
+    """
+
+    volume: int
+    link: int
+    frames: int
+    excess: int
+    largest: int
+    combined: int = 0
+
+
+def uneven(messages: Sequence[int], frames: int) -> Load:
+    """Return the load of rounds with these messages."""
+    volume, excess = sum(messages), sum(max(m - SMOOTH, 0) for m in messages)
+    return Load(volume, volume, frames, excess, max(messages, default=0))
+
+
+def even(rounds: int, message: int, frames: int = 1) -> Load:
+    """Return the load of `rounds` messages of equal size."""
+    volume, excess = rounds * message, rounds * max(message - SMOOTH, 0)
+    return Load(volume, volume, rounds * frames, excess, message)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a collective, as the formulas see it."""
+
+    params: Params
+    nbytes: int
+    rounds: int
+
+    @property
+    def block(self) -> int:
+        """The bytes of a block, where the whole buffer is cut into n."""
+        return -(-self.nbytes // self.params.nblocks)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The bytes of each part."""
+        return _part_sizes(self.params.counts or (1,) * self.params.size, self.nbytes)
+
+    @property
+    def contributors(self) -> int:
+        return sum(c > 0 for c in self.params.contributions)
+
+
+Formula: TypeAlias = Callable[[Call], Load]
+
+
+@lru_cache(maxsize=64)
+def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
+    """Return `nbytes` divided among the parts as their counts say."""
+    total = sum(counts)
+    if not total:
+        return (0,) * len(counts)
+    ends = [nbytes * c // total for c in accumulate(counts, initial=0)]
+    return tuple(b - a for a, b in pairwise(ends))
+
+
+def values(call: Call) -> Load:
+    """Every round moves and combines the whole value."""
+    return replace(even(call.rounds, call.nbytes), combined=call.rounds * call.nbytes)
+
+
+def combining(formula: Formula) -> Formula:
+    """All that is received is combined."""
+
+    def both(call: Call) -> Load:
+        load = formula(call)
+        return replace(load, combined=load.volume)
+
+    return both
+
+
+def twice(formula: Formula) -> Formula:
+    """Once combining, once not."""
+
+    def both(call: Call) -> Load:
+        load = formula(replace(call, rounds=call.rounds // 2))
+        return Load(2 * load.volume, 2 * load.link, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
+
+    return both
