@@ -84,8 +84,8 @@ class Communicator:
 
         `out`: where the root wants the result; may be `value` itself. Commutative elementwise operators:
         n-1+ceil(log2 p) rounds, every rank but the root sends m bytes (arXiv 2407.18004); others go by a binomial tree
-        in rank order, in ceil(log2 p) rounds. Memory: one working copy;
-        at the root none if `out` is given.
+        in rank order, in ceil(log2 p) rounds. Memory: one working copy, for `value` stays as it is; none at the
+        root if `out` is given.
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice))
@@ -102,7 +102,8 @@ class Communicator:
         """Return the combination of the values of all ranks, with the same bits on every rank.
 
         `out`: where the result goes; may be `value` itself. Large arrays and commutative elementwise operators:
-        reduce-scatter and allgather, 2 ceil(log2 p) rounds, 2m(p-1)/p bytes each way (arXiv 2410.14234). Small ones:
+        reduce-scatter and allgather, 2m(p-1)/p bytes each way, in 2 ceil(log2 p) rounds (arXiv 2410.14234), or in
+        2(p-1)n around a ring, where these can be hidden behind the wire (Träff et al. 2010). Small ones:
         census (exact operators, ceil(log2 p) rounds) or folding and recursive doubling, in rank order, which also
         serves all other operators.
         """
@@ -111,7 +112,8 @@ class Communicator:
     def gather(self, value: Any, root: int = 0, *, out: Any = None, algorithm: str | None = None) -> Any:
         """Return all values at the root: arrays of one shape stacked as (p, *shape), or a list; None elsewhere.
 
-        ceil(log2 p) rounds on a circulant tree; the root receives m(p-1)/p bytes.
+        ceil(log2 p) rounds on a circulant tree; the root receives m(p-1)/p bytes. Memory besides the result: ranks on
+        the way hold what they pass on, at most half of all data, or all but the root's where counts are uneven.
         """
         return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)))
 
@@ -134,7 +136,8 @@ class Communicator:
     def scatter(self, values: Any = None, root: int = 0, *, algorithm: str | None = None) -> Any:
         """Return `values[rank]` of the root's array or sequence on each rank; other ranks pass nothing.
 
-        A descriptor goes first; then ceil(log2 p) rounds on a circulant tree; the root sends m(p-1)/p bytes.
+        A descriptor goes first; then ceil(log2 p) rounds on a circulant tree; the root sends m(p-1)/p bytes. Memory as
+        for `gather`.
         """
         return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)))
 
@@ -152,7 +155,8 @@ class Communicator:
     ) -> Any:
         """Return all values on every rank: arrays of one shape stacked as (p, *shape), or a list.
 
-        ceil(log2 p) rounds; every rank receives m(p-1)/p bytes (Träff 2022, Algorithm 7).
+        ceil(log2 p) rounds (Träff 2022, Algorithm 7), or (p-1)n around a ring, where these can be hidden behind the
+        wire (Träff et al. 2010); every rank receives m(p-1)/p bytes.
         """
         return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)))
 

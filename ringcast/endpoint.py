@@ -105,12 +105,16 @@ class Endpoint:
         self.flush()
 
     def _give_up(self) -> None:
-        """Count peers as failed to which no link is left, unless the reason has been heard meanwhile."""
+        """Count peers as failed to which no link is left, unless the reason has been heard meanwhile.
+
+        One that has left properly misses nothing: with `lookahead` it need not wait for its last messages' completion.
+        """
         now = self.transport.clock()
         for peer, (due, cause) in list(self._lost.items()):
             if due <= now:
                 del self._lost[peer]
-                self.protocol.lose(peer, cause)
+                if peer not in self.protocol.finished:
+                    self.protocol.lose(peer, cause)
 
     def leave(self) -> None:
         """Say how many messages were sent, so that nobody waits for more, and close everything.

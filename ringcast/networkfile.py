@@ -6,7 +6,6 @@ The file is TOML: `transport` says which transport was measured, the table `netw
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from ringcast.cost import NETWORKS, Network
 from ringcast.errors import ConfigError
+from ringcast.outfile import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ def read(path: str | Path, transport: str) -> Network:
 
 
 def write(path: str | Path, network: Network, transport: str, remarks: Sequence[str] = ()) -> None:
-    """Write the file that `read` reads, in one step: whoever reads meanwhile finds the old file or the new one.
+    """Write the file that `read` reads, whole or not at all.
 
     Args:
-        path: where; a file that is there is replaced.
+        path: where.
         network: the constants.
         transport: what they were measured on.
         remarks: lines of comment for the head of the file.
@@ -81,14 +81,11 @@ def write(path: str | Path, network: Network, transport: str, remarks: Sequence[
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        draft.write_text(text(network, transport, remarks), encoding="utf-8")
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+
+    def draft(part: Path) -> None:
+        part.write_text(text(network, transport, remarks), encoding="utf-8")
+
+    write_whole(path, draft)
 
 
 def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:

@@ -180,7 +180,8 @@ def test_links_are_as_fast_as_said_in_both_directions_at_once() -> None:
         assert listener.stdout.readline() == "listening\n"
         seconds = outputs([listener, bed.start(1, [*command, "connect", *place], **files)], 30)
         for taken in map(float, seconds):
-            assert 0.3 * rate < 8 * size / taken < rate  # how near they come, the benchmark shows on an idle machine
+            # How near they come, the benchmark shows on an idle machine. A reader that starts late finds data waiting.
+            assert 0.3 * rate < 8 * size / taken < 1.2 * rate
         for i in range(2):
             for carried, was in zip(bed.carried(i), before[i], strict=True):
                 assert size < carried - was < 1.1 * size

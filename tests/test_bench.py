@@ -397,7 +397,7 @@ BED = ("--hosts-bed", "3x100mbit")
         (("bcast", "--algorithm", "rng", *BED), "possible here: circulant"),
         (("--tune", "--nblocks", "2", *BED), "--tune tries algorithms and block counts"),
         (("--plot", "out.gif", *BED), "must end with one of .png"),
-        (("--json", "/nowhere/at/all.json", *BED), "--json /nowhere/at/all.json: cannot be written"),
+        (("--json", "/nowhere/at/all.json", *BED), "--json /nowhere/at/all.json: no file can be written there"),
         (("bcast", "-m", "1k", "allredcue", *BED), "there is no collective 'allredcue'"),
         (("--frobnicate", *BED), "unrecognized arguments"),
     ],
@@ -458,7 +458,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence_and_the_others_are(
 
     gone = tmp_path / "gone"
     wanted = Namespace(peers=(), tune=False, json=gone / "1.json", plot=tmp_path / "2.svg", trace=gone / "3.json")
-    assert run._bench(wanted, [BIG], Place(), "here", [], speaks=True) == 1
+    assert run._bench(wanted, [BIG], Place(), "here", speaks=True) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"ringcast bench: {gone}/{n}.json was not written: No such file or directory" for n in (1, 3)]
     assert [path.name for path in tmp_path.iterdir()] == ["2.svg"]
@@ -638,7 +638,7 @@ def test_wrong_options_in_a_launched_job_are_told_once(tmp_path: Path) -> None:
 def test_in_a_launched_job_files_are_for_rank_0_to_write(tmp_path: Path) -> None:
     done = launched(3, "bcast", "--json", "/nowhere/at/all.json", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.count("--json /nowhere/at/all.json: cannot be written") == 1
+    assert done.stderr.count("--json /nowhere/at/all.json: no file can be written there") == 1
     assert not done.stdout
 
 

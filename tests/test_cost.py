@@ -267,3 +267,17 @@ def test_blocks_are_neither_huge_nor_less_than_an_element(nbytes: int) -> None:
 def test_unknown_collective() -> None:
     with pytest.raises(ValueError, match="no collective 'sum'"):
         choose("sum", size=2, nbytes=1, network=TCP)
+
+
+def test_blocks_of_nothing_are_few() -> None:
+    assert choose("bcast", size=4, nbytes=8, network=TCP, nblocks=1000) == ("circulant", 1000)
+    assert choose("bcast", size=4, nbytes=8 * 5000, itemsize=8, network=TCP, nblocks=5000) == ("circulant", 5000)
+    with pytest.raises(ValueError, match=r"^cannot cut 1 items into 1001 blocks"):
+        choose("bcast", size=4, nbytes=8, itemsize=8, network=TCP, nblocks=1001)
+
+
+def test_of_what_the_wire_makes_equal_the_cheaper_is_chosen() -> None:
+    slow = Network(alpha=1e-3, beta=2e-8, gamma=0, frame=0, grant=1e-3, stream=9e-8, wire=8.4e-8)
+    half = (10**6,) * 4 + (0,) * 4
+    assert choose("allgatherv", size=8, nbytes=10**7, network=slow, counts=half) == ("pipelined_ring", 39)
+    assert choose("allgatherv", size=8, nbytes=10**7, network=slow) == ("pipelined_ring", 20)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import transports
+from test_protocol import Buffer
 
 from ringcast import collectives, wire
 from ringcast.algorithms import Params, build
@@ -196,6 +197,30 @@ def test_what_a_rank_that_has_left_does_not_need_may_get_lost() -> None:
         assert got == bytes(10_000)
     with pytest.raises(PeerFailed, match="finished"):
         drive(made[1], exchange(made[1], None, 0), timeout=20)
+    quietly_close(made)
+
+
+def test_a_sender_that_does_not_wait_for_completion_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.endpoint.HEARSAY", 0.0)
+    made, size = thread_endpoints(2), 100_000
+    for endpoint in made:
+        endpoint.protocol.lookahead = size
+    ops = [endpoint.protocol.begin(CONTEXT, Call("bcast", "uint8", (size,)), granted=True) for endpoint in made]
+    buffer = Buffer(size)
+    made[1].post(ops[1], None, (), 0, buffer)
+    made[0].post(ops[0], 1, [memoryview(bytes(range(100)) * (size // 100))], None, None)
+    while ops[0].pending:
+        assert made[0].progress(made[0].transport.clock() + 20)
+    made[0].protocol.end(ops[0])
+    made[0].leave()
+    while ops[1].pending:
+        assert made[1].progress(made[1].transport.clock() + 20)
+    assert buffer.data == bytes(range(100)) * (size // 100)
+    made[1].protocol.end(ops[1])
+    while made[1].progress(made[1].transport.clock()):  # that rank 0 has left
+        pass
+    made[1].progress(made[1].transport.clock())  # what was said to it after that is not missed
+    made[1].protocol.begin(CONTEXT, Call("barrier", "", ()))
     quietly_close(made)
 
 

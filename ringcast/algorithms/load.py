@@ -1,6 +1,7 @@
 """What the rounds of a collective add up to, by which the cost model tells the time: bytes, frames, bytes combined.
 
-An algorithm declares it as a function of a call (`Formula`), exact or from above, in O(p) at most.
+An algorithm declares it as a function of a call (`Formula`), exact where parts are equal, else from
+above but for rounding, in O(p) at most.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 """

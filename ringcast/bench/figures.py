@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from ringcast.bench.cases import OURS, Case, Measurement, messages
 from ringcast.bench.limits import beats_wire, wire_limit
+from ringcast.outfile import write_whole
 
 MAIN, TUNE = "main", "tune"  # tables
 AROUND = "went around the wire"
@@ -106,9 +106,9 @@ def write_json(path: Path, rows: Sequence[Row]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    text = json.dumps([row.to_json() for row in rows], indent=1) + "\n"
+    write_whole(path, lambda part: _write(part, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

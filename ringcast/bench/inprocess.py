@@ -33,7 +33,14 @@ class Here:
 
     def _measure(self, case: Case) -> Measurement:
         done = Measurement(case, self._system.name, version=self._system.version)
-        call = self._system.prepare(case.to_json())
+        try:
+            call = self._system.prepare(case.to_json())
+        except MemoryError:
+            call, short = None, True
+        else:
+            short = False
+        if any(self._comm.allgather(short)):
+            return replace(done, problem="not enough memory")
         if call is None:
             return replace(done, problem="not supported")
         wrong = self._system.check() if case.check else ""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringcast import networkfile
+from ringcast import networkfile, outfile
 from ringcast.bench import plan, plot, sizes
 from ringcast.bench.bed import parse as parse_bed
 from ringcast.bench.cases import COLLECTIVES, Case
@@ -53,10 +52,12 @@ def understand(argv: Sequence[str], config: WorkerConfig) -> tuple[argparse.Name
 
 def objection(options: argparse.Namespace) -> str:
     """Return why a result could not be written, or nothing; asked before hours of measuring."""
-    for name in "json", "plot", "trace":
-        path = getattr(options, name)
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            return f"--{name} {path}: cannot be written"
+    paths = {name: path for name in ("json", "plot", "trace") if (path := getattr(options, name)) is not None}
+    for name, path in paths.items():
+        if problem := outfile.objection(path):
+            return f"--{name} {problem}"
+    if len({path.resolve() for path in paths.values()}) < len(paths):
+        return f"--{', --'.join(paths)}: give each a file of its own"
     reason = plot.objection(options.plot) if options.plot is not None else ""
     return f"--plot: {reason}" if reason else ""
 
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "--distribution",
         dest="distributions",
         type=_distributions,
-        default=("mod3",),
+        default=None,
         metavar="NAME,...",
         help=f"of the parts of allgatherv: {', '.join(DISTRIBUTIONS)}, or all (default mod3)",
     )
@@ -109,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "--hosts-bed",
         dest="bed",
         type=_checked(parse_bed),
-        metavar="HOSTSxRATE",
+        metavar="HOSTS[xRATE]",
         help="run on emulated hosts, such as 8x100mbit (needs root and iproute2)",
     )
     add(
@@ -167,7 +168,7 @@ def _peers(text: str) -> tuple[str, ...]:
 
 
 def _distributions(text: str) -> tuple[str, ...]:
-    return tuple(DISTRIBUTIONS) if text == "all" else _several("distribution", tuple(DISTRIBUTIONS), text)
+    return tuple(DISTRIBUTIONS) if "all" in text.split(",") else _several("distribution", tuple(DISTRIBUTIONS), text)
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -205,10 +206,13 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
 def _cases(options: argparse.Namespace, size: int, rate: int | None) -> list[Case]:
     if options.tune and (options.algorithm or options.nblocks):
         raise Refused("--tune tries algorithms and block counts; leave out --algorithm and --nblocks")
+    collectives = options.collectives or DEFAULT
+    if options.distributions and "allgatherv" not in collectives:
+        raise Refused("--distribution is for allgatherv, which is not among the collectives")
     wish = plan.Wish(
-        options.collectives or DEFAULT,
+        collectives,
         options.sizes,
-        options.distributions,
+        options.distributions or ("mod3",),
         options.algorithm,
         options.nblocks,
         options.check,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.bench.cases import title
 from ringcast.bench.figures import Row
+from ringcast.outfile import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,12 +48,7 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
     systems = list(dict.fromkeys(_system(row) for row in rows if row.median))
     for i, (name, shown) in enumerate(panels.items()):
         _draw_panel(figure.add_subplot(down, across, i + 1), name, shown, systems)
-    part = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        figure.savefig(part, dpi=150)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, lambda part: figure.savefig(part, dpi=150, format=path.suffix[1:]))
 
 
 def _panels(rows: Sequence[Row]) -> Mapping[str, list[Row]]:

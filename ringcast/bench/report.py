@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ringcast import networkfile
 from ringcast.bench.cases import OURS, title
 from ringcast.bench.figures import AROUND, Row
 from ringcast.bench.sizes import label
 from ringcast.collectives.broadcast import RIDE_ALONG
+from ringcast.cost import Network
 
 UNKNOWN = "-"
 
@@ -76,6 +78,11 @@ def heading(version: str, size: int, place: str, command: str, when: datetime) -
         "# bcast and scatter of ringcast first send a description of the data, whose rounds are not counted;",
         f"# up to {RIDE_ALONG // 1000} kB of a bcast travel in it, unless algorithm or n are prescribed",
     ]
+
+
+def constants(network: Network) -> list[str]:
+    """Return the constants of the network as a configuration file has them, behind #."""
+    return [f"# {line}".rstrip() for line in networkfile.text(network, "tcp").splitlines()]
 
 
 def table(rows: Iterator[Row]) -> Iterator[tuple[Row, list[str]]]:

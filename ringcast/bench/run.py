@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
+from ringcast import networkfile
 from ringcast.bench import plot, report, sizes
 from ringcast.bench.bed import Bed
 from ringcast.bench.cases import OURS, Case, title
@@ -84,8 +85,10 @@ def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerCo
         problem = comm.bcast(objection(options) if comm.rank == 0 else None)
         if problem:
             return _complain(problem, USAGE) if comm.rank == 0 else USAGE
-        here = Here(comm, RingcastSystem(comm))
-        return _bench(options, cases, here, _description(comm, config), argv, speaks=comm.rank == 0)
+        where = _description(comm, config)
+        if comm.rank == 0:
+            _say(_heading(cases, where, argv))
+        return _bench(options, cases, Here(comm, RingcastSystem(comm)), where, speaks=comm.rank == 0)
 
 
 def _description(comm: Communicator, config: WorkerConfig) -> str:
@@ -102,30 +105,40 @@ def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[s
     links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
     try:
         with Bed(count, rate) as bed, TemporaryDirectory(prefix="ringcast-bench-") as folder:
-            config, source = options.config, options.config
-            if config is None:
-                config, source = Path(folder, "network.toml"), "measured just now"
-                calibrate(bed, config)
+            source = options.config or "measured first, which takes up to a minute"
             where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
-            return _bench(options, cases, OnBed(bed, config), where, argv, speaks=True)
+            _say(_heading(cases, where, argv))
+            config = options.config or Path(folder, "network.toml")
+            if options.config is None:
+                calibrate(bed, config)
+                _say(report.constants(networkfile.read(config, "tcp")))
+            return _bench(options, cases, OnBed(bed, config), where, speaks=True)
     except RingcastError as error:  # no bed can be made, or no trace
         return _complain(error, 1)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # nobody reads on, as behind "| head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # of the table itself; files have words of their own
+        return _complain(f"the table cannot be written: {error.strerror}", 1)
 
 
-def _bench(
-    options: argparse.Namespace, cases: Sequence[Case], place: Place, where: str, argv: Sequence[str], *, speaks: bool
-) -> int:
+def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str]:
+    return report.heading(version(), cases[0].size, where, shlex.join(["ringcast", "bench", *argv]), datetime.now())
+
+
+def _say(lines: Sequence[str]) -> None:
+    print(*lines, sep="\n", flush=True)
+
+
+def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Place, where: str, *, speaks: bool) -> int:
     """Measure, tell, write; every rank of a job measures, and one `speaks`."""
 
     def tell(line: str) -> None:
         if speaks:
             print(line, flush=True)
 
-    command = shlex.join(["ringcast", "bench", *argv])
-    for line in report.heading(version(), cases[0].size, where, command, datetime.now()):
-        tell(line)
     rows = _main_table(place, cases, (OURS, *options.peers), tell)
     if options.tune:
         rows += tune(place, cases, tell)

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
-from ringcast import networkfile
+from ringcast import networkfile, outfile
 from ringcast.calibrate import report
 from ringcast.calibrate.fit import Sample, fit
 from ringcast.calibrate.measure import Case, best_lookahead, measure
@@ -91,8 +91,8 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
 def _objection(options: argparse.Namespace) -> str:
     """Return why what is asked for cannot work, or nothing."""
     for path in filter(None, (options.output, options.plot)):
-        if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-            return f"{path}: no file can be written there"
+        if problem := outfile.objection(path):
+            return problem
     if options.plot is None:
         return ""
     try:

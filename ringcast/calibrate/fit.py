@@ -6,7 +6,7 @@ a network where this constant is 1 and all others are 0: the model itself is now
 
 No call is faster than the wire, so the wire takes for a byte what the fastest of all large calls took. The other
 constants make the sum of |ln(predicted / measured)| small over the calls that the wire does not explain, by least
-squares with weights that are made anew from the errors until they stay (iteratively reweighted least squares). A
+squares with weights that are made anew from the errors (iteratively reweighted least squares). A
 factor of two counts alike up and down; and the few times that were disturbed, or for which a round is not alpha plus
 bytes times beta, do not bend the constants for all others, as squares would let them. Where the model must give way,
 it is to be right for large messages, in which the number of blocks matters: the weight of a sample grows slowly with
@@ -32,6 +32,7 @@ _NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was 
 _ITERATIONS = 60  # the weights stay long before
 _NOISE = 0.02  # relative errors below this one are all the same
 _GROWTH = 0.25  # exponent: 40 MB count ten times as much as 4 kB
+_NEAR = 0.8  # of a time: where the wire predicts that much it may be all that counts
 _LARGE = 1 << 20  # bytes over a link that are enough to tell what it carries
 
 _Floats: TypeAlias = NDArray[np.float64]
@@ -87,28 +88,35 @@ def fit(samples: Sequence[Sample]) -> Network:
 def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
     """Return the constants of the rounds; `floor` is what the wire predicts, as all is relative to what was measured.
 
+    What the wire explains is not known at first, and may change to and fro: of two starts the best iteration counts.
+
     Raises:
         ValueError: as for `fit`.
     """
-    ratio = np.ones(len(floor))
-    explained = np.zeros(len(floor), bool)
-    for _ in range(_ITERATIONS):
-        weights = importance / np.sqrt(ratio * np.maximum(np.abs(np.log(ratio)), _NOISE))
-        constants = _least_squares(steps[~explained], weights[~explained])
-        linear = steps @ constants
-        ratio = np.maximum(linear, floor)
-        explained = linear < floor
-    return constants
+    best: tuple[float, _Floats] | None = None
+    for start in (np.zeros(len(floor), bool), floor > _NEAR):
+        ratio, explained = np.ones(len(floor)), start
+        for _ in range(_ITERATIONS):
+            weights = importance / np.sqrt(ratio * np.maximum(np.abs(np.log(ratio)), _NOISE))
+            constants = _least_squares(steps[~explained], weights[~explained])
+            if constants is None:
+                break
+            linear = steps @ constants
+            ratio = np.maximum(linear, floor)
+            explained = linear < floor
+            error = float(np.sum(importance * np.abs(np.log(ratio))))
+            if best is None or error < best[0]:
+                best = error, constants
+    if best is None:
+        raise ValueError("the times do not grow with the number of rounds and bytes, or there are too few of them")
+    return best[1]
 
 
-def _least_squares(factors: _Floats, weights: _Floats) -> _Floats:
+def _least_squares(factors: _Floats, weights: _Floats) -> _Floats | None:
     """Return the constants c for which `weights` times (`factors` c - 1) has the least squares, none negative.
 
-    The selections of constants that may be other than 0 are tried, there are few; a part of one that will do cannot be
-    better.
-
-    Raises:
-        ValueError: the factors do not tell alpha and beta apart.
+    None if the factors do not tell alpha and beta apart. The selections of constants that may be other than 0 are
+    tried, there are few; a part of one that will do cannot be better.
     """
     best: tuple[float, _Floats] | None = None
     needed = [i for i, name in enumerate(_NAMES) if name in _NEEDED]
@@ -127,9 +135,7 @@ def _least_squares(factors: _Floats, weights: _Floats) -> _Floats:
         error = float(np.sum((weights * (factors @ constants - 1)) ** 2))
         if best is None or error < best[0]:
             best = error, constants
-    if best is None:
-        raise ValueError("the times do not grow with the number of rounds and bytes, or there are too few of them")
-    return best[1]
+    return best[1] if best else None
 
 
 def _positive(factors: _Floats, target: _Floats) -> _Floats | None:

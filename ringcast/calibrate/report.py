@@ -9,6 +9,7 @@ from statistics import median
 from ringcast.algorithms import ALGORITHMS
 from ringcast.calibrate.fit import Sample
 from ringcast.cost import Network
+from ringcast.outfile import write_whole
 
 _COLUMNS = "collective      algorithm         from      bytes blocks rounds  measured ms predicted ms   error"
 
@@ -40,7 +41,7 @@ def plot(samples: Sequence[Sample], network: Network, path: Path, title: str) ->
         axes.plot(sizes, [sample.seconds for sample in line], "o", color=f"C{i % 10}", markersize=4)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", title="points: measured, lines: predicted")
-    figure.savefig(path)
+    write_whole(path, lambda part: figure.savefig(part, format=path.suffix[1:]))
 
 
 def _row(sample: Sample, network: Network) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ringcast.events import Event
+from ringcast.outfile import write_whole
 from ringcast.trace.pairing import Message, Round, messages, moving, rounds, within
 
 Entry: TypeAlias = dict[str, Any]
@@ -23,21 +24,19 @@ JOB = 1  # number of the process in the viewers, whose threads are the ranks
 
 
 def write_chrome(path: str | os.PathLike[str], events_by_rank: Sequence[Sequence[Event]]) -> None:
-    """Write the trace to `path`, whole or not at all; a file that is there is replaced.
+    """Write the trace to `path`, whole or not at all.
 
     Raises:
         OSError: the file cannot be written.
     """
-    target = Path(path)
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
+
+    def write(part: Path) -> None:
         with part.open("w", encoding="utf-8") as file:
             file.write('{"displayTimeUnit": "ms", "traceEvents": [')
             file.writelines(_lines(_entries(events_by_rank)))
             file.write("\n]}\n")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+
+    write_whole(path, write)
 
 
 def _lines(entries: Iterable[Entry]) -> Iterator[str]:

@@ -35,9 +35,9 @@ class Transport(Protocol):
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         """Queue `frames` as one message to `peer`; never blocks.
 
-        Frames are C-contiguous bytes. A memoryview stays untouched until the endpoint learns of completion; bytes
-        are immutable. Messages to one peer arrive whole and in order, or not at all. A connection is opened when
-        `peer` is first named, here or in `connect`.
+        Frames are C-contiguous bytes, and copied before this returns: a memoryview is the user's again then, as senders
+        with `lookahead` do not wait for completion. Messages to one peer arrive whole and in order, or not at all. A
+        connection is opened when `peer` is first named, here or in `connect`.
 
         Raises:
             LinkLost: the connection to `peer` is gone; nothing of this message arrives.
