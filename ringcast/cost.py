@@ -153,7 +153,7 @@ def choose(
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
     objections = {
-        name: _objection(entry, properties, len(set(counts)) > 1, nblocks)
+        name: _objection(entry, properties, Params(size, root, 1, counts), nblocks)
         for name, entry in ALGORITHMS[collective].items()
     }
     if algorithm is not None and objections.get(algorithm, "unknown"):
@@ -176,18 +176,18 @@ def choose(
     return best[1:]
 
 
-def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], irregular: bool, nblocks: int | None) -> str:
+def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], params: Params, nblocks: int | None) -> str:
     """Return why an algorithm is not legal for a call, or nothing."""
     needs = entry.commutative, entry.elementwise, entry.exact
     names = "a commutative operator", "an elementwise operator", "an operator that is exact in any order"
     missing = [name for name, need, given in zip(names, needs, properties, strict=True) if need and not given]
     if missing:
         return f"it needs {' and '.join(missing)}"
-    if entry.equal_counts and irregular:
+    if entry.equal_counts and len(set(params.counts)) > 1:
         return "it needs equal counts"
     if nblocks is not None and nblocks > 1 and not entry.blocks:
         return "it does not cut into blocks"
-    return ""
+    return entry.fits(params)
 
 
 def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:

@@ -22,10 +22,14 @@ Held: TypeAlias = Mapping[int, Value]
 
 @dataclass(frozen=True)
 class Promise:
-    """For each rank the slots it holds at the start, and those it has to hold at the end, with their values."""
+    """For each rank the slots it holds at the start, and those it has to hold at the end, with their values.
+
+    `alike`: any piece fits into any slot, as all have the same size, or ranks size their slots as their counts say.
+    """
 
     start: tuple[Held, ...]
     end: tuple[Held, ...]
+    alike: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,26 @@ def _allgather(case: _Case) -> Promise:
     return Promise(case.own_parts(), case.at_all(case.all_parts()))
 
 
+def _scan(case: _Case) -> Promise:
+    return Promise(case.own_buffers(), tuple(case.buffer((2 << r) - 1) for r in range(case.size)))
+
+
+def _exscan(case: _Case) -> Promise:
+    before = (case.buffer((1 << r) - 1) if r else {} for r in range(case.size))
+    return Promise(case.own_buffers(), tuple(before))
+
+
+def _alltoall(case: _Case) -> Promise:
+    """Parts 0 to p-1 are for these ranks, parts p to 2p-1 are from them; to copy a rank's own part is left to it."""
+    p, blocks = case.size, case.blocks()
+    start = tuple({s: (s, 1 << r) for part in blocks[:p] for s in part} for r in range(p))
+    end = tuple(
+        {into: (out, 1 << j) for j in range(p) if j != r for out, into in zip(blocks[r], blocks[p + j], strict=True)}
+        for r in range(p)
+    )
+    return Promise(start, end, alike=True)
+
+
 # A barrier is an allreduce of nothing: nobody may leave before it heard of everybody.
 PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
     {
@@ -114,6 +138,10 @@ PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
         "reduce": _reduce,
         "allreduce": _allreduce,
         "barrier": _allreduce,
+        "scan": _scan,
+        "exscan": _exscan,
+        "alltoall": _alltoall,
+        "alltoallv": _alltoall,
         "reduce_scatter": _reduce_scatter,
         "reduce_scatterv": _reduce_scatter,
         "scatter": _scatter,
@@ -147,6 +175,8 @@ def promise(
         raise ValueError(f"root must be in 0..{size - 1}, not {root}")
     if collective in _PART_PER_RANK and len(parts) != size:
         raise ValueError(f"{collective} of {size} ranks has one part per rank, not {len(parts)} parts")
+    if collective.startswith("alltoall") and len(parts) != 2 * size:
+        raise ValueError(f"{collective} of {size} ranks has two parts per rank, not {len(parts)} parts")
     if not empty <= frozenset(range(len(parts))):
         raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
     return PROMISES[collective](_Case(size, root, tuple(parts), empty))

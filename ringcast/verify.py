@@ -41,6 +41,7 @@ class _Ledger:
         self._ordered = ordered
         self._nuser = sum(layout.parts)
         self._piece = (*range(self._nuser), *layout.scratch)  # of each slot: the piece that fits into it
+        self._alike = promise.alike
         self._held: list[list[Value | None]] = [[start.get(s) for s in range(layout.nslots)] for start in promise.start]
         self._out: list[list[Value]] = [[] for _ in schedules]
 
@@ -56,7 +57,7 @@ class _Ledger:
     def deliver(self, sender: Place, receiver: Place) -> None:
         held, piece = self._held[receiver.rank], self._piece
         for slot, value, accept in zip(receiver.recv, self._out[sender.rank], receiver.step.accepts(), strict=True):
-            if value[0] != piece[slot]:
+            if value[0] != piece[slot] and not self._alike:
                 text = f"receives {_tell(value)} in slot {slot}, which is for piece {piece[slot]}"
                 raise fault(receiver, sender.rank, text)
             if accept is STORE:
@@ -102,7 +103,7 @@ class _Ledger:
         if len(values) < len(operands):
             raise fault(place, None, f"{local} needs a slot that the rank does not hold")
         value = self._combined(place, None, local.dst, *values) if isinstance(local, Combine) else values[0]
-        if value[0] != self._piece[local.dst]:
+        if value[0] != self._piece[local.dst] and not self._alike:
             raise fault(place, None, f"{local} puts {_tell(value)} into a slot for piece {self._piece[local.dst]}")
         held[local.dst] = value
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
+from ringcast.algorithms.load import Call
 from ringcast.enact import Place, enact
 from ringcast.schedule import STORE, Copy, Schedule
 from ringcast.simulate import simulate
@@ -90,6 +91,19 @@ def test_keeps_its_promise_in_the_rounds_it_declares(entry: Algorithm, p: int) -
         except Exception as error:
             error.add_note(f"{entry.collective} by {entry.name}: {params}")
             raise
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
+def test_takes_what_its_formulas_say(entry: Algorithm) -> None:
+    for p in range(1, 71):
+        for n in (1, 3, 8) if entry.blocks else (1,):
+            params = Params(p, p // 2, n)
+            if p == 1 or entry.fits(params):
+                continue
+            rounds, m = entry.rounds(params), 2 * n * p
+            letters = {"p": p, "q": (p - 1).bit_length(), "d": p.bit_length() - 1, "n": n, "m": m}
+            assert rounds == eval(entry.rounds_formula, letters), params
+            assert entry.load(Call(params, m, rounds)).volume == eval(entry.volume_formula, letters), params
 
 
 class Formulas:

@@ -62,4 +62,4 @@ def _objection(entry: Algorithm, p: Params, rank: int) -> str:
         return f"a count of {min(p.counts)} is negative"
     if entry.equal_counts and len(set(p.counts)) > 1:
         return "all counts must be equal"
-    return ""
+    return entry.fits(p)

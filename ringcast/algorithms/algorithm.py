@@ -6,29 +6,48 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringcast.algorithms.load import Formula
+from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
+
+
+def _any(_: Params) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """One way to do a collective: how to get its schedule, what it needs, what it takes, where it is from.
 
-    `rounds` is exact; `load` tells what they add up to, for the cost model.
+    `rounds` is exact; `load` tells what they add up to, for the cost model. The formulas say the same for readers, and
+    are Python: p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes of the whole buffer (all parts).
     """
 
     name: str
     collective: str
     build: Callable[[Params, int], Schedule]
     rounds: Callable[[Params], int]
-    source: str
     load: Formula
+    paper: Paper
+    place: str  # in the paper
+    rounds_formula: str  # what `rounds` and, for equal parts, the volume of `load` are, in the letters above
+    volume_formula: str
     commutative: bool = False  # needs a commutative operator
     elementwise: bool = False  # needs an operator that may be applied to pieces of the value
     exact: bool = False  # gives all ranks the same bits only if the operator gives the same in any association
     equal_counts: bool = False  # needs parts of equal size
     blocks: bool = False  # cuts parts into `nblocks` blocks
+    fits: Callable[[Params], str] = _any  # why it cannot do a call of that many ranks, or nothing
     whole: bool = False  # a reduce_scatter that gives every rank the whole vector: the caller takes its part
+
+    @property
+    def source(self) -> str:
+        return f"{self.paper.title}, {self.place}"
+
+
+def power_of_two(p: Params) -> str:
+    """Return an objection unless the number of ranks is a power of two."""
+    return "" if p.size & (p.size - 1) == 0 else f"it needs a power of two ranks, not {p.size}"
 
 
 def log_rounds(p: Params) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds
 from ringcast.algorithms.load import values
+from ringcast.algorithms.papers import GRAMA, RABENSEIFNER
 from ringcast.schedules import doubling
-
-_FOLKLORE = "folklore; Grama et al., Introduction to Parallel Computing, 2003"
-
 
 ALGORITHMS = (
     Algorithm(
@@ -15,24 +13,33 @@ ALGORITHMS = (
         "reduce",
         lambda p, rank: doubling.ordered_reduce(p.size, rank, root=p.root),
         log_rounds,
-        _FOLKLORE,
-        load=values,
+        values,
+        GRAMA,
+        "section 4.1, in rank order",
+        "q",
+        "q*m",
     ),
     Algorithm(
         "doubling",
         "allreduce",
         lambda p, rank: doubling.doubling(p.size, rank),
         lambda p: doubling.doubling_rounds(p.size),
-        _FOLKLORE,
-        load=values,
+        values,
+        RABENSEIFNER,
+        "folding, then recursive doubling",
+        "d + 2*(p > 2**d)",
+        "(d + 2*(p > 2**d))*m",
     ),
     Algorithm(
         "whole",
         "reduce_scatter",
         lambda p, rank: doubling.doubling(p.size, rank),
         lambda p: doubling.doubling_rounds(p.size),
-        _FOLKLORE,
+        values,
+        RABENSEIFNER,
+        "its allreduce",
+        "d + 2*(p > 2**d)",
+        "(d + 2*(p > 2**d))*m",
         whole=True,
-        load=values,
     ),
 )

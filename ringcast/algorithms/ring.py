@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.load import Call, Load, combining, even, twice
+from ringcast.algorithms.papers import GRAMA, RING_2010
 from ringcast.schedule import reverse
 from ringcast.schedules import ring
-
-_RING = "Träff et al., A pipelined algorithm for large, irregular all-gather problems, 2010"
-_FOLKLORE = "folklore; Grama et al., Introduction to Parallel Computing, 2003"
 
 
 def _ring(call: Call) -> Load:
@@ -32,57 +30,75 @@ ALGORITHMS = (
         "allreduce",
         lambda p, rank: ring.allreduce(p.size, rank, nblocks=p.nblocks),
         lambda p: 2 * (p.size - 1) * p.nblocks,
-        f"{_RING}: backwards, then forwards",
+        twice(_pipelined_ring),
+        RING_2010,
+        "backwards, then forwards",
+        "2*(p-1)*n",
+        "2*m*(p-1)/p",
         commutative=True,
         elementwise=True,
         blocks=True,
-        load=twice(_pipelined_ring),
     ),
     Algorithm(
         "ring",
         "allgather",
         lambda p, rank: ring.ring(p.size, rank),
         lambda p: p.size - 1,
-        _FOLKLORE,
+        _ring,
+        GRAMA,
+        "section 4.2.1",
+        "p-1",
+        "m*(p-1)/p",
         equal_counts=True,
-        load=_ring,
     ),
     Algorithm(
         "pipelined_ring",
         "allgather",
         lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
         lambda p: ring.ring_rounds(p.contributions, p.nblocks),
-        _RING,
+        _pipelined_ring,
+        RING_2010,
+        "section 3",
+        "(p-1)*n",
+        "m*(p-1)/p",
         equal_counts=True,
         blocks=True,
-        load=_pipelined_ring,
     ),
     Algorithm(
         "ring",
         "allgatherv",
         lambda p, rank: ring.ring(p.size, rank),
         lambda p: p.size - 1,
-        _FOLKLORE,
-        load=_ring,
+        _ring,
+        RING_2010,
+        "section 2",
+        "p-1",
+        "m*(p-1)/p",
     ),
     Algorithm(
         "pipelined_ring",
         "allgatherv",
         lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
         lambda p: ring.ring_rounds(p.contributions, p.nblocks),
-        _RING,
+        _pipelined_ring,
+        RING_2010,
+        "section 3",
+        "(p-1)*n",
+        "m*(p-1)/p",
         blocks=True,
-        load=_pipelined_ring,
     ),
     Algorithm(
         "pipelined_ring",
         "reduce_scatter",
         lambda p, rank: reverse(ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions)),
         lambda p: ring.ring_rounds(p.contributions, p.nblocks),
-        f"{_RING}: backwards",
+        combining(_pipelined_ring),
+        RING_2010,
+        "section 3, backwards",
+        "(p-1)*n",
+        "m*(p-1)/p",
         commutative=True,
         elementwise=True,
         blocks=True,
-        load=combining(_pipelined_ring),
     ),
 )
