@@ -203,7 +203,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     largest = nbytes if one else max(call.parts)
     limit = max(largest // itemsize, 1)
     alpha = network.alpha + network.grant
-    if entry.name == "pipelined_ring":
+    if entry.name.startswith("pipelined_ring"):
         best = block_size(call.parts, alpha + network.frame, network.beta)
         n, message = ceil(largest / best) if best > 0 else 1, largest
     else:

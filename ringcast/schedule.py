@@ -115,6 +115,11 @@ class Schedule(Sequence[Step]):
         return ()
 
     @property
+    def full(self) -> int | None:
+        """How many items every block of a part has but its last; None: blocks are as even as whole items allow."""
+        return None
+
+    @property
     def nslots(self) -> int:
         return sum(self.parts) + len(self.scratch)
 
@@ -165,6 +170,10 @@ class Reversed(Schedule):
     @property
     def parts(self) -> tuple[int, ...]:
         return self.inner.parts
+
+    @property
+    def full(self) -> int | None:
+        return self.inner.full
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -250,6 +259,10 @@ class Relabelled(Schedule):
     @property
     def parts(self) -> tuple[int, ...]:
         return self.inner.parts
+
+    @property
+    def full(self) -> int | None:
+        return self.inner.full
 
     @property
     def scratch(self) -> tuple[int, ...]:

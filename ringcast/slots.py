@@ -46,17 +46,18 @@ def bounds(schedule: Schedule, counts: Sequence[int]) -> NDArray[np.intp]:
     """Return where each slot of the user's buffer begins, in items, and where the last one ends.
 
     `counts[j]` items of part j are cut into `schedule.parts[j]` blocks as evenly as whole items allow: block b is
-    [count * b // n, count * (b + 1) // n).
+    [count * b // n, count * (b + 1) // n). If `schedule.full` is a number, all blocks but the last have so many items.
     """
-    return _bounds(schedule.parts, tuple(counts))
+    return _bounds(schedule.parts, tuple(counts), schedule.full)
 
 
 @lru_cache(maxsize=128)
-def _bounds(cut: tuple[int, ...], counts: tuple[int, ...]) -> NDArray[np.intp]:
+def _bounds(cut: tuple[int, ...], counts: tuple[int, ...], full: int | None) -> NDArray[np.intp]:
     parts, sizes = np.array(cut, dtype=np.intp), np.array(counts, dtype=np.intp)
     first = np.repeat(np.cumsum(sizes) - sizes, parts)
     block = np.arange(len(first)) - np.repeat(np.cumsum(parts) - parts, parts)
-    starts = first + np.repeat(sizes, parts) * block // np.repeat(parts, parts)
+    count = np.repeat(sizes, parts)
+    starts = first + (count * block // np.repeat(parts, parts) if full is None else np.minimum(count, block * full))
     bounds = np.append(starts, sizes.sum())
     bounds.flags.writeable = False  # all calls of the same shape share it
     return bounds

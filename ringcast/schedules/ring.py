@@ -5,6 +5,9 @@ IJHPCA 24(1), 2010. Our additions: the two directions of a rank are streams of t
 for a block goes on with the other stream; and the number of rounds is exact also where parts are empty (the paper's
 floor(z / (p-z)) has to be a ceiling).
 
+The paper cuts a part into blocks of B and a last one that may be smaller, or into as many blocks of about even size
+(here the default: no block is tiny). For the order of the ranks around the ring see `ringcast.schedules.ringorder`.
+
 p ranks; z of them contribute nothing; i, j = positions on the ring; b[i] = number of blocks of position i; B = size
 of a block. Each position sends to the next, first its own blocks, then what it receives, in order of arrival, but
 nothing back to the one it came from.
@@ -20,6 +23,7 @@ from itertools import accumulate
 from math import sqrt
 
 from ringcast.schedule import Nothing, Schedule, Step, concat, joined, reverse
+from ringcast.schedules.ringorder import ring_order
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,24 @@ class Ring(Schedule):
 class PipelinedRing(Schedule):
     """Allgatherv in blocks of about equal size, whatever the counts: part j has `parts[j]` blocks, or none.
 
+    `full_blocks`: all blocks of a part but its last have the same size B. `order` is the rank at each position.
+
     A rank's steps are the rounds of the lock-step run in which every link carries its next block as soon as it can;
     so what is sent has come in an earlier step, and ranks that do their steps in order cannot wait in a circle.
     """
 
     nblocks: int
     counts: tuple[int, ...]
+    full_blocks: bool = False
+    order: tuple[int, ...] = ()  # (): that of `ring_order`
 
     @property
     def parts(self) -> tuple[int, ...]:
         return blocks_of(self.counts, self.nblocks)
+
+    @property
+    def full(self) -> int | None:
+        return _largest_block(self.counts, self.nblocks) if self.full_blocks else None
 
     def __len__(self) -> int:
         return max(self._out.length, self._in.length)
@@ -67,12 +79,12 @@ class PipelinedRing(Schedule):
 
     @cached_property
     def _out(self) -> _Link:
-        layout = _layout(self.counts, self.nblocks)
+        layout = _layout(self.counts, self.nblocks, self.order)
         return layout.link(layout.position[self.rank])
 
     @cached_property
     def _in(self) -> _Link:
-        layout = _layout(self.counts, self.nblocks)
+        layout = _layout(self.counts, self.nblocks, self.order)
         return layout.link((layout.position[self.rank] - 1) % self.size)
 
 
@@ -136,9 +148,19 @@ def ring(size: int, rank: int) -> Schedule:
     return Nothing(size, rank) if size == 1 else Ring(size, rank)
 
 
-def pipelined_ring(size: int, rank: int, *, nblocks: int, counts: tuple[int, ...]) -> Schedule:
-    """Return the pipelined ring; `nblocks` is the number of blocks of the largest part."""
-    return Nothing(size, rank, blocks_of(counts, nblocks)) if size == 1 else PipelinedRing(size, rank, nblocks, counts)
+def pipelined_ring(
+    size: int,
+    rank: int,
+    *,
+    nblocks: int,
+    counts: tuple[int, ...],
+    full_blocks: bool = False,
+    order: tuple[int, ...] = (),
+) -> Schedule:
+    """Return the pipelined ring; `nblocks` is the number of blocks of the largest part; see `PipelinedRing`."""
+    if size == 1:
+        return Nothing(size, rank, blocks_of(counts, nblocks))
+    return PipelinedRing(size, rank, nblocks, counts, full_blocks, order)
 
 
 def allreduce(size: int, rank: int, *, nblocks: int) -> Schedule:
@@ -158,29 +180,16 @@ def blocks_of(counts: tuple[int, ...], nblocks: int) -> tuple[int, ...]:
     >>> blocks_of((10, 0, 4, 5), 2)
     (2, 0, 1, 1)
     """
-    largest = -(-max(counts) // nblocks) or 1
+    largest = _largest_block(counts, nblocks)
     return tuple(-(-m // largest) for m in counts)
 
 
-@lru_cache(maxsize=64)
-def ring_order(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rank at each position: those without data lie between the others at equal distances.
-
-    Both kinds keep the order of their ranks. The longest run of ranks without data is ceil(z / (p-z)).
-
-    >>> ring_order((1, 0, 0, 0, 1, 1))
-    (0, 1, 4, 2, 5, 3)
-    """
-    p = len(counts)
-    full = [r for r, m in enumerate(counts) if m]
-    order = [-1] * p
-    for h, r in enumerate(full):
-        order[h * p // len(full)] = r
-    empty = (r for r, m in enumerate(counts) if not m)
-    return tuple(next(empty) if r < 0 else r for r in order)
+def _largest_block(counts: tuple[int, ...], nblocks: int) -> int:
+    """Return B, the least size of blocks of which the largest part has at most `nblocks`."""
+    return -(-max(counts) // nblocks) or 1
 
 
-def ring_rounds(counts: tuple[int, ...], nblocks: int) -> int:
+def ring_rounds(counts: tuple[int, ...], nblocks: int, order: tuple[int, ...] = ()) -> int:
     """Return the number of rounds of the pipelined ring, in O(p).
 
     Without empty parts it is b - min(b[i]), b the number of all blocks; with empty parts, all others having more
@@ -192,7 +201,7 @@ def ring_rounds(counts: tuple[int, ...], nblocks: int) -> int:
     p = len(counts)
     if p == 1 or not any(counts):
         return 0
-    sizes = _layout(counts, nblocks).sizes
+    sizes = _layout(counts, nblocks, order).sizes
     total = sum(sizes)
     # level[i] - level[l] is the sum of the 1 - b over the positions behind l up to i, on a ring unrolled twice.
     level = list(accumulate(1 - b for b in sizes + sizes))
@@ -219,8 +228,8 @@ def block_size(counts: Sequence[int], alpha: float, beta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _layout(counts: tuple[int, ...], nblocks: int) -> _Layout:
-    order, blocks = ring_order(counts), blocks_of(counts, nblocks)
+def _layout(counts: tuple[int, ...], nblocks: int, wanted: tuple[int, ...]) -> _Layout:
+    order, blocks = wanted or ring_order(counts), blocks_of(counts, nblocks)
     position = sorted(range(len(order)), key=order.__getitem__)
     first = list(accumulate(blocks, initial=0))
     return _Layout(order, tuple(position), tuple(blocks[r] for r in order), tuple(first[r] for r in order))
