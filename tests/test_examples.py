@@ -103,6 +103,11 @@ def test_matrix_vector(n: int) -> None:
     assert launch(n, "matrix_vector.py").endswith("largest eigenvalue: 1199.995633\n")
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_gathered_schedules(n: int) -> None:
+    assert launch(n, "gathered_schedules.py").endswith(f"the same schedules of {n} ranks\n")
+
+
 def test_threads_in_a_notebook() -> None:
     assert run(sys.executable, str(EXAMPLES / "threads_in_a_notebook.py")).startswith("5 ranks agree")
 
