@@ -198,6 +198,21 @@ class Communicator:
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice))
 
+    def scan(self, value: Any, op: Operator = SUM, *, out: Any = None, algorithm: str | None = None) -> Any:
+        """Return the combination of the values of ranks 0 to this one, in rank order.
+
+        `out`: where the result goes; may be `value` itself. ceil(log2 p) rounds of m bytes; any associative operator.
+        """
+        return self._call(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)))
+
+    def exscan(self, value: Any, op: Operator = SUM, *, out: Any = None, algorithm: str | None = None) -> Any:
+        """Return the combination of the values of all ranks before this one, in rank order.
+
+        Nobody is before rank 0: it gets None, or `out`, if that is given, as it is, so that it may hold a neutral
+        element beforehand; as in MPI. Otherwise as `scan` (arXiv 2604.25667).
+        """
+        return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
+
     def barrier(self) -> None:
         """Return when all ranks have called it: ceil(log2 p) rounds."""
         self._call(collectives.barrier(self._group))
@@ -225,9 +240,9 @@ class Communicator:
         """Return what a call of `collective` would do: printed, it is a table of algorithms with predicted times.
 
         Nothing is communicated; any rank may ask. The size is that of `value` (this rank's; scatter: the root's), or
-        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter: what one rank has), or it
-        follows from `counts`, the items of each rank where there is no value to say what a row is. `dtype` is for
-        both. The other arguments are those of the call.
+        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan: what one rank
+        has), or it follows from `counts`, the items of each rank where there is no value to say what a row is. `dtype`
+        is for both. The other arguments are those of the call.
 
         Raises:
             ArgumentError: as in the call; or there is no such collective, or not one size.

@@ -23,7 +23,7 @@ from ringcast.ops import Array, Op
 
 _TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the algorithms of another collective
 _VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
-_COMBINING = ("reduce", "allreduce", "reduce_scatter")
+_COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan")
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
 _REGULAR = ("gather", "scatter", "allgather")  # all parts are equal
 _ANNOUNCED = ("bcast", "scatter", "scatterv")  # the root describes first what it sends
@@ -143,7 +143,7 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, choice:
         counts=data.counts,
         root=root if collective in _ROOTED else None,
         op=op if combining else None,
-        exact=combining and dtype is not None and op.exact(dtype),
+        exact=combining and op.exact(dtype),
         name=collective,
     )
 

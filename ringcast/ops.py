@@ -24,6 +24,8 @@ class Op:
         commutative: the order of ranks does not matter; permits faster algorithms.
         elementwise: `fn` may be applied to pieces of an array (1-D, contiguous); permits pipelining.
         name: what error messages call it, and what must be equal on all ranks.
+        exact_always: every way of associating gives the same bits, as joining texts does, or multiplying matrices of
+            whole numbers; permits faster algorithms, in which ranks associate differently.
         on_objects: what is applied to Python objects other than arrays; `fn` if not given.
     """
 
@@ -32,6 +34,7 @@ class Op:
     elementwise: bool = False
     name: str = ""
     on_objects: Callable[[Any, Any], Any] | None = None
+    exact_always: bool = False
 
     def __str__(self) -> str:
         # The same text on all ranks: no addresses.
@@ -44,9 +47,13 @@ class Op:
     def __repr__(self) -> str:
         return f"<Op {self}>"
 
-    def exact(self, dtype: np.dtype[Any]) -> bool:
-        """Whether every order of combining gives the same bits: known of the built-in operators on integers only."""
-        return any(self.fn is op.fn for op in BUILT_IN) and dtype.kind in "iub"
+    def exact(self, dtype: np.dtype[Any] | None = None) -> bool:
+        """Whether every order of combining arrays of this dtype, or Python objects, gives the same bits.
+
+        Known only of the built-in operators on integers, else as `exact_always` says.
+        """
+        known = dtype is not None and dtype.kind in "iub" and any(self.fn is op.fn for op in BUILT_IN)
+        return self.exact_always or known
 
     def combine(self, left: Array, right: Array, out: Array) -> None:
         """Put `fn(left, right)` into `out`, which may be one of the two.

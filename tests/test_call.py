@@ -31,6 +31,8 @@ COLLECTIVES = [
     "reduce_scatter",
     "barrier",
     "sendrecv",
+    "scan",
+    "exscan",
 ]
 DTYPES = sorted({dtype_name(np.dtype(code)) for code in np.typecodes["All"] if code != "O"} | {"object"})
 OPS = ["", *(str(op) for op in vars(ops).values() if isinstance(op, ops.Op))]

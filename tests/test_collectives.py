@@ -237,6 +237,21 @@ def check_reduce_scatter(
         expect(result, part)
 
 
+def check_scan(job: Job, arrays: list[Array], op: Any = SUM, **how: Any) -> None:
+    with untouched(arrays):
+        results = job.ask(lambda c: c.scan(arrays[c.rank], op, **how))
+    for rank, result in enumerate(results):
+        expect(result, fold(op, arrays[: rank + 1]))
+
+
+def check_exscan(job: Job, arrays: list[Array], op: Any = SUM, **how: Any) -> None:
+    with untouched(arrays):
+        first, *others = job.ask(lambda c: c.exscan(arrays[c.rank], op, **how))
+    assert first is None
+    for rank, result in enumerate(others, start=1):
+        expect(result, fold(op, arrays[:rank]))
+
+
 def check_sendrecv(job: Job, arrays: list[Array], shift: int = 1, tag: int = 0) -> None:
     p = job.size
     with untouched(arrays):
@@ -421,6 +436,10 @@ def force(job: Job, collective: str, how: dict[str, Any], size: int, root: int) 
     elif collective == "reduce_scatter":
         check_reduce_scatter(job, arrays, **how)
         check_reduce_scatter(job, wide, SUM, counts, **how)
+    elif collective == "scan":
+        check_scan(job, arrays, **how)
+    elif collective == "exscan":
+        check_exscan(job, arrays, **how)
     else:
         assert collective == "barrier"
         assert job.ask(lambda c: c.barrier()) == [None] * p

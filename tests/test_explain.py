@@ -79,6 +79,9 @@ CALLS: list[tuple[str, Arguments]] = [
     ("reduce_scatter", lambda comm: (whole(), {"counts": COUNTS, "op": MAX})),
     ("reduce_scatter", lambda comm: (np.ones(20), {})),
     ("reduce_scatter", lambda comm: (["a"] * P, {"op": CONCAT})),
+    *(("scan", lambda comm, m=m: (np.ones(m), {"op": MAX})) for m in (1, 300_000)),
+    ("exscan", lambda comm: (np.ones(20), {"algorithm": "census"})),
+    *((name, lambda comm: ("a", {"op": CONCAT})) for name in ("scan", "exscan")),
 ]
 
 

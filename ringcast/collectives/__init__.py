@@ -9,6 +9,7 @@ from ringcast.collectives.collect import allgather, allgatherv, gather, gatherv
 from ringcast.collectives.combine import allreduce, barrier, reduce, reduce_scatter
 from ringcast.collectives.distribute import scatter, scatterv
 from ringcast.collectives.exchange import sendrecv
+from ringcast.collectives.scan import exscan, scan
 
 __all__ = [
     "allgather",
@@ -16,10 +17,12 @@ __all__ = [
     "allreduce",
     "barrier",
     "bcast",
+    "exscan",
     "gather",
     "gatherv",
     "reduce",
     "reduce_scatter",
+    "scan",
     "scatter",
     "scatterv",
     "sendrecv",

@@ -23,11 +23,11 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
     array = as_array(value)
     if array is None:
         no_out(group, "reduce", out if group.rank == root else None)
-        result = yield from _combine_objects(group, "reduce", value, op, root, choice)
+        result = yield from combine_objects(group, "reduce", value, op, root, choice)
         return result if group.rank == root else None
-    stage = _plan_combine(group, "reduce", array, op, choice, root=root)
-    work = _working_copy(group, "reduce", array, out if group.rank == root else None)
-    yield from run(group, stage, lambda s: _array_slots(work, s, (work.size,), op), work.itemsize)
+    stage = plan_combine(group, "reduce", array, op, choice, root=root)
+    work = working_copy(group, "reduce", array, out if group.rank == root else None)
+    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work) if group.rank == root else None
 
 
@@ -36,16 +36,17 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
     array = as_array(value)
     if array is None:
         no_out(group, "allreduce", out)
-        return (yield from _combine_objects(group, "allreduce", value, op, None, choice))
-    stage = _plan_combine(group, "allreduce", array, op, choice)
-    work = _working_copy(group, "allreduce", array, out)
-    yield from run(group, stage, lambda s: _array_slots(work, s, (work.size,), op), work.itemsize)
+        return (yield from combine_objects(group, "allreduce", value, op, None, choice))
+    stage = plan_combine(group, "allreduce", array, op, choice)
+    work = working_copy(group, "allreduce", array, out)
+    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work)
 
 
-def _plan_combine(
+def plan_combine(
     group: Group, collective: str, array: Array, op: Op, choice: Choice, *, root: int | None = None
 ) -> Plan:
+    """Plan a stage that combines whole arrays of one shape."""
     check_op(group.rank, collective, op, array.dtype)
     return plan(
         group,
@@ -61,7 +62,7 @@ def _plan_combine(
     )
 
 
-def _working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
+def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
     """Return the array that is combined in place and becomes the result: `out`, or a new one."""
     if out is None:
         return np.array(array, order="C")
@@ -70,13 +71,15 @@ def _working_copy(group: Group, operation: str, array: Array, out: Any) -> Array
     return work
 
 
-def _array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) -> ArraySlots:
+def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) -> ArraySlots:
+    """Return the slots of an array that is combined in place."""
     whole = None if op.elementwise else work.shape
     return ArraySlots(work.reshape(-1), schedule, counts, op, whole)
 
 
-def _combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
-    stage = plan(group, collective, choice, dtype="object", root=root, op=op)
+def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
+    """Run a stage that combines Python objects; return what this rank ends with."""
+    stage = plan(group, collective, choice, dtype="object", root=root, op=op, exact=op.exact())
     slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, op))
     return slots.values[0]
 
@@ -118,7 +121,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
     work = array if in_place else np.array(array, order="C")
     counts_of = (work.size,) if stage.whole else items
-    yield from run(group, stage, lambda s: _array_slots(work, s, counts_of, op), work.itemsize)
+    yield from run(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
     part = work[first : first + rows[group.rank]]
     if out is None:
         return part.copy()

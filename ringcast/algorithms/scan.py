@@ -1,0 +1,86 @@
+"""The algorithms for prefix sums; their schedules are in `ringcast.schedules.scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.load import Call, Formula, Load, even, values
+from ringcast.algorithms.papers import EXSCAN, EXSCAN_123, GRAMA, HILLIS_STEELE
+from ringcast.schedules import scan
+
+
+def _two_sums(call: Call) -> Load:
+    """A rank may add what arrives to two sums; the message of the last round changes no more."""
+    return replace(even(call.rounds, call.nbytes), combined=max(2 * call.rounds - 1, 0) * call.nbytes)
+
+
+def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
+    """Of the arrivals only the first is not added up; each inclusive message but the first is a sum as well."""
+
+    def load(call: Call) -> Load:
+        inclusive = sum(with_own for _, with_own in skips_of(call.params.size))
+        additions = max(call.rounds - 1, 0) + max(inclusive - 1, 0)
+        return replace(even(call.rounds, call.nbytes), combined=additions * call.nbytes)
+
+    return load
+
+
+ALGORITHMS = (
+    Algorithm(
+        "doubling",
+        "scan",
+        lambda p, rank: scan.doubling_scan(p.size, rank),
+        log_rounds,
+        values,
+        HILLIS_STEELE,
+        "its prefix sums",
+        "q",
+        "q*m",
+    ),
+    Algorithm(
+        "hypercube",
+        "scan",
+        lambda p, rank: scan.hypercube_scan(p.size, rank),
+        log_rounds,
+        _two_sums,
+        GRAMA,
+        "section 4.3, prefix sums",
+        "q",
+        "q*m",
+    ),
+    Algorithm(
+        "two_phase",
+        "exscan",
+        lambda p, rank: scan.exscan(p.size, rank, scan.two_phase_skips(p.size)),
+        log_rounds,
+        _exclusive(scan.two_phase_skips),
+        EXSCAN,
+        "inclusive, then exclusive rounds",
+        "q",
+        "q*m",
+    ),
+    Algorithm(
+        "census",
+        "exscan",
+        lambda p, rank: scan.exscan(p.size, rank, scan.census_skips(p.size)),
+        log_rounds,
+        _exclusive(scan.census_skips),
+        EXSCAN,
+        "the skips of the census",
+        "q",
+        "q*m",
+    ),
+    Algorithm(
+        "doubling_123",
+        "exscan",
+        lambda p, rank: scan.exscan(p.size, rank, scan.skips_123(p.size)),
+        lambda p: len(scan.skips_123(p.size)),
+        _exclusive(scan.skips_123),
+        EXSCAN_123,
+        "123-doubling",
+        "q + (4*(p-1) > 3*2**q)",
+        "(q + (4*(p-1) > 3*2**q))*m",
+    ),
+)

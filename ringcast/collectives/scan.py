@@ -1,0 +1,42 @@
+"""Prefix sums: scan and exscan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringcast.collectives.combine import array_slots, combine_objects, plan_combine, working_copy
+from ringcast.collectives.rows import no_out
+from ringcast.datatypes import as_array, check_out, like
+from ringcast.execute import Steps
+from ringcast.group import Choice, Group, run
+from ringcast.ops import Op
+
+
+def scan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of the values of ranks 0 to this one; see `Communicator.scan`."""
+    return (yield from _prefix(group, "scan", value, op, out, choice))
+
+
+def exscan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of the values of all ranks before this one; see `Communicator.exscan`."""
+    if group.rank:
+        return (yield from _prefix(group, "exscan", value, op, out, choice))
+    array = as_array(value)
+    if array is None:
+        no_out(group, "exscan", out)
+    elif out is not None:
+        check_out(group.rank, "exscan", out, array.shape, array.dtype)
+    yield from _prefix(group, "exscan", value, op, None, choice)
+    return out
+
+
+def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
+    """Return what the schedule leaves in the place of this rank's value."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, collective, out)
+        return (yield from combine_objects(group, collective, value, op, None, choice))
+    stage = plan_combine(group, collective, array, op, choice)
+    work = working_copy(group, collective, array, out)
+    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    return like(value, work)
