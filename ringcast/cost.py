@@ -143,7 +143,7 @@ def choose(
 
     >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"])
     ('census', 1)
-    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"], commutative=False)
+    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"], commutative=False, exact=False)
     ('doubling', 1)
     """
     if collective not in ALGORITHMS:
@@ -199,7 +199,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     if not entry.blocks:
         return 1
     call = Call(params, nbytes, 0)
-    one = entry.collective in ("bcast", "reduce")
+    one = entry.collective in ("bcast", "reduce") or entry.name == "dual_root"  # else each part is cut
     largest = nbytes if one else max(call.parts)
     limit = max(largest // itemsize, 1)
     alpha = network.alpha + network.grant

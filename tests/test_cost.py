@@ -26,7 +26,6 @@ KEYS = [(collective, name) for collective, named in ALGORITHMS.items() for name 
 EVERY = pytest.mark.parametrize("key", KEYS, ids="-".join)
 SIZES = pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 33])
 SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_IN_COLLECTIVES + 1, 100_000  # bytes
-SCRATCH = 2  # slots, of the size of the others, that a schedule may have beside those of the buffer
 P = 5
 
 
@@ -54,7 +53,7 @@ def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], 
 def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: int) -> None:
     params = Params(p, root=p // 2, nblocks=4 if ALGORITHMS[key[0]][key[1]].blocks else 1)
     number = sum(build(*key, params, 0).parts)
-    pieces = largest_messages(key, params, [1] * (number + SCRATCH))
+    pieces = largest_messages(key, params, [1] * build(*key, params, 0).nslots)
     for slot in SLOTS:
         messages, nbytes = [slot * n for n in pieces], slot * number
         told = {
@@ -106,7 +105,7 @@ def test_messages_that_are_not_eager_are_granted(key: tuple[str, str], p: int) -
     for n in (1, 2, 9) if ALGORITHMS[key[0]][key[1]].blocks else (1,):
         params = Params(p, root=p // 2, nblocks=n)
         number = sum(build(*key, params, 0).parts)
-        largest = max(largest_messages(key, params, [1] * (number + SCRATCH)), default=0)
+        largest = max(largest_messages(key, params, [1] * build(*key, params, 0).nslots), default=0)
         for slot in SLOTS:
             assert granted(*key, params, slot * number) or slot * largest <= limit, f"{n=} {slot=}"
 
@@ -245,7 +244,12 @@ def test_allreduce_by_size_and_operator() -> None:
     assert choose("allreduce", size=33, nbytes=8, network=TCP)[0] == "census"
     assert choose("allreduce", size=33, nbytes=8, network=TCP, exact=False)[0] == "doubling"
     assert choose("allreduce", size=33, nbytes=10**7, network=TCP, exact=False)[0] == "circulant"
-    assert choose("allreduce", size=33, nbytes=10**7, network=TCP, commutative=False)[0] == "doubling"
+    assert choose("allreduce", size=33, nbytes=10**7, network=TCP, commutative=False)[0] == "dual_root"
+    assert choose("allreduce", size=32, nbytes=10**7, network=TCP, commutative=False)[0] == "rabenseifner"
+    assert choose("allreduce", size=33, nbytes=8, network=TCP, commutative=False)[0] == "ordered_census"
+    ordered = {"commutative": False, "elementwise": False, "exact": False}
+    for nbytes in 8, 10**7:
+        assert choose("allreduce", size=33, nbytes=nbytes, network=TCP, **ordered)[0] == "doubling"
     assert choose("allreduce", size=33, nbytes=10**7, network=TCP, elementwise=False, exact=False)[0] == "doubling"
     assert choose("reduce", size=33, nbytes=10**7, network=TCP, commutative=False) == ("binomial", 1)
     assert choose("reduce_scatter", size=33, nbytes=10**7, network=TCP, elementwise=False) == ("whole", 1)

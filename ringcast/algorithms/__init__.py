@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ringcast.algorithms import circulant, doubling, ring, scan
+from ringcast.algorithms import circulant, doubling, ordered, ring, scan
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
@@ -25,7 +25,7 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
 
 
 ALGORITHMS = _table(
-    (*circulant.ALGORITHMS, *doubling.ALGORITHMS, *ring.ALGORITHMS, *scan.ALGORITHMS)
+    (*circulant.ALGORITHMS, *doubling.ALGORITHMS, *ring.ALGORITHMS, *ordered.ALGORITHMS, *scan.ALGORITHMS)
 )
 
 

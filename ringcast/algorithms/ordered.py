@@ -1,0 +1,89 @@
+"""The allreduces in rank order; their schedules are in `ringcast.schedules.ordered` and `ringcast.schedules.dualroot`.
+
+p ranks; q = ceil(log2 p); d = floor(log2 p); s = skips(p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.load import Call, Load, combining, even, uneven
+from ringcast.algorithms.papers import DUAL_ROOT, RABENSEIFNER, RINGCAST
+from ringcast.algorithms.params import Params
+from ringcast.schedules.blocks import skips
+from ringcast.schedules.dualroot import dual_root, dual_root_rounds
+from ringcast.schedules.ordered import halving, ordered_census
+
+
+def _two_sums(call: Call) -> Load:
+    """A message has one value or two; two as soon as anybody has counted beyond the last rank and has both to tell."""
+    s = skips(call.params.size)
+    numbers = [1 if k == 0 or (k == 1 and s[k + 1] == 3) else 2 for k in range(len(s) - 1)]
+    load = uneven([n * call.nbytes for n in numbers], sum(numbers))
+    with_own = sum(2 * a == b for a, b in pairwise(s))
+    return replace(load, combined=(call.rounds + with_own) * call.nbytes)
+
+
+def _halves(call: Call) -> Load:
+    """Halves, quarters, and so on: combined on the way there, not on the way back; folding moves the whole value."""
+    p, m = call.params.size, call.nbytes
+    d = p.bit_length() - 1
+    fold = [m] * (p > 1 << d)
+    halves = [(m >> k) - (m >> k + 1) for k in range(d)]
+    load = uneven(2 * (fold + halves), call.rounds)
+    return replace(load, combined=load.volume // 2)
+
+
+def _pipeline(call: Call) -> Load:
+    return even(call.rounds, call.block)
+
+
+def _halving_rounds(p: Params) -> int:
+    d = p.size.bit_length() - 1
+    return 2 * d + 2 * (p.size > 1 << d)
+
+
+_LATENCY = "sum(k.bit_length() for k in ((p+1)//2, (p+3)//2, (p+1)//6, (p+3)//6)) - 2"
+_DUAL_ROOT_ROUNDS = f"min((p+1)//2, 3)*(n-1) + {_LATENCY}"
+
+ALGORITHMS = (
+    Algorithm(
+        "ordered_census",
+        "allreduce",
+        lambda p, rank: ordered_census(p.size, rank),
+        log_rounds,
+        _two_sums,
+        RINGCAST,
+        "Algorithm 8 of Träff 2022 with two sums",
+        "q",
+        "(2*q - 1 - (4*p <= 3*2**q))*m",
+        exact=True,
+    ),
+    Algorithm(
+        "dual_root",
+        "allreduce",
+        lambda p, rank: dual_root(p.size, rank, nblocks=p.nblocks),
+        lambda p: dual_root_rounds(p.size, p.nblocks),
+        combining(_pipeline),
+        DUAL_ROOT,
+        "with post-order trees",
+        _DUAL_ROOT_ROUNDS,
+        f"({_DUAL_ROOT_ROUNDS})*m/n",
+        elementwise=True,
+        blocks=True,
+    ),
+    Algorithm(
+        "rabenseifner",
+        "allreduce",
+        lambda p, rank: halving(p.size, rank),
+        _halving_rounds,
+        _halves,
+        RABENSEIFNER,
+        "halving and doubling, in rank order",
+        "2*d + 2*(p > 2**d)",
+        "2*(m - m//2**d) + 2*m*(p > 2**d)",
+        elementwise=True,
+    ),
+)
