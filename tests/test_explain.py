@@ -163,6 +163,9 @@ def test_it_prints_as_a_table(job: Job) -> None:
         "   not census: it needs a commutative operator and an operator that is exact in any order",
         "   not circulant: it needs a commutative operator and an elementwise operator",
         "   not pipelined_ring: it needs a commutative operator and an elementwise operator",
+        "   not ordered_census: it needs an operator that is exact in any order",
+        "   not dual_root: it needs an elementwise operator",
+        "   not rabenseifner: it needs an elementwise operator",
     ]
     assert "rides along" in str(one(job, "bcast", nbytes=8))
     assert "before it: the root's description" in str(one(job, "bcast", nbytes=80_000))
