@@ -12,6 +12,7 @@ from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.algorithms.load import Call
 from ringcast.enact import Place, enact
 from ringcast.schedule import STORE, Copy, Schedule
+from ringcast.schedules import fractional
 from ringcast.simulate import simulate
 from ringcast.spec import promise
 from ringcast.verify import verify
@@ -101,7 +102,8 @@ def test_takes_what_its_formulas_say(entry: Algorithm) -> None:
             if p == 1 or entry.fits(params):
                 continue
             rounds, m = entry.rounds(params), 2 * n * p
-            letters = {"p": p, "q": (p - 1).bit_length(), "d": p.bit_length() - 1, "n": n, "m": m}
+            letters: dict[str, object] = {"p": p, "q": (p - 1).bit_length(), "d": p.bit_length() - 1, "n": n, "m": m}
+            letters |= {"depth": fractional.depth, "run": fractional.run_for}
             assert rounds == eval(entry.rounds_formula, letters), params
             assert entry.load(Call(params, m, rounds)).volume == eval(entry.volume_formula, letters), params
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ringcast.algorithms import circulant, doubling, ordered, ring, scan
+from ringcast.algorithms import circulant, doubling, fractional, ordered, ring, scan
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
@@ -24,9 +24,8 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
     return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
 
 
-ALGORITHMS = _table(
-    (*circulant.ALGORITHMS, *doubling.ALGORITHMS, *ring.ALGORITHMS, *ordered.ALGORITHMS, *scan.ALGORITHMS)
-)
+_FAMILIES = circulant, doubling, ring, ordered, scan, fractional
+ALGORITHMS = _table(tuple(entry for family in _FAMILIES for entry in family.ALGORITHMS))
 
 
 def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedule:

@@ -1,0 +1,118 @@
+"""The trees of Sanders and Sibeyn; their schedules are in `ringcast.schedules.fractional`.
+
+depth(p, r) = the last round in which a rank gets a first block; run(p, n) = the length of chains that is chosen.
+"""
+
+from __future__ import annotations
+
+from ringcast.algorithms.algorithm import Algorithm
+from ringcast.algorithms.load import Call, Load, combining, even
+from ringcast.algorithms.papers import SANDERS
+from ringcast.algorithms.params import Params
+from ringcast.schedules import fractional
+
+_PIPELINE = "n+p-2"
+_BINARY = "n if p == 2 else depth(p, 1)+2*n-1"
+_FRACTIONAL = "depth(p, run(p, n))+n+-(-n//run(p, n))-1"
+
+
+def _linear(p: Params) -> int:
+    return p.nblocks + p.size - 2 if p.size > 1 else 0
+
+
+def _binary(p: Params) -> int:
+    return fractional.tree_rounds(p.size, 1, p.nblocks)
+
+
+def _fractional(p: Params) -> int:
+    return fractional.tree_rounds(p.size, fractional.run_for(p.size, p.nblocks), p.nblocks)
+
+
+def _pipeline(call: Call) -> Load:
+    return even(call.rounds, call.block)
+
+
+ALGORITHMS = (
+    Algorithm(
+        "linear_pipeline",
+        "bcast",
+        lambda p, rank: fractional.linear_pipeline(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _linear,
+        _pipeline,
+        SANDERS,
+        "section 2",
+        _PIPELINE,
+        f"({_PIPELINE})*m/n",
+        blocks=True,
+    ),
+    Algorithm(
+        "binary_tree",
+        "bcast",
+        lambda p, rank: fractional.binary_tree(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _binary,
+        _pipeline,
+        SANDERS,
+        "section 2",
+        _BINARY,
+        f"({_BINARY})*m/n",
+        blocks=True,
+    ),
+    Algorithm(
+        "fractional_tree",
+        "bcast",
+        lambda p, rank: fractional.fractional_tree(
+            p.size, rank, nblocks=p.nblocks, run=fractional.run_for(p.size, p.nblocks), root=p.root
+        ),
+        _fractional,
+        _pipeline,
+        SANDERS,
+        "section 3",
+        _FRACTIONAL,
+        f"({_FRACTIONAL})*m/n",
+        blocks=True,
+    ),
+    Algorithm(
+        "linear_pipeline",
+        "reduce",
+        lambda p, rank: fractional.pipeline_reduce(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _linear,
+        combining(_pipeline),
+        SANDERS,
+        "section 2, backwards",
+        _PIPELINE,
+        f"({_PIPELINE})*m/n",
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+    ),
+    Algorithm(
+        "binary_tree",
+        "reduce",
+        lambda p, rank: fractional.binary_reduce(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _binary,
+        combining(_pipeline),
+        SANDERS,
+        "section 2, backwards",
+        _BINARY,
+        f"({_BINARY})*m/n",
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+    ),
+    Algorithm(
+        "fractional_tree",
+        "reduce",
+        lambda p, rank: fractional.fractional_reduce(
+            p.size, rank, nblocks=p.nblocks, run=fractional.run_for(p.size, p.nblocks), root=p.root
+        ),
+        _fractional,
+        combining(_pipeline),
+        SANDERS,
+        "section 3, backwards",
+        _FRACTIONAL,
+        f"({_FRACTIONAL})*m/n",
+        commutative=True,
+        elementwise=True,
+        blocks=True,
+    ),
+)
