@@ -8,7 +8,8 @@ is in row y and column x. Links have two directions, which count as two; message
 column (x-y routing).
 
 How groups are turned, and which successor is the one below, is found by search: a group goes where all its messages
-find their links free, in each of the r+1 rounds after which everything repeats.
+find their links free, in each of the r+1 rounds after which everything repeats. It finds all cuts into 1 x 2, as in
+Figure 4, and those into 2 x 2 groups; of other groups, rows of up to four ranks in 4 x 4.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ringcast.schedules.grouptree import Group
 Spot: TypeAlias = tuple[int, int]  # row and column of a group
 Use: TypeAlias = tuple[int, int, int]  # from rank, to rank, round mod r+1
 
-TRIES = 3_000  # of the search; most of those that end well take no step back
+TRIES = 1_000  # of the search; most of those that end well hardly take a step back
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class _Node:
     start: int  # when its head gets the first block; see `ringcast.schedules.fractional.Place`
     parent: Spot | None
     below: bool  # it follows its parent's last member
-    uses: frozenset[Use]
+    uses: tuple[Use, ...]
 
 
 class _Search:
@@ -166,12 +167,12 @@ class _Search:
                 self._take_back(len(options) - 1)
                 continue
             self._nodes[self._tasks[len(options) - 1][0]] = node
-            self._used |= node.uses
+            self._used.update(node.uses)
             options.append(self._options(len(options)))
         return False
 
     def _take_back(self, task: int) -> None:
-        self._used -= self._nodes.pop(self._tasks[task][0]).uses
+        self._used.difference_update(self._nodes.pop(self._tasks[task][0]).uses)
 
     def _options(self, task: int) -> Iterator[_Node]:
         """Return the ways to place the group of a task that are in nobody's way."""
@@ -181,13 +182,13 @@ class _Search:
         ways = self._mesh.snakes(spot)
         if task == 0:
             for members in ways:
-                yield _Node(members, -1, None, False, frozenset(self._along(members, -1)))
+                yield _Node(members, -1, None, False, tuple(self._along(members, -1)))
             return
         for above in [parent] if parent else self._neighbours(spot):
             for below in self._free_links(above):
                 for members in ways:
                     node = self._node(members, above, below=below)
-                    if node.uses.isdisjoint(self._used):
+                    if len(set(node.uses)) == len(node.uses) and self._used.isdisjoint(node.uses):
                         yield node
 
     def _neighbours(self, spot: Spot) -> list[Spot]:
@@ -203,17 +204,17 @@ class _Search:
         above, r = self._nodes[parent], self._mesh.run
         start = above.start + r + (not below)
         sources = above.members[-1:] * r if below else above.members
-        uses = {use for i, source in enumerate(sources) for use in self._uses(source, members[0], start + i)}
-        return _Node(members, start, parent, below, frozenset(uses | self._along(members, start)))
+        uses = [use for i, source in enumerate(sources) for use in self._uses(source, members[0], start + i)]
+        return _Node(members, start, parent, below, (*uses, *self._along(members, start)))
 
-    def _along(self, members: tuple[int, ...], start: int) -> set[Use]:
+    def _along(self, members: tuple[int, ...], start: int) -> list[Use]:
         """Return what the chain of a group uses: member i sends block j of a run in round start + i + 1 + j."""
         r = self._mesh.run
         pairs = enumerate(pairwise(members))
-        return {use for i, (a, b) in pairs for j in range(r) for use in self._uses(a, b, start + i + 1 + j)}
+        return [use for i, (a, b) in pairs for j in range(r) for use in self._uses(a, b, start + i + 1 + j)]
 
-    def _uses(self, source: int, target: int, when: int) -> set[Use]:
-        return {(a, b, when % (self._mesh.run + 1)) for a, b in self._mesh.route(source, target)}
+    def _uses(self, source: int, target: int, when: int) -> list[Use]:
+        return [(a, b, when % (self._mesh.run + 1)) for a, b in self._mesh.route(source, target)]
 
     def tree(self) -> Group:
         groups = {spot: Group(node.members) for spot, node in self._nodes.items()}
