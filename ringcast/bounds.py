@@ -9,12 +9,14 @@ r = ranks of a group; d = `depth(p, r)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, log2, sqrt
 
 from ringcast.schedules.fractional import depth
+
+RATIOS = [2 ** (e / 2) for e in range(49)]  # k/t, from 1 to 16 million
 
 
 def lower_bound(p: int, k: float, t: float) -> float:
@@ -126,13 +128,10 @@ def speedup(p: int, ratio: float) -> Speedup:
     return Speedup(ratio, max(simple / tree, 1.0), simple / circulant)
 
 
-def figure_3(
-    sizes: Iterable[int] = (64, 1024, 16384), ratios: Iterable[float] = tuple(2 ** (e / 2) for e in range(49))
-) -> dict[int, list[Speedup]]:
+def figure_3(sizes: Iterable[int] = (64, 1024, 16384), ratios: Sequence[float] = RATIOS) -> dict[int, list[Speedup]]:
     """Return the curves of Figure 3, one for each size, with n-block circulant schedules beside them.
 
     A fractional tree of the best r is never slower than the better simple algorithm: r = 1 and infinity are these. The
     formulas give at most 1.25 for 64 ranks and 1.76 for 16384, where the paper tells of 1.29 and 1.8.
     """
-    ratios = tuple(ratios)
     return {p: [speedup(p, ratio) for ratio in ratios] for p in sizes}

@@ -134,7 +134,8 @@ def split(size: int, run: int) -> tuple[int, int]:
 
 def place_of(p: int, run: int, v: int) -> Place:
     """Return the place of rank v of the tree of p ranks, in O(d)."""
-    head, size, start, sources = 0, p, -1, ()  # of the group of v, or one above
+    head, size, start = 0, p, -1  # of the group of v, or one above
+    sources: tuple[int, ...] = ()
     while v - head >= run:
         down, right = split(size, run)
         if v - head < run + down:

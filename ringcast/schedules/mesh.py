@@ -8,8 +8,8 @@ is in row y and column x. Links have two directions, which count as two; message
 column (x-y routing).
 
 How groups are turned, and which successor is the one below, is found by search: a group goes where all its messages
-find their links free, in each of the r+1 rounds after which everything repeats. It finds all cuts into 1 x 2, as in
-Figure 4, and those into 2 x 2 groups; of other groups, rows of up to four ranks in 4 x 4.
+find their links free, in each of the r+1 rounds after which everything repeats. It finds cuts into 1 x 2, as in
+Figure 4 (tried up to 16 x 16 groups), and into 2 x 2 groups; of longer ones, rows of up to four ranks in 4 x 4 groups.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _order(side: int) -> list[tuple[Spot, Spot | None]]:
     order: list[tuple[Spot, Spot | None]] = []
     waiting: list[tuple[Spot, Spot | None]] = [(root, None)]
     while waiting:
-        spot, parent = waiting.pop()
-        order.append((spot, parent))
+        spot, follows = waiting.pop()
+        order.append((spot, follows))
         waiting += [(child, spot) for child in successors.get(spot, ())]
         if spot not in successors:
             y, x = spot
