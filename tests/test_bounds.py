@@ -1,18 +1,27 @@
 """Bounds and choices of the fractional-tree paper: its worked example, its figure, and how they relate."""
 
+import doctest
 from math import log2
+from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import bounds
-from ringcast.schedules import circulant, fractional
+from ringcast.schedules import circulant, fractional, grouptree, mesh
 from ringcast.schedules.simplex import simplex_tree
 from ringcast.simulate import simulate
 
 sizes = st.integers(3, 20_000)
 ratios = st.floats(1, 1e8)
+
+
+@pytest.mark.parametrize("module", [bounds, fractional, grouptree, mesh], ids=lambda module: module.__name__)
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_worked_example() -> None:
