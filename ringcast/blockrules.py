@@ -2,7 +2,7 @@
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022, section 3: a broadcast
 cuts into blocks of F sqrt(m / q) bytes, an irregular allgather into sqrt(m q) / G blocks, F and G found by experiment.
-Both are n = sqrt(m q) / constant. The model has n = sqrt((q-1) beta m / alpha) (`ringcast.cost.best_nblocks`): so F
+Both are n = sqrt(m q) / constant. The model has n = sqrt((q-1) beta m / alpha) (`best_nblocks`): so F
 and G are measurements of sqrt(alpha / beta), and F = 80 says that a message costs as much as 6400 bytes of it.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer; n blocks.
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import ceil, sqrt
 from types import MappingProxyType
 
-from ringcast.cost import Network, best_nblocks
+from ringcast.cost import Network
 
 # As chosen in the paper for its cluster of 36 nodes with Omni-Path, for each MPI library.
 F: Mapping[str, float] = MappingProxyType({"mpich 3.3": 80.0, "OpenMPI 4.0.5": 100.0, "IntelMPI 2019.9": 120.0})
@@ -55,6 +55,20 @@ def constant(network: Network) -> float:
     80.0
     """
     return sqrt((network.alpha + network.grant + network.frame) / network.beta)
+
+
+def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
+    """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
+
+    Each round's message has a frame of each of the contributors, and is granted, which adds to alpha.
+
+    >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
+    4
+    """
+    q = (size - 1).bit_length()
+    alpha = network.alpha + network.grant + contributors * network.frame
+    n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha)) if alpha > 0 else limit
+    return max(1, min(n, limit))
 
 
 def beside_the_model(size: int, nbytes: int, network: Network) -> dict[str, int]:

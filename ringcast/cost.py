@@ -92,20 +92,6 @@ def _granted(params: Params, nbytes: int, load: Load) -> bool:
     return load.largest > EAGER_IN_COLLECTIVES or (params.nblocks > 1 and nbytes > SMALL)
 
 
-def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
-    """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
-
-    Each round's message has a frame of each of the contributors, and is granted, which adds to alpha.
-
-    >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
-    4
-    """
-    q = (size - 1).bit_length()
-    alpha = network.alpha + network.grant + contributors * network.frame
-    n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha)) if alpha > 0 else limit
-    return max(1, min(n, limit))
-
-
 @lru_cache(maxsize=1024)
 def choose(
     collective: str,
@@ -194,26 +180,36 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     """Return the best number of blocks for `entry`, of those that some bound suggests: the fastest is taken.
 
     These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; SMOOTH.
-    Blocks are of no less than an element, and no more than MAX_BLOCK.
+    Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
     """
     if not entry.blocks:
         return 1
-    call = Call(params, nbytes, 0)
-    one = entry.collective in ("bcast", "reduce") or entry.name == "dual_root"  # else each part is cut
-    largest = nbytes if one else max(call.parts)
-    limit = max(largest // itemsize, 1)
-    alpha = network.alpha + network.grant
+    rounds, load = _load(*_key(entry), params, nbytes)
+    if not load.volume:
+        return 1
+    frames, message = -(-load.frames // rounds), load.largest
+    whole = -(-message // frames)  # bytes of what is cut
+    limit = max(whole // itemsize, 1)
+    alpha = network.alpha + network.grant + frames * network.frame
     if entry.name.startswith("pipelined_ring"):
-        best = block_size(call.parts, alpha + network.frame, network.beta)
-        n, message = ceil(largest / best) if best > 0 else 1, largest
+        best = block_size(Call(params, nbytes, rounds).parts, alpha, network.beta)
+        n = ceil(whole / best) if best > 0 else 1
     else:
-        contributors = 1 if one else max(call.contributors, 1)
-        n = best_nblocks(params.size, nbytes, network, limit=limit, contributors=contributors)
-        alpha, message = alpha + contributors * network.frame, nbytes
+        n = _closed_form(entry, params, network.beta * message / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
-    least = -(-largest // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
+    least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))
+
+
+def _closed_form(entry: Algorithm, params: Params, ratio: float) -> int:
+    """Return the n that is best for a + b n rounds of alpha + beta m / n: sqrt(a / b * ratio), ratio = beta m / alpha.
+
+    On the circulant graph a = q-1 and b = 1.
+    """
+    first, last = (entry.rounds(replace(params, nblocks=n)) for n in (1, 1 + MOST_BLOCKS))
+    each = (last - first) / MOST_BLOCKS
+    return round(sqrt((first - each) / each * ratio)) if each > 0 else 1
 
 
 def _key(entry: Algorithm) -> tuple[str, str]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import blockrules
-from ringcast.cost import NETWORKS, best_nblocks
+from ringcast.blockrules import best_nblocks
+from ringcast.cost import NETWORKS
 
 
 def test_examples() -> None:

@@ -13,8 +13,9 @@ from jobs import Job
 from ringcast import group
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.algorithms.load import SMOOTH
+from ringcast.blockrules import best_nblocks
 from ringcast.communicator import Communicator
-from ringcast.cost import MAX_BLOCK, NETWORKS, Network, best_nblocks, choose, granted, predict
+from ringcast.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
 from ringcast.explain import Explanation
 from ringcast.simulate import simulate
 from ringcast.wire import EAGER_IN_COLLECTIVES
