@@ -50,7 +50,7 @@ OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
 _ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
 _COLLECTIVES = (
     *("bcast", "reduce", "allreduce", "gather", "gatherv", "scatter", "scatterv"),
-    *("allgather", "allgatherv", "reduce_scatter", "barrier", "sendrecv", "scan", "exscan"),
+    *("allgather", "allgatherv", "reduce_scatter", "barrier", "sendrecv", "scan", "exscan", "merge_sorted"),
 )
 
 

@@ -177,6 +177,21 @@ class Communicator:
         """
         return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
 
+    def merge_sorted(self, array: Any, *, algorithm: str | None = None) -> Any:
+        """Return the sorted sequence of all items of all ranks, of which every rank gives some, sorted.
+
+        Arrays have one dimension, and any lengths, also 0. Sorted is what `np.sort` would leave as it is: NaNs come
+        last. The counts are exchanged first (ceil(log2 p) rounds of 8 bytes a rank); then ceil(log2 p) rounds, in
+        which every rank receives exactly what the others contribute and merges what it has (Lang 2025, Algorithm 2).
+        Items that are equal but have not the same bits, as 0.0 and -0.0, stand next to each other in an order that
+        may differ between ranks. Memory: the result, and half of it to merge.
+
+        Raises:
+            ArgumentError: the array is not sorted, has not one dimension, or has items without an order.
+            CollectiveMismatch: ranks have different dtypes.
+        """
+        return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)))
+
     def reduce_scatter(
         self,
         value: Any,

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ringcast.errors import ScheduleError
-from ringcast.schedule import IDLE, Copy, Local, Schedule, Slots, Step
+from ringcast.schedule import IDLE, Copy, Local, Merge, Schedule, Slots, Step
 
 
 @dataclass(slots=True)
@@ -147,7 +147,9 @@ def _check_half(place: Place, peer: int | None, slots: Sequence[int], half: str,
 
 
 def named(local: Local) -> tuple[int, ...]:
-    """Return the slots that a local step speaks of, the one it changes first."""
+    """Return the slots that a local step speaks of, the one it changes first (a merge changes all)."""
+    if isinstance(local, Merge):
+        return local.slots
     return (local.dst, local.src) if isinstance(local, Copy) else (local.dst, local.left, local.right)
 
 

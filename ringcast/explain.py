@@ -22,7 +22,7 @@ from ringcast.objects import encode
 from ringcast.ops import Array, Op
 
 _TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the algorithms of another collective
-_VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
+_VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter", "merge_sorted")
 _COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan")
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
 _REGULAR = ("gather", "scatter", "allgather")  # all parts are equal

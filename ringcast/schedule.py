@@ -51,7 +51,17 @@ class Combine:
     right: int
 
 
-Local: TypeAlias = "Copy | Combine"
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Local step: the sorted runs in these slots become one run, which fills them; it is only sent as a whole.
+
+    Each rank contributes one slot: a run of k ranks fills k slots. The slots are adjacent, mod the number of ranks.
+    """
+
+    slots: tuple[int, ...]
+
+
+Local: TypeAlias = "Copy | Combine | Merge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ringcast.objects import decode, encode
 from ringcast.ops import Array, Op
-from ringcast.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Schedule, Slots, Step
+from ringcast.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
 from ringcast.transfers import SEGMENT, Sink
 
 TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
@@ -116,6 +116,9 @@ class ArraySlots:
     def apply(self, local: Local) -> None:
         if isinstance(local, Copy):
             self.slot(local.dst)[...] = self.slot(local.src)
+        elif isinstance(local, Merge):
+            (run,) = self._pieces(local.slots)
+            run.sort(kind="stable")  # takes linear time on a few sorted runs
         else:
             assert self._op is not None
             self._op.combine(self.slot(local.left), self.slot(local.right), self.slot(local.dst))
@@ -274,8 +277,10 @@ class ObjectSlots:
     def apply(self, local: Local) -> None:
         if isinstance(local, Combine):
             self.values[local.dst] = self.combine(self.values[local.left], self.values[local.right])
-        else:
+        elif isinstance(local, Copy):
             self.values[local.dst] = self.values[local.src]
+        else:
+            raise TypeError(f"{local}: objects are not merged")
 
     def combine(self, left: Any, right: Any) -> Any:
         assert self._op is not None

@@ -69,6 +69,10 @@ class _Case:
         """Return the values of the buffer that holds what each rank j contributed as part j."""
         return {s: v for j, part in enumerate(self.blocks(wanted=True)) for s, v in _values(part, 1 << j).items()}
 
+    def run(self) -> Held:
+        """Return the values of a buffer in which the parts of all ranks have become one sorted run."""
+        return {s: (piece, self.everyone) for s, (piece, _) in self.all_parts().items()}
+
     def dealt(self, contributors: int) -> tuple[Held, ...]:
         """Part j is at rank j, with data of all `contributors`."""
         return tuple(_values(part, contributors) for part in self.blocks(wanted=True))
@@ -111,6 +115,10 @@ def _allgather(case: _Case) -> Promise:
     return Promise(case.own_parts(), case.at_all(case.all_parts()))
 
 
+def _merge_sorted(case: _Case) -> Promise:
+    return Promise(case.own_parts(), case.at_all(case.run()))
+
+
 def _scan(case: _Case) -> Promise:
     return Promise(case.own_buffers(), tuple(case.buffer((2 << r) - 1) for r in range(case.size)))
 
@@ -150,10 +158,11 @@ PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
         "gatherv": _gather,
         "allgather": _allgather,
         "allgatherv": _allgather,
+        "merge_sorted": _merge_sorted,
     }
 )
 
-_PART_PER_RANK = frozenset(name for name in PROMISES if "scatter" in name or "gather" in name)
+_PART_PER_RANK = frozenset(name for name in PROMISES if "scatter" in name or "gather" in name) | {"merge_sorted"}
 
 
 def promise(

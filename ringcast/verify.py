@@ -7,11 +7,12 @@ p ranks; a step is named by its index in the schedule of its rank.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ringcast.enact import Place, enact, fault, named
 from ringcast.errors import ScheduleError
-from ringcast.schedule import STORE, Accept, Combine, Local, Schedule
+from ringcast.schedule import STORE, Accept, Combine, Copy, Merge, Schedule
 from ringcast.spec import Promise, Value
 
 
@@ -47,7 +48,10 @@ class _Ledger:
 
     def enter(self, place: Place) -> None:
         for local in place.step.local:
-            self._do(place, local)
+            if isinstance(local, Merge):
+                self._merge(place, local)
+            else:
+                self._do(place, local)
         held = self._held[place.rank]
         self._out[place.rank] = out = [v for s in place.send if (v := held[s]) is not None]
         if len(out) < len(place.send):
@@ -95,8 +99,8 @@ class _Ledger:
             return left[0], left[1] | right[1]
         raise fault(place, peer, f"combines {_tell(left)} with {_tell(right)} in slot {slot}: {wrong}")
 
-    def _do(self, place: Place, local: Local) -> None:
-        """Apply a local step."""
+    def _do(self, place: Place, local: Copy | Combine) -> None:
+        """Apply a local step to one slot."""
         held = self._held[place.rank]
         operands = [held[s] for s in named(local)[1:]]
         values = [v for v in operands if v is not None]
@@ -106,6 +110,22 @@ class _Ledger:
         if value[0] != self._piece[local.dst] and not self._alike:
             raise fault(place, None, f"{local} puts {_tell(value)} into a slot for piece {self._piece[local.dst]}")
         held[local.dst] = value
+
+    def _merge(self, place: Place, merge: Merge) -> None:
+        """Make one run of whole runs, each of which has contributors of its own and fills a slot for each of them."""
+        held = self._held[place.rank]
+        values = [v for s in merge.slots if (v := held[s]) is not None]
+        if len(values) < len(merge.slots):
+            raise fault(place, None, f"{merge} needs a slot that the rank does not hold")
+        together = 0
+        for contributors, number in Counter(mask for _, mask in values).items():
+            if number != contributors.bit_count():
+                raise fault(place, None, f"{merge} takes {number} slots of a run of {contributors.bit_count()}")
+            if together & contributors:
+                raise fault(place, None, f"{merge} counts contributions twice")
+            together |= contributors
+        for slot, (piece, _) in zip(merge.slots, values, strict=True):
+            held[slot] = piece, together
 
     def check_end(self, promise: Promise) -> None:
         for rank, (held, end) in enumerate(zip(self._held, promise.end, strict=True)):

@@ -33,6 +33,7 @@ COLLECTIVES = [
     "sendrecv",
     "scan",
     "exscan",
+    "merge_sorted",
 ]
 DTYPES = sorted({dtype_name(np.dtype(code)) for code in np.typecodes["All"] if code != "O"} | {"object"})
 OPS = ["", *(str(op) for op in vars(ops).values() if isinstance(op, ops.Op))]

@@ -53,8 +53,9 @@ def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], 
 @SIZES
 def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: int) -> None:
     params = Params(p, root=p // 2, nblocks=4 if ALGORITHMS[key[0]][key[1]].blocks else 1)
-    number = sum(build(*key, params, 0).parts)
-    pieces = largest_messages(key, params, [1] * build(*key, params, 0).nslots)
+    schedule = build(*key, params, 0)
+    number = sum(schedule.parts)
+    pieces = largest_messages(key, params, [1] * schedule.nslots)
     for slot in SLOTS:
         messages, nbytes = [slot * n for n in pieces], slot * number
         told = {
@@ -96,7 +97,8 @@ def test_what_fits_into_one_eager_message_is_not_granted(
 ) -> None:
     entry = ALGORITHMS[key[0]][key[1]]
     counts = () if entry.equal_counts else tuple(np.random.default_rng(seed).integers(0, 9, p).tolist())
-    assert not granted(*key, Params(p, seed % p, n if entry.blocks else 1, counts), nbytes)
+    twice = key == ("merge_sorted", "dissemination")  # a message of it has some parts twice
+    assert not granted(*key, Params(p, seed % p, n if entry.blocks else 1, counts), nbytes // (1 + twice))
 
 
 @EVERY
@@ -105,8 +107,9 @@ def test_messages_that_are_not_eager_are_granted(key: tuple[str, str], p: int) -
     limit = EAGER_IN_COLLECTIVES
     for n in (1, 2, 9) if ALGORITHMS[key[0]][key[1]].blocks else (1,):
         params = Params(p, root=p // 2, nblocks=n)
-        number = sum(build(*key, params, 0).parts)
-        largest = max(largest_messages(key, params, [1] * build(*key, params, 0).nslots), default=0)
+        schedule = build(*key, params, 0)
+        number = sum(schedule.parts)
+        largest = max(largest_messages(key, params, [1] * schedule.nslots), default=0)
         for slot in SLOTS:
             assert granted(*key, params, slot * number) or slot * largest <= limit, f"{n=} {slot=}"
 

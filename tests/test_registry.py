@@ -20,6 +20,7 @@ COLLECTIVES = {
     "barrier",
     "scan",
     "exscan",
+    "merge_sorted",
 }
 
 

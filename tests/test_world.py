@@ -53,6 +53,9 @@ for name in ALGORITHMS["gather"]:
 for name in ALGORITHMS["scatter"]:
     assert (comm.scatter(np.stack(vectors) if r == root else None, root, algorithm=name) == vectors[r]).all()
     done.append(name)
+for name in ALGORITHMS["merge_sorted"]:
+    assert (comm.merge_sorted(vectors[r][: counts[r]], algorithm=name) == np.sort(whole)).all()
+    done.append(name)
 for name in ALGORITHMS["barrier"]:
     comm.barrier()
     done.append(name)

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds
-from ringcast.algorithms.load import Call, Load, combining, even, twice, uneven, values
+from ringcast.algorithms.load import Call, Load, combining, even, in_a_row, twice, uneven, values
 from ringcast.algorithms.papers import REDUCE_SCATTER, REVERSAL, TRAEFF_2022
 from ringcast.algorithms.params import Params
 from ringcast.schedules import circulant
@@ -65,9 +65,7 @@ def _turns(p: int) -> tuple[tuple[int, ...], ...]:
 
 def _windows(call: Call) -> Load:
     """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
-    p, s = call.params.size, skips(call.params.size)
-    ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
-    messages = [int(np.max(ends[n : n + p] - ends[:p])) for n in (b - a for a, b in pairwise(s))]
+    messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
     return uneven(messages, len(messages))
 
 

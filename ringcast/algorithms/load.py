@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
+import numpy as np
+
 from ringcast.algorithms.params import Params
 
 SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
@@ -86,6 +88,13 @@ def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
         return (0,) * len(counts)
     ends = [nbytes * c // total for c in accumulate(counts, initial=0)]
     return tuple(b - a for a, b in pairwise(ends))
+
+
+def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
+    """Return for each length the most bytes of that many parts in a row, mod p."""
+    p = call.params.size
+    ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
+    return [int(np.max(ends[n : n + p] - ends[:p])) for n in lengths]
 
 
 def values(call: Call) -> Load:

@@ -9,6 +9,7 @@ from ringcast.collectives.collect import allgather, allgatherv, gather, gatherv
 from ringcast.collectives.combine import allreduce, barrier, reduce, reduce_scatter
 from ringcast.collectives.distribute import scatter, scatterv
 from ringcast.collectives.exchange import sendrecv
+from ringcast.collectives.merge import merge_sorted
 from ringcast.collectives.scan import exscan, scan
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "exscan",
     "gather",
     "gatherv",
+    "merge_sorted",
     "reduce",
     "reduce_scatter",
     "scan",

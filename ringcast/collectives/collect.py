@@ -34,7 +34,7 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     array = rows_of(group, "gatherv", value)
     plan(group, "gather", choice, dtype="", root=root, name="gatherv")  # a wrong root is found before anything is sent
     _check_out_rows(group, "gatherv", out if group.rank == root else None, array)
-    rows = yield from _counts(group, "gatherv", array, counts)
+    rows = yield from exchange_counts(group, "gatherv", array, counts)
     stage = _plan_parts(group, "gather", "gatherv", array, rows, choice, root)
     whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
     return whole if group.rank == root else None
@@ -64,12 +64,12 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     if counts is None:
         plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm is found before anything is sent
     _check_out_rows(group, "allgatherv", out, array)
-    rows = yield from _counts(group, "allgatherv", array, counts)
+    rows = yield from exchange_counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
 
 
-def _counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:
+def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:
     """Return the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds of 8 bytes a rank)."""
     if counts is not None:
         return check_rows(group, operation, len(array), counts)

@@ -1,0 +1,92 @@
+"""The algorithms that merge sorted runs; their schedules are in `ringcast.schedules.merging`.
+
+p ranks; d = floor(log2 p); s = skips(p); m = bytes of all runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.load import Call, Load, in_a_row, uneven
+from ringcast.algorithms.papers import LANG_2025
+from ringcast.schedules import merging
+from ringcast.schedules.blocks import skips
+
+MERGE = 4  # times as long as adding takes merging (int64, by a stable sort of two runs)
+
+
+def _merging(load: Load, merged: int, copied: int = 0) -> Load:
+    return replace(load, combined=MERGE * merged + copied)
+
+
+def _circulant(call: Call) -> Load:
+    s = skips(call.params.size)
+    messages = in_a_row(call, [b - a for a, b in pairwise(s)])
+    return _merging(uneven(messages, len(messages)), sum(in_a_row(call, _runs(s))))
+
+
+def _runs(s: Sequence[int]) -> list[int]:
+    """Return how many parts each run has that a rank makes of two; of three that come together it makes two runs."""
+    last = merging.last_alone(s[-1])
+    runs = [s[i] - 1 if i <= last else s[i] for i in range(2 if last > 0 else 1, len(s))]
+    three = [s[i] for i in range(1, last) if s[i + 1] % 2 == 0]  # S, and the x and S of another rank
+    return runs + three + ([s[last]] if last > 0 else [])  # x, S, and the S of another rank
+
+
+def _dissemination(call: Call) -> Load:
+    p = call.params.size
+    d = p.bit_length() - 1
+    more = merging.special_rounds(p)
+    last = [p - (1 << d)] if p > 1 << d else []
+    messages = in_a_row(call, [*(1 << k for k in range(d)), *last])
+    beside = in_a_row(call, [more.get(k, 0) for k in range(d)] + [0] * len(last))
+    runs = [*(2 << k for k in range(d)), *((1 << k) + n for k, n in more.items() if n), *([p] if last else [])]
+    copies = [1 << k for k in more]
+    load = uneven([a + b for a, b in zip(messages, beside, strict=True)], len(messages) + sum(n > 0 for n in beside))
+    return _merging(load, sum(in_a_row(call, runs)), sum(in_a_row(call, copies)))
+
+
+def _gather_and_merge(call: Call) -> Load:
+    """All data is merged as often as there are rounds, at most."""
+    messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
+    return _merging(uneven(messages, len(messages)), call.rounds * call.nbytes)
+
+
+ALGORITHMS = (
+    Algorithm(
+        "circulant",
+        "merge_sorted",
+        lambda p, rank: merging.circulant_merging(p.size, rank),
+        log_rounds,
+        _circulant,
+        LANG_2025,
+        "Algorithm 2",
+        "q",
+        "m*(p-1)/p",
+    ),
+    Algorithm(
+        "dissemination",
+        "merge_sorted",
+        lambda p, rank: merging.dissemination(p.size, rank),
+        log_rounds,
+        _dissemination,
+        LANG_2025,
+        "Algorithm 1, repaired",
+        "q",
+        "m*(p-1 + sum(p % 2**k for k in range(d) if p >> k & 1))/p",
+    ),
+    Algorithm(
+        "allgather",
+        "merge_sorted",
+        lambda p, rank: merging.gather_and_merge(p.size, rank),
+        log_rounds,
+        _gather_and_merge,
+        LANG_2025,
+        "Algorithm 0",
+        "q",
+        "m*(p-1)/p",
+    ),
+)
