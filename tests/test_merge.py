@@ -197,7 +197,7 @@ def test_any_dtype_and_any_counts(jobs: Jobs, kind: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_byte_and_none(jobs: Jobs, name: str) -> None:
-    check(jobs("ipc", 5), [np.full(r == 3, 7, np.uint8) for r in range(5)], name)
+    check(jobs("ipc", 5), [np.full(int(r == 3), 7, np.uint8) for r in range(5)], name)
     check(jobs("ipc", 5), [np.empty(0, np.uint8)] * 5, name)
 
 

@@ -95,8 +95,9 @@ def _first_fall(array: Array) -> int:
     >>> _first_fall(np.array([1.0, 3.0, 2.0, np.nan])), _first_fall(np.array([1.0, np.nan]))
     (2, 0)
     """
-    if np.all(array[:-1] <= array[1:]):
-        return 0
+    with np.errstate(invalid="ignore"):  # numpy warns of complex NaNs
+        if np.all(array[:-1] <= array[1:]):
+            return 0
     # Not sorted, or NaNs: where does each item belong?
     place = np.empty(len(array), np.intp)
     place[np.argsort(array, kind="stable")] = np.arange(len(array))
