@@ -25,7 +25,7 @@ class MergingCensus(Schedule):
 
     S is what has come so far. Where s[k+1] is odd a rank sends S alone, else x as well: the number of parts is also the
     distance, so that nothing comes twice. The paper merges x with S for the message only; here the two are sent beside
-    each other, and the receiver merges. From the last round that sends S alone on, x is merged into S.
+    each other, and the receiver merges. When no later round sends S alone, x is merged into S.
     """
 
     @property
