@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,8 @@ def test_the_load_bounds_what_uneven_parts_move(sizes: list[int], name: str) -> 
 
 
 def test_the_census_is_the_default() -> None:
-    for p in range(1, 100):
-        for nbytes in (0, 1000, 10**8):
-            assert choose("merge_sorted", size=p, nbytes=nbytes, network=NETWORKS["tcp"]) == ("circulant", 1)
+    for p, nbytes, network in product(range(1, 100), (0, 1000, 10**8), NETWORKS.values()):
+        assert choose("merge_sorted", size=p, nbytes=nbytes, network=network) == ("circulant", 1)
 
 
 @dataclass(frozen=True)
