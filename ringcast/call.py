@@ -18,6 +18,7 @@ class Call:
     root: int | None = None
     algorithm: str = ""
     nblocks: int = 1
+    distance: int | None = None
 
     def __str__(self) -> str:
         shape = str(_plain(self.shape)) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
@@ -25,6 +26,7 @@ class Call:
             f"dtype {self.dtype}, shape {shape}" if self.dtype else "",
             f"op {self.op}" if self.op else "",
             f"root {self.root}" if self.root is not None else "",
+            f"distance {self.distance}" if self.distance is not None else "",
             f"algorithm {self.algorithm}, nblocks {self.nblocks}" if self.algorithm else "",
         ]
         return f"{self.collective}({', '.join(filter(None, facts))})"
@@ -40,7 +42,8 @@ class Call:
         if theirs[0] != mine[0]:
             return f"{_NAMES.get(theirs[0], 'another call')}, not {self.collective}"
         names = [name for i, name in enumerate(_ASPECTS, start=1) if theirs[i] != mine[i]]
-        text = f"{self.collective} with another {' and another '.join(names or ['shape or counts'])}"
+        rest = "distance or shape" if self.collective == "shift" else "shape or counts"
+        text = f"{self.collective} with another {' and another '.join(names or [rest])}"
         if theirs[1] != mine[1] and _byte(OBJECT) in (theirs[1], mine[1]):
             text += " (a Python object on one side, a numpy array or scalar on the other)"
         return text
@@ -51,6 +54,7 @@ _ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
 _COLLECTIVES = (
     *("bcast", "reduce", "allreduce", "gather", "gatherv", "scatter", "scatterv"),
     *("allgather", "allgatherv", "reduce_scatter", "barrier", "sendrecv", "scan", "exscan", "merge_sorted"),
+    *("alltoall", "alltoallv", "shift"),
 )
 
 
@@ -72,5 +76,5 @@ def _fingerprint(call: Call) -> int:
     root = 0 if call.root is None else int(call.root) + 1  # as it is: roots that are near each other always differ
     algorithm = f"{call.algorithm}/{call.nblocks}"
     aspects = _byte(call.collective), _byte(call.dtype), _byte(call.op), root & 0xFF, _byte(algorithm)
-    everything = (call.collective, call.dtype, call.op, root, algorithm, _plain(call.shape))
+    everything = (call.collective, call.dtype, call.op, root, algorithm, _plain(call.shape), call.distance)
     return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8

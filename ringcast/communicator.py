@@ -228,6 +228,48 @@ class Communicator:
         """
         return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
 
+    def alltoall(self, value: Any, *, out: Any = None, algorithm: str | None = None) -> Any:
+        """Return from every rank what it has for this one: `result[j]` is `value[rank]` of rank j.
+
+        `value` is an array with p rows, of one shape on all ranks, or a sequence of p objects; the result is an array
+        of that shape, or a list. `out`: where the result goes; may be `value` itself, which is then copied first.
+        Small data: ceil(log2 p) rounds on the circulant graph, where ranks pass on what is for others
+        (arXiv 2410.14234). Large data: p-1 rounds, in which every row goes straight to its rank. Memory: the result,
+        and up to twice the value where rows are passed on.
+        """
+        return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)))
+
+    def alltoallv(
+        self,
+        value: Any,
+        counts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+    ) -> Any:
+        """Return from every rank the rows that it has for this one, joined along axis 0 in rank order.
+
+        The first `counts[0]` rows of `value` are for rank 0, the next `counts[1]` for rank 1, and so on, also none.
+        `recvcounts[j]` is the number of rows that rank j has for this one; all ranks give them, or none, and then
+        they are exchanged first (ceil(log2 p) rounds). p-1 rounds, in which rows go straight to their rank. Lists and
+        tuples are runs of objects. `out` as in `alltoall`.
+
+        Raises:
+            ArgumentError: counts that do not add up; an `out` with a wrong number of rows.
+            CollectiveMismatch: a rank's `recvcounts` are not what the others have for it.
+        """
+        choice = Choice(algorithm)
+        return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice))
+
+    def shift(self, value: Any, distance: int, *, algorithm: str | None = None) -> Any:
+        """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
+
+        Arrays are of one shape on all ranks. One round; or along the links of a ring, a mesh or a hypercube, if
+        `algorithm` says so. A distance of 0 returns a copy of an array.
+        """
+        return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)))
+
     def barrier(self) -> None:
         """Return when all ranks have called it: ceil(log2 p) rounds."""
         self._call(collectives.barrier(self._group))
@@ -249,21 +291,22 @@ class Communicator:
         dtype: Any = "float64",
         op: Operator = SUM,
         root: int = 0,
+        distance: int = 1,
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Explanation:
         """Return what a call of `collective` would do: printed, it is a table of algorithms with predicted times.
 
         Nothing is communicated; any rank may ask. The size is that of `value` (this rank's; scatter: the root's), or
-        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan: what one rank
-        has), or it follows from `counts`, the items of each rank where there is no value to say what a row is. `dtype`
-        is for both. The other arguments are those of the call.
+        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan, alltoall,
+        alltoallv, shift: what one rank has), or it follows from `counts`, the items of each rank where there is no value
+        to say what a row is. `dtype` is for both. The other arguments are those of the call.
 
         Raises:
             ArgumentError: as in the call; or there is no such collective, or not one size.
         """
         size = Size(value, nbytes, counts, dtype)
-        return explain(self._group, collective, size, as_op(op), root, Choice(algorithm, nblocks))
+        return explain(self._group, collective, size, as_op(op), root, distance, Choice(algorithm, nblocks))
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody."""

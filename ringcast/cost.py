@@ -101,6 +101,7 @@ def choose(
     network: Network,
     root: int = 0,
     counts: tuple[int, ...] = (),
+    distance: int = 0,
     itemsize: int = 1,
     commutative: bool = True,
     elementwise: bool = True,
@@ -117,6 +118,7 @@ def choose(
         network: constants of the transport.
         root: where there is one.
         counts: elements of each part, for v-forms.
+        distance: of a shift.
         itemsize: bytes of an element; blocks smaller than that make no sense.
         commutative: the operator is.
         elementwise: the operator may be applied to pieces.
@@ -138,10 +140,8 @@ def choose(
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
-    objections = {
-        name: _objection(entry, properties, Params(size, root, 1, counts), nblocks)
-        for name, entry in ALGORITHMS[collective].items()
-    }
+    call = Params(size, root, 1, counts, distance)
+    objections = {name: _objection(entry, properties, call, nblocks) for name, entry in ALGORITHMS[collective].items()}
     if algorithm is not None and objections.get(algorithm, "unknown"):
         reason = objections.get(algorithm, "there is no such algorithm")
         legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
@@ -150,9 +150,8 @@ def choose(
     for name, entry in ALGORITHMS[collective].items():
         if objections[name] or algorithm not in (None, name):
             continue
-        params = Params(size, root, 1, counts)
-        blocks = nblocks or _nblocks(entry, params, nbytes, itemsize, network)
-        params = replace(params, nblocks=blocks)
+        blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
+        params = replace(call, nblocks=blocks)
         price = _price(collective, name, params, nbytes, network)
         if best is None or price < best[0]:  # at a tie the first in the table
             best = price, name, blocks

@@ -96,8 +96,8 @@ def _works(fn: np.ufunc, dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def check_counts(rank: int, operation: str, counts: Any, size: int) -> tuple[int, ...]:
-    """Return `counts` as a tuple of `size` whole numbers, none negative.
+def check_counts(rank: int, operation: str, counts: Any, size: int, argument: str = "counts") -> tuple[int, ...]:
+    """Return `counts` as a tuple of `size` whole numbers, none negative; errors call it `argument`.
 
     Raises:
         ArgumentError: they are something else.
@@ -108,5 +108,5 @@ def check_counts(rank: int, operation: str, counts: Any, size: int) -> tuple[int
     except (TypeError, ValueError):
         numbers, whole = (), False
     if not whole or len(numbers) != size or min(numbers, default=0) < 0:
-        raise ArgumentError(rank, operation, "counts", f"expected {size} numbers of rows, 0 or more, got {counts!r}")
+        raise ArgumentError(rank, operation, argument, f"expected {size} numbers of rows, 0 or more, got {counts!r}")
     return numbers

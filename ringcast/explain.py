@@ -14,6 +14,7 @@ import numpy as np
 from ringcast.algorithms import ALGORITHMS
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
+from ringcast.collectives.shift import whole_distance
 from ringcast.cost import predict
 from ringcast.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.errors import ArgumentError
@@ -22,10 +23,12 @@ from ringcast.objects import encode
 from ringcast.ops import Array, Op
 
 _TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the algorithms of another collective
-_VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter", "merge_sorted")
+_VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter", "merge_sorted", "alltoallv")
 _COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan")
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
-_REGULAR = ("gather", "scatter", "allgather")  # all parts are equal
+_REGULAR = ("gather", "scatter", "allgather", "alltoall")  # all parts are equal
+_EXCHANGES = ("alltoall", "alltoallv", "shift")  # a rank gets as much as it gives: both are parts of the buffer
+_WHOLE = ("scatterv", "reduce_scatter", "alltoallv")  # a value is all parts, not one of them
 _ANNOUNCED = ("bcast", "scatter", "scatterv")  # the root describes first what it sends
 COLLECTIVES = (*ALGORITHMS, *_TABLES)
 
@@ -47,7 +50,8 @@ class Explanation:
     Attributes:
         collective: as it was asked for.
         size: number of ranks.
-        nbytes: size of the whole buffer, all parts; 0 for Python objects, of which nobody knows it.
+        nbytes: size of the whole buffer, all parts (of an exchange: what a rank gives); 0 for Python objects, of
+            which nobody knows it.
         chosen: what the call would use.
         options: all algorithms that could do the call, the fastest first, each with its best number of blocks.
         excluded: the other algorithms, and why they cannot.
@@ -98,20 +102,21 @@ class _Data:
     counts: tuple[int, ...] = ()
 
 
-def explain(group: Group, collective: str, size: Size, op: Op, root: int, choice: Choice) -> Explanation:
+def explain(group: Group, collective: str, size: Size, op: Op, root: int, distance: int, choice: Choice) -> Explanation:
     """Return what the call would do; see `Communicator.explain`."""
     if collective not in COLLECTIVES:
         raise ArgumentError(group.rank, "explain", "collective", f"expected one of {', '.join(COLLECTIVES)}")
     data = _data(group, collective, size)
-    stage = _plan(group, collective, data, op, root, choice)
+    distance = whole_distance(group, distance)
+    stage = _plan(group, collective, data, op, root, distance, choice)
     options, excluded = [], {}
     for name in ALGORITHMS[stage.collective]:
         try:
-            one = _plan(group, collective, data, op, root, Choice(name, choice.nblocks))
+            one = _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks))
         except ArgumentError as error:
             excluded[name] = _reason(error)
         else:
-            options.append(_option(group, one, data.nbytes))
+            options.append(_option(group, one, _buffer(collective, data)))
     options.sort(key=lambda option: option.seconds)
     chosen = next(option for option in options if option.algorithm == stage.algorithm)
     remarks = _remarks(collective, data, choice)
@@ -124,7 +129,12 @@ def _option(group: Group, stage: Plan, nbytes: int) -> Option:
     return Option(stage.algorithm, stage.params.nblocks, rounds, seconds)
 
 
-def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, choice: Choice) -> Plan:
+def _buffer(collective: str, data: _Data) -> int:
+    """Return the size of the whole buffer, as the cost model sees it."""
+    return data.nbytes * (2 if collective in _EXCHANGES else 1)
+
+
+def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distance: int, choice: Choice) -> Plan:
     """Plan the stage that moves the data, as the collective itself does."""
     table, dtype = _TABLES.get(collective, collective), data.dtype
     if dtype is None and collective == "allgatherv":
@@ -138,10 +148,11 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, choice:
         table,
         choice,
         dtype="object" if dtype is None or rides else dtype_name(dtype),
-        nbytes=0 if rides else data.nbytes,
+        nbytes=0 if rides else _buffer(collective, data),
         itemsize=1 if dtype is None else dtype.itemsize,
-        counts=data.counts,
+        counts=data.counts if collective != "alltoallv" else (),  # which no other rank knows
         root=root if collective in _ROOTED else None,
+        distance=distance if collective == "shift" else None,
         op=op if combining else None,
         exact=combining and op.exact(dtype),
         name=collective,
@@ -224,7 +235,7 @@ def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[i
     array = as_array(value)
     if array is None and collective == "bcast":
         array = np.frombuffer(encode(value), np.uint8)
-    if collective == "allgatherv" and isinstance(value, list | tuple):
+    if collective in ("allgatherv", "alltoallv") and isinstance(value, list | tuple):
         return _Data(None, 0)
     if collective in _VFORMS and (array is not None or collective != "reduce_scatter"):
         return _data_of_rows(group, collective, rows_of(group, collective, value), counts)
@@ -235,8 +246,8 @@ def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[i
 
 
 def _data_of_rows(group: Group, collective: str, array: Array, counts: Sequence[int] | None) -> _Data:
-    """Return what a v-form moves of which this is one part, or, for scatterv and reduce_scatter, the whole."""
-    whole = collective in ("scatterv", "reduce_scatter")
+    """Return what a v-form moves of which this is one part, or the whole."""
+    whole = collective in _WHOLE
     if counts is None and not whole:
         raise ArgumentError(group.rank, collective, "counts", "expected those of all ranks; nothing is exchanged here")
     if counts is None:

@@ -81,6 +81,7 @@ def plan(
     itemsize: int = 1,
     counts: tuple[int, ...] = (),
     root: int | None = None,
+    distance: int | None = None,
     op: Op | None = None,
     exact: bool = False,
     name: str = "",
@@ -97,6 +98,7 @@ def plan(
         itemsize: bytes of an item.
         counts: items of each part, for v-forms.
         root: where there is one.
+        distance: of a shift, 0 <= distance < size.
         op: the operator, where there is one.
         exact: it gives the same bits in every order.
         name: see `collective`.
@@ -115,7 +117,7 @@ def plan(
     if not isinstance(choice.nblocks, int | np.integer | None):
         raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
     properties = (True, True, True) if op is None else (op.commutative, op.elementwise and dtype != "object", exact)
-    facts = dtype, shape, nbytes, itemsize, counts, root
+    facts = dtype, shape, nbytes, itemsize, counts, root, distance
     try:
         return _decide(
             group.network, group.size, collective, operation, choice, facts, str(op) if op else "", properties
@@ -124,7 +126,7 @@ def plan(
         raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
 
 
-_Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int | None]"
+_Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int | None, int | None]"
 
 
 @lru_cache(maxsize=1024)
@@ -139,7 +141,7 @@ def _decide(
     properties: tuple[bool, bool, bool],
 ) -> Plan:
     """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
-    dtype, shape, nbytes, itemsize, counts, root = facts
+    dtype, shape, nbytes, itemsize, counts, root, distance = facts
     commutative, elementwise, exact = properties
     algorithm, nblocks = choose(
         collective,
@@ -148,6 +150,7 @@ def _decide(
         network=network,
         root=root or 0,
         counts=counts,
+        distance=distance or 0,
         itemsize=itemsize,
         commutative=commutative,
         elementwise=elementwise,
@@ -155,8 +158,8 @@ def _decide(
         algorithm=choice.algorithm,
         nblocks=None if choice.nblocks is None else int(choice.nblocks),
     )
-    params = Params(size, int(root or 0), nblocks, counts)
-    call = Call(operation, dtype, shape, op, root, algorithm, nblocks)
+    params = Params(size, int(root or 0), nblocks, counts, distance or 0)
+    call = Call(operation, dtype, shape, op, root, algorithm, nblocks, distance)
     grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
     return Plan(collective, algorithm, params, call, nbytes, grants)
 

@@ -106,7 +106,7 @@ class ArraySlots:
 
     def inlet(self, step: Step) -> Inlet:
         if step.accept is STORE:
-            return _Store(self._views(step.recv))
+            return Store(self._views(step.recv))
         assert self._op is not None
         if self._op.elementwise and isinstance(step.accept, Accept):
             pieces = self._pieces(step.recv)
@@ -168,7 +168,7 @@ class ArraySlots:
         return self._room
 
 
-class _Store:
+class Store:
     """Bytes go straight to their place."""
 
     def __init__(self, views: list[memoryview]) -> None:

@@ -40,6 +40,7 @@ class _Case:
     root: int
     parts: tuple[int, ...]
     empty: frozenset[int]
+    distance: int = 0
 
     def blocks(self, *, wanted: bool = False) -> list[range]:
         """Return the slots of each part; with `wanted`, parts without data have none."""
@@ -139,6 +140,18 @@ def _alltoall(case: _Case) -> Promise:
     return Promise(start, end, alike=True)
 
 
+def _shift(case: _Case) -> Promise:
+    """Part 0 is what a rank has, part 1 what it gets; where that is its own, to copy it is left to it."""
+    mine, theirs = case.blocks()
+    start = tuple(_values(mine, 1 << r) for r in range(case.size))
+    sources = [(r - case.distance) % case.size for r in range(case.size)]
+    end = tuple(
+        {} if j == r else {into: (out, 1 << j) for out, into in zip(mine, theirs, strict=True)}
+        for r, j in enumerate(sources)
+    )
+    return Promise(start, end, alike=True)
+
+
 # A barrier is an allreduce of nothing: nobody may leave before it heard of everybody.
 PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
     {
@@ -150,6 +163,7 @@ PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
         "exscan": _exscan,
         "alltoall": _alltoall,
         "alltoallv": _alltoall,
+        "shift": _shift,
         "reduce_scatter": _reduce_scatter,
         "reduce_scatterv": _reduce_scatter,
         "scatter": _scatter,
@@ -166,12 +180,19 @@ _PART_PER_RANK = frozenset(name for name in PROMISES if "scatter" in name or "ga
 
 
 def promise(
-    collective: str, size: int, parts: Sequence[int], *, root: int = 0, empty: frozenset[int] = frozenset()
+    collective: str,
+    size: int,
+    parts: Sequence[int],
+    *,
+    root: int = 0,
+    empty: frozenset[int] = frozenset(),
+    distance: int = 0,
 ) -> Promise:
     """Return what `collective` promises to each of `size` ranks.
 
     `parts` is that of the schedules; collectives that gather or scatter have one part per rank. The parts in `empty`
-    have blocks without data: an algorithm may move them, and need not. `root` matters only where there is one.
+    have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only where
+    there is one.
 
     >>> promise("allgather", 2, (1, 1)).end[0]
     {0: (0, 1), 1: (1, 2)}
@@ -186,6 +207,8 @@ def promise(
         raise ValueError(f"{collective} of {size} ranks has one part per rank, not {len(parts)} parts")
     if collective.startswith("alltoall") and len(parts) != 2 * size:
         raise ValueError(f"{collective} of {size} ranks has two parts per rank, not {len(parts)} parts")
+    if collective == "shift" and len(parts) != 2:
+        raise ValueError(f"shift has two parts, what a rank has and what it gets, not {len(parts)} parts")
     if not empty <= frozenset(range(len(parts))):
         raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
-    return PROMISES[collective](_Case(size, root, tuple(parts), empty))
+    return PROMISES[collective](_Case(size, root, tuple(parts), empty, distance))

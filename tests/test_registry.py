@@ -21,6 +21,9 @@ COLLECTIVES = {
     "scan",
     "exscan",
     "merge_sorted",
+    "alltoall",
+    "alltoallv",
+    "shift",
 }
 
 
@@ -75,6 +78,8 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         ("allgatherv", "ring", Params(3, counts=(1, 2)), 0, "allgatherv by ring: 2 counts for 3 ranks"),
         ("allgatherv", "ring", Params(2, counts=(1, -2)), 0, "allgatherv by ring: a count of -2 is negative"),
         ("allgather", "circulant", Params(2, counts=(1, 2)), 0, "allgather by circulant: all counts must be equal"),
+        ("alltoall", "xor", Params(6), 0, "alltoall by xor: it needs a power of two ranks, not 6"),
+        ("shift", "ring", Params(4, distance=4), 0, r"shift by ring: distance 4 is not in 0\.\.3"),
     ],
 )
 def test_what_cannot_be_done_is_told(collective: str, algorithm: str, params: Params, rank: int, reason: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ringcast.algorithms import circulant, doubling, fractional, merging, ordered, ring, scan
+from ringcast.algorithms import circulant, doubling, exchange, fractional, merging, ordered, ring, scan, shift
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
@@ -24,7 +24,7 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
     return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
 
 
-_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, merging
+_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, merging, exchange, shift
 ALGORITHMS = _table(tuple(entry for family in _FAMILIES for entry in family.ALGORITHMS))
 
 
@@ -55,6 +55,8 @@ def _objection(entry: Algorithm, p: Params, rank: int) -> str:
     for name, r in ("rank", rank), ("root", p.root):
         if not 0 <= r < p.size:
             return f"{name} {r} is not one of {p.size} ranks"
+    if not 0 <= p.distance < p.size:
+        return f"distance {p.distance} is not in 0..{p.size - 1}"
     if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):
         return f"cannot cut into {p.nblocks} blocks" + ("" if entry.blocks else ", it always uses one")
     if p.counts and len(p.counts) != p.size:

@@ -20,7 +20,9 @@ class Algorithm:
     """One way to do a collective: how to get its schedule, what it needs, what it takes, where it is from.
 
     `rounds` is exact; `load` tells what they add up to, for the cost model. The formulas say the same for readers, and
-    are Python: p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes of the whole buffer (all parts).
+    are Python: p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes of the whole buffer (all parts; of an
+    exchange and a shift: what a rank gives and what it gets); s = distance; a x b = the mesh nearest to a
+    square, a <= b; h = the skips in 1, ..., p-1, each a sum of skips of the circulant graph, the largest first.
     """
 
     name: str

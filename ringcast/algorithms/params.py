@@ -13,6 +13,7 @@ class Params:
     root: int = 0
     nblocks: int = 1  # of every part; pipelined ring: of the largest part
     counts: tuple[int, ...] = ()  # v-forms: elements of each part; (): all parts are equal and not empty
+    distance: int = 0  # shift: how many ranks further, 0 <= distance < size
 
     @property
     def contributions(self) -> tuple[int, ...]:

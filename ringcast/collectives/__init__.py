@@ -11,11 +11,15 @@ from ringcast.collectives.distribute import scatter, scatterv
 from ringcast.collectives.exchange import sendrecv
 from ringcast.collectives.merge import merge_sorted
 from ringcast.collectives.scan import exscan, scan
+from ringcast.collectives.shift import shift
+from ringcast.collectives.total_exchange import alltoall, alltoallv
 
 __all__ = [
     "allgather",
     "allgatherv",
     "allreduce",
+    "alltoall",
+    "alltoallv",
     "barrier",
     "bcast",
     "exscan",
@@ -28,4 +32,5 @@ __all__ = [
     "scatter",
     "scatterv",
     "sendrecv",
+    "shift",
 ]

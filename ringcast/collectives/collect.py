@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.rows import check_rows, no_out, rows_of, spread_objects
+from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
 from ringcast.datatypes import as_array, check_out, dtype_name
 from ringcast.execute import Steps
 from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
@@ -33,7 +33,7 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     """Return the concatenation of all arrays at the root; see `Communicator.gatherv`."""
     array = rows_of(group, "gatherv", value)
     plan(group, "gather", choice, dtype="", root=root, name="gatherv")  # a wrong root is found before anything is sent
-    _check_out_rows(group, "gatherv", out if group.rank == root else None, array)
+    check_out_rows(group, "gatherv", out if group.rank == root else None, array)
     rows = yield from exchange_counts(group, "gatherv", array, counts)
     stage = _plan_parts(group, "gather", "gatherv", array, rows, choice, root)
     whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
@@ -63,7 +63,7 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     array = rows_of(group, "allgatherv", value)
     if counts is None:
         plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm is found before anything is sent
-    _check_out_rows(group, "allgatherv", out, array)
+    check_out_rows(group, "allgatherv", out, array)
     rows = yield from exchange_counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
@@ -81,13 +81,6 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
     numbers[group.rank] = len(array)
     yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
     return tuple(numbers.tolist())
-
-
-def _check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None:
-    """Check all of `out` but its number of rows, which is not known yet."""
-    if out is not None:
-        rows = out.shape[:1] if isinstance(out, np.ndarray) and out.ndim else (group.size,)
-        check_out(group.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
 
 
 def _plan_parts(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringcast.datatypes import as_array, check_counts
+import numpy as np
+
+from ringcast.datatypes import as_array, check_counts, check_out
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
 from ringcast.group import Choice, Group, plan, run
@@ -28,6 +30,13 @@ def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[in
         expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
         raise ArgumentError(group.rank, operation, "counts", expected)
     return rows
+
+
+def check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None:
+    """Check all of `out` but its number of rows, which is not known yet."""
+    if out is not None:
+        rows = out.shape[:1] if isinstance(out, np.ndarray) and out.ndim else (group.size,)
+        check_out(group.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
 
 
 def even(rows: int, size: int) -> tuple[int, ...]:

@@ -1,0 +1,46 @@
+"""Circular shift: every value moves on by the same number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.pieces import PieceSlots, cut
+from ringcast.datatypes import as_array, dtype_name, like
+from ringcast.errors import ArgumentError
+from ringcast.execute import Steps
+from ringcast.group import Choice, Group, plan, run
+from ringcast.slots import ObjectSlots
+
+
+def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]:
+    """Return the value of the rank that is `distance` behind; see `Communicator.shift`."""
+    around = whole_distance(group, distance)
+    array = as_array(value)
+    if array is None:
+        stage = plan(group, "shift", choice, dtype="object", distance=around)
+        slots = yield from run(group, stage, lambda s: ObjectSlots([value, value], s))
+        return slots.values[1]
+    stage = plan(
+        group,
+        "shift",
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=array.shape,
+        nbytes=2 * array.nbytes,
+        itemsize=array.itemsize,
+        distance=around,
+    )
+    mine = np.asarray(array, order="C")
+    result = np.empty(array.shape, array.dtype) if around else mine.copy()
+    pieces = [*cut(mine, (mine.size,)), *cut(result, (result.size,))]
+    yield from run(group, stage, lambda s: PieceSlots(pieces, s))
+    return like(value, result)
+
+
+def whole_distance(group: Group, distance: Any) -> int:
+    """Return the same distance as a number of ranks forwards, less than all."""
+    if not isinstance(distance, int | np.integer):
+        raise ArgumentError(group.rank, "shift", "distance", f"expected a whole number, got {distance!r}")
+    return int(distance) % group.size

@@ -1,0 +1,233 @@
+"""Total exchange: every rank has a block for every other rank.
+
+Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234 (its template, with
+concatenation as the operator); Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.5.
+
+p ranks; r = rank; e = offset of a block: its destination is e further than its origin, on the graph in question.
+Part j, j < p, is the block for rank j, part p+j the one from rank j. A rank's block for itself does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcast.schedule import Schedule, Step
+from ringcast.schedules.blocks import skips
+
+Offsets: TypeAlias = "range | NDArray[np.intp]"
+Move: TypeAlias = tuple[int, Offsets]  # in one round: how far, and the offsets of the blocks that make this hop
+
+
+@dataclass(frozen=True)
+class Pairwise(Schedule):
+    """Every block goes straight to its destination, in p-1 rounds of a block each.
+
+    In round i rank r sends to r + i and receives from r - i; with `xor` it exchanges with r XOR i (p a power of two).
+    """
+
+    xor: bool = False
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (1,) * (2 * self.size)
+
+    def __len__(self) -> int:
+        return self.size - 1
+
+    def _step(self, i: int) -> Step:
+        p, r, e = self.size, self.rank, i + 1
+        to, source = (r ^ e, r ^ e) if self.xor else ((r + e) % p, (r - e) % p)
+        return Step(to, (to,), source, (p + source,))
+
+
+@dataclass(frozen=True)
+class Forwarding(Schedule):
+    """Blocks travel together and are passed on by the ranks between, all those of one offset on the same way.
+
+    So a rank holds, of each offset, at most one block that is neither from it nor for it. This waits in a scratch slot;
+    blocks that wait more than once need two, as one is received while the other is sent.
+    """
+
+    way: str
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (1,) * (2 * self.size)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        return (0,) * _plan(self.way, self.size).rooms
+
+    def __len__(self) -> int:
+        return len(_plan(self.way, self.size).hops)
+
+    def _step(self, i: int) -> Step:
+        hop = _plan(self.way, self.size).hops[i]
+        send = np.where(hop.out < 0, self._at(hop.blocks, 1), hop.out)
+        recv = np.where(hop.into < 0, self.size + self._at(hop.blocks, -1), hop.into)
+        return Step(self._at(hop.by, 1), send, self._at(hop.by, -1), recv)
+
+    def _at(self, e: Any, sign: int) -> Any:
+        """Return the rank that is e further than this one (sign 1), or e behind it (sign -1); one or many."""
+        if self.way == "hypercube":
+            return self.rank ^ e
+        columns = mesh_sides(self.size)[1] if self.way == "mesh" else self.size
+        row = (self.rank // columns + sign * (e // columns)) % (self.size // columns)
+        return row * columns + (self.rank + sign * e) % columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hop:
+    """A round: how far, which offsets, and where their blocks wait before it and after it.
+
+    Slot -1 is in the user's buffer: a block that has not left its origin, or that reaches its destination.
+    """
+
+    by: int
+    blocks: NDArray[np.intp]
+    out: NDArray[np.intp]
+    into: NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What all ranks do alike: the rounds, and the number of scratch slots."""
+
+    hops: tuple[_Hop, ...]
+    rooms: int
+
+
+@lru_cache(maxsize=16)
+def _plan(way: str, p: int) -> _Plan:
+    moves = [(by, np.asarray(blocks, dtype=np.intp)) for by, blocks in _WAYS[way](p)]
+    hops = np.zeros(p, np.intp)  # of each offset: how many its blocks make
+    for _, blocks in moves:
+        hops[blocks] += 1
+    # room[h % 2]: the slot of each offset after h hops; the second one is only for blocks that make three or more.
+    waits, waits_again = hops > 1, hops > 2
+    room = 2 * p + np.stack((waits.sum() + np.cumsum(waits_again) - 1, np.cumsum(waits) - 1))
+    done = np.zeros(p, np.intp)
+    rounds = []
+    for by, blocks in moves:
+        before = done[blocks]
+        done[blocks] += 1
+        out = np.where(before == 0, -1, room[before % 2, blocks])
+        into = np.where(before + 1 == hops[blocks], -1, room[(before + 1) % 2, blocks])
+        rounds.append(_Hop(by, blocks, out, into))
+    return _Plan(tuple(rounds), int(waits.sum() + waits_again.sum()))
+
+
+def _ring(p: int) -> Sequence[Move]:
+    """All blocks go the same way round; each round one has arrived."""
+    return [(1, range(i, p)) for i in range(1, p)]
+
+
+def _ring_two_way(p: int) -> Sequence[Move]:
+    """Blocks go the shorter way round: first forwards, then backwards, as a rank has one port."""
+    half = p // 2
+    forwards = [(1, range(i, half + 1)) for i in range(1, half + 1)]
+    backwards = [(p - 1, range(half + 1, p - i + 1)) for i in range(1, p - half)]
+    return [*forwards, *backwards]
+
+
+def _mesh(p: int) -> Sequence[Move]:
+    """Every row is a ring, on which the blocks for a column travel together; then every column is one."""
+    rows, columns = mesh_sides(p)
+    column = np.arange(p) % columns
+    along_rows = [(1, np.flatnonzero(column >= i)) for i in range(1, columns)]
+    along_columns = [(columns, range(i * columns, p)) for i in range(1, rows)]
+    return [*along_rows, *along_columns]
+
+
+def _hypercube(p: int) -> Sequence[Move]:
+    """In each dimension half of the blocks change sides."""
+    offsets = np.arange(p)
+    return [(1 << k, np.flatnonzero(offsets >> k & 1)) for k in range(p.bit_length() - 1)]
+
+
+def _circulant(p: int) -> Sequence[Move]:
+    """An offset is a sum of skips, the largest one that fits first; a round moves the blocks whose sum has its skip."""
+    rest = np.arange(p)
+    moves = []
+    for skip in reversed(skips(p)[:-1]):
+        blocks = np.flatnonzero(rest >= skip)
+        rest[blocks] -= skip
+        moves.append((skip, blocks))
+    return moves
+
+
+_WAYS: Mapping[str, Callable[[int], Sequence[Move]]] = MappingProxyType(
+    {
+        "circulant": _circulant,
+        "ring": _ring,
+        "ring_two_way": _ring_two_way,
+        "mesh": _mesh,
+        "hypercube": _hypercube,
+    }
+)
+
+
+def linear(size: int, rank: int) -> Schedule:
+    """Return the exchange with r + i and r - i: p-1 rounds, each of a block, which go straight."""
+    return Pairwise(size, rank)
+
+
+def xor(size: int, rank: int) -> Schedule:
+    """Return the exchange with r XOR i: p-1 rounds, each of a block, without congestion on a hypercube."""
+    return Pairwise(size, rank, xor=True)
+
+
+def circulant(size: int, rank: int) -> Schedule:
+    """Return the exchange on the circulant graph: ceil(log2 p) rounds, each of half of the blocks or less."""
+    return Forwarding(size, rank, "circulant")
+
+
+def ring(size: int, rank: int) -> Schedule:
+    """Return the exchange around a ring: p-1 rounds, of p-1, p-2, ..., 1 blocks."""
+    return Forwarding(size, rank, "ring")
+
+
+def ring_two_way(size: int, rank: int) -> Schedule:
+    """Return the exchange around a ring in both directions: p-1 rounds, and half of the volume of one direction."""
+    return Forwarding(size, rank, "ring_two_way")
+
+
+def mesh(size: int, rank: int) -> Schedule:
+    """Return the exchange on a mesh of a x b ranks, along the rows, then along the columns: a+b-2 rounds."""
+    return Forwarding(size, rank, "mesh")
+
+
+def hypercube(size: int, rank: int) -> Schedule:
+    """Return the exchange along the dimensions of a hypercube: log2 p rounds of p/2 blocks."""
+    return Forwarding(size, rank, "hypercube")
+
+
+@lru_cache(maxsize=64)
+def circulant_sizes(p: int) -> tuple[int, ...]:
+    """Return how many blocks each round moves on the circulant graph.
+
+    >>> circulant_sizes(9), sum(circulant_sizes(129))
+    ((4, 3, 2, 3), 408)
+    """
+    return tuple(len(blocks) for _, blocks in _circulant(p))
+
+
+@lru_cache(maxsize=64)
+def mesh_sides(p: int) -> tuple[int, int]:
+    """Return the rows and columns of the mesh that is nearest to a square: the rows are the fewer.
+
+    >>> mesh_sides(12), mesh_sides(16), mesh_sides(7)
+    ((3, 4), (4, 4), (1, 7))
+    """
+    rows = isqrt(p)
+    while p % rows:
+        rows -= 1
+    return rows, p // rows
