@@ -34,6 +34,9 @@ COLLECTIVES = [
     "scan",
     "exscan",
     "merge_sorted",
+    "alltoall",
+    "alltoallv",
+    "shift",
 ]
 DTYPES = sorted({dtype_name(np.dtype(code)) for code in np.typecodes["All"] if code != "O"} | {"object"})
 OPS = ["", *(str(op) for op in vars(ops).values() if isinstance(op, ops.Op))]
@@ -46,7 +49,8 @@ def choices() -> Iterator[tuple[str, list[Call]]]:
     yield "dtype", [replace(BASE, dtype=dtype) for dtype in DTYPES]
     yield "op", [replace(BASE, op=op) for op in OPS]
     yield "root", [replace(BASE, root=root) for root in [None, *range(100)]]
-    yield "algorithm or nblocks", [replace(BASE, algorithm=name) for name in NAMES]
+    for named in ALGORITHMS.values():  # those of one collective: others differ in its name
+        yield "algorithm or nblocks", [replace(BASE, algorithm=name) for name in named]
     yield "algorithm or nblocks", [replace(BASE, nblocks=n) for n in range(1, 10)]
     yield "shape or counts", [replace(BASE, shape=(n, m)) for n in range(20) for m in range(5)]
 
@@ -69,6 +73,11 @@ def test_the_difference_names_the_other_collective() -> None:
 def test_several_differences_are_all_named() -> None:
     other = replace(BASE, dtype="int32", root=1)
     assert BASE.difference(other.fingerprint) == "bcast with another dtype and another root"
+
+
+def test_another_distance_is_told() -> None:
+    one, other = Call("shift", distance=1), Call("shift", distance=2)
+    assert one.difference(other.fingerprint) == "shift with another distance or shape"
 
 
 def test_a_collective_that_this_version_does_not_know_has_no_name() -> None:
@@ -96,7 +105,7 @@ def test_fingerprints_are_equal_for_equal_calls_only(one: Call, other: Call) -> 
 
 def test_the_last_24_bits_depend_on_every_argument() -> None:
     """Of two arguments whose bytes happen to be the same, the digest still tells that they differ."""
-    other = Call("reduce", "int32", (11, 3), "MAX", 1, "ring", 5)
+    other = Call("reduce", "int32", (11, 3), "MAX", 1, "ring", 5, 2)
     digests = {replace(BASE, **{f.name: getattr(other, f.name)}).fingerprint & 0xFFFFFF for f in fields(Call)}
     assert BASE.fingerprint & 0xFFFFFF not in digests
     assert len(digests) == len(fields(Call))
@@ -131,4 +140,5 @@ def test_other_processes_compute_the_same() -> None:
 def test_calls_are_printed_as_their_arguments() -> None:
     assert str(BASE) == "bcast(dtype float64, shape (10, 3), op SUM, root 0, algorithm circulant, nblocks 4)"
     assert str(Call("barrier")) == "barrier()"
+    assert str(Call("shift", "object", distance=3)) == "shift(dtype object, shape (), distance 3)"
     assert "(0, 1, 2, 3, 4, 5, 6, 7, …)" in str(replace(BASE, shape=tuple(range(1000))))

@@ -42,7 +42,9 @@ def largest_messages(key: tuple[str, str], params: Params, slots: Sequence[int])
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 17, 33])
 def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], p: int) -> None:
     entry = ALGORITHMS[key[0]][key[1]]
-    params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1)
+    params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
+    if entry.fits(params):
+        return
     schedules = [build(*key, params, r) for r in range(p)]
     nslots = sum(schedules[0].parts)
     time = simulate(schedules, [10] * nslots, alpha=WIRE.alpha, beta=WIRE.beta).time
@@ -52,7 +54,10 @@ def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], 
 @EVERY
 @SIZES
 def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: int) -> None:
-    params = Params(p, root=p // 2, nblocks=4 if ALGORITHMS[key[0]][key[1]].blocks else 1)
+    entry = ALGORITHMS[key[0]][key[1]]
+    params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
+    if entry.fits(params):
+        return
     schedule = build(*key, params, 0)
     number = sum(schedule.parts)
     pieces = largest_messages(key, params, [1] * schedule.nslots)
@@ -105,8 +110,11 @@ def test_what_fits_into_one_eager_message_is_not_granted(
 @SIZES
 def test_messages_that_are_not_eager_are_granted(key: tuple[str, str], p: int) -> None:
     limit = EAGER_IN_COLLECTIVES
-    for n in (1, 2, 9) if ALGORITHMS[key[0]][key[1]].blocks else (1,):
-        params = Params(p, root=p // 2, nblocks=n)
+    entry = ALGORITHMS[key[0]][key[1]]
+    for n in (1, 2, 9) if entry.blocks else (1,):
+        params = Params(p, root=p // 2, nblocks=n, distance=p // 2)
+        if entry.fits(params):
+            return
         schedule = build(*key, params, 0)
         number = sum(schedule.parts)
         largest = max(largest_messages(key, params, [1] * schedule.nslots), default=0)
@@ -257,6 +265,18 @@ def test_allreduce_by_size_and_operator() -> None:
     assert choose("allreduce", size=33, nbytes=10**7, network=TCP, elementwise=False, exact=False)[0] == "doubling"
     assert choose("reduce", size=33, nbytes=10**7, network=TCP, commutative=False) == ("binomial", 1)
     assert choose("reduce_scatter", size=33, nbytes=10**7, network=TCP, elementwise=False) == ("whole", 1)
+
+
+@pytest.mark.parametrize("network", NETWORKS.values())
+def test_alltoall_by_size(network: Network) -> None:
+    for size in 4, 5, 8, 33, 64, 100:
+        for one in 0, 1, 100:
+            assert choose("alltoall", size=size, nbytes=2 * size * one, network=network)[0] == "circulant"
+        assert choose("alltoall", size=size, nbytes=2 * size * 10**6, network=network)[0] == "linear"
+    for size in 8, 33:
+        assert choose("alltoallv", size=size, nbytes=0, network=network)[0] == "linear"
+        for nbytes in 0, 10**8:
+            assert choose("shift", size=size, nbytes=nbytes, network=network, distance=5)[0] == "direct"
 
 
 def test_uneven_parts_are_cut() -> None:

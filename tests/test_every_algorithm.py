@@ -115,7 +115,12 @@ def test_takes_what_its_formulas_say(entry: Algorithm) -> None:
             rounds, m = entry.rounds(params), 2 * n * p
             letters: dict[str, object] = {"p": p, "q": (p - 1).bit_length(), "d": p.bit_length() - 1, "n": n, "m": m}
             letters |= {"depth": fractional.depth, "run": fractional.run_for}
-            letters |= {"s": params.distance, "a": (a := side(p)), "b": p // a, "h": sum(skips_in(e, p) for e in range(p))}
+            letters |= {
+                "s": params.distance,
+                "a": (a := side(p)),
+                "b": p // a,
+                "h": sum(skips_in(e, p) for e in range(p)),
+            }
             assert rounds == eval(entry.rounds_formula, letters), params
             assert entry.load(Call(params, m, rounds)).volume == eval(entry.volume_formula, letters), params
 

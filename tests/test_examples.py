@@ -108,6 +108,12 @@ def test_gathered_schedules(n: int) -> None:
     assert launch(n, "gathered_schedules.py").endswith(f"the same schedules of {n} ranks\n")
 
 
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_transpose(n: int) -> None:
+    size = 300 * n
+    assert launch(n, "transpose.py") == f"[0] {size} x {size} numbers on {n} ranks: transposed, and back again\n"
+
+
 def test_threads_in_a_notebook() -> None:
     assert run(sys.executable, str(EXAMPLES / "threads_in_a_notebook.py")).startswith("5 ranks agree")
 

@@ -74,6 +74,12 @@ CALLS: list[tuple[str, Arguments]] = [
     ("gather", lambda comm: (np.ones(1000), {"root": 1})),
     ("gatherv", lambda comm: (rows(comm), {"counts": COUNTS, "root": 4})),
     ("scatter", lambda comm: (np.ones((P, 9)), {"root": 2})),
+    *(("alltoall", lambda comm, m=m: (np.ones((P, m)), {})) for m in (0, 1, 100_000)),
+    ("alltoall", lambda comm: (list(range(P)), {"algorithm": "ring"})),
+    ("alltoallv", lambda comm: (whole(), {"counts": COUNTS})),
+    ("alltoallv", lambda comm: (["a"] * P, {"counts": [1] * P})),
+    *(("shift", lambda comm, s=s: (np.ones(9), {"distance": s})) for s in (0, 2, -1)),
+    ("shift", lambda comm: ("a", {"distance": 3, "algorithm": "ring"})),
     ("scatterv", lambda comm: (whole(), {"counts": COUNTS})),
     ("scatterv", lambda comm: (whole(), {})),
     ("reduce_scatter", lambda comm: (whole(), {"counts": COUNTS, "op": MAX})),
@@ -187,6 +193,9 @@ def test_it_prints_as_a_table(job: Job) -> None:
         ("reduce_scatter", {"counts": [1] * P}),
         ("scatterv", {"counts": [1] * P, "root": P - 1}),
         ("scatterv", {"counts": "abcde", "root": P - 1}),
+        ("alltoallv", {"counts": [1] * P}),
+        ("shift", {"distance": 0.5}),
+        ("shift", {"distance": 1, "algorithm": "hypercube"}),
     ],
 )
 def test_wrong_arguments_are_the_errors_of_the_call(job: Job, collective: str, options: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from ringcast import world
 EVERY_ALGORITHM = """
 import functools, operator
 import numpy as np, ringcast
-from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms import ALGORITHMS, Params
 
 comm = ringcast.init()
 p, r, root = comm.size, comm.rank, comm.size - 1
@@ -55,6 +55,20 @@ for name in ALGORITHMS["scatter"]:
     done.append(name)
 for name in ALGORITHMS["merge_sorted"]:
     assert (comm.merge_sorted(vectors[r][: counts[r]], algorithm=name) == np.sort(whole)).all()
+    done.append(name)
+for name, entry in ALGORITHMS["alltoall"].items():
+    if not entry.fits(Params(p)):
+        table = np.arange(3 * p).reshape(p, 3)
+        assert (comm.alltoall(table + 100 * r, algorithm=name) == [table[r] + 100 * i for i in range(p)]).all()
+    done.append(name)
+for name, entry in ALGORITHMS["alltoallv"].items():
+    if not entry.fits(Params(p)):
+        got = comm.alltoallv(np.repeat(np.arange(p), counts) + 100 * r, counts, algorithm=name)
+        assert (got == np.repeat(np.arange(p) * 100 + r, counts[r])).all()
+    done.append(name)
+for name, entry in ALGORITHMS["shift"].items():
+    if not entry.fits(Params(p)):
+        assert (comm.shift(vectors[r], 2 - p, algorithm=name) == vectors[(r - 2) % p]).all()
     done.append(name)
 for name in ALGORITHMS["barrier"]:
     comm.barrier()
