@@ -62,6 +62,17 @@ def test_circulant_rounds_move_the_known_numbers_of_blocks(p: int) -> None:
         assert [len(step.send) for step in schedule] == GOLDEN["alltoall_blocks_per_round"][str(p)]
 
 
+@pytest.mark.parametrize("p", [int(p) for p in GOLDEN["alltoall_source_offsets"]])
+def test_circulant_blocks_arrive_in_the_rounds_of_the_concatenation(p: int) -> None:
+    """Within a round we keep the order of offsets, not that of the concatenated lists."""
+    known = GOLDEN["alltoall_source_offsets"][str(p)][1:]
+    for step in build("alltoall", "circulant", Params(p), 0):
+        arrived = [-(int(slot) - p) % p for slot in step.recv if p <= slot < 2 * p]
+        assert sorted(known[: len(arrived)]) == arrived
+        known = known[len(arrived) :]
+    assert not known
+
+
 def links(p: int, collective: str, name: str, distance: int = 0) -> set[tuple[int, int]]:
     """Return who sends to whom."""
     told = everything(p, collective, name, distance)

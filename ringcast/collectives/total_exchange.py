@@ -52,7 +52,8 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
     array = None if objects else rows_of(group, "alltoallv", value)
     rows = check_counts(rank, "alltoallv", counts, group.size)
     if sum(rows) != len(value):
-        expected = f"expected numbers that add up to the {len(value)} rows of the value, got {sum(rows)}"
+        what = "values" if array is None else "rows of the array"
+        expected = f"expected numbers that add up to the {len(value)} {what}, got {sum(rows)}"
         raise ArgumentError(rank, "alltoallv", "counts", expected)
     if recvcounts is not None:
         recvcounts = check_counts(rank, "alltoallv", recvcounts, group.size, "recvcounts")
