@@ -54,8 +54,8 @@ ALGORITHMS = (
         _values,
         GRAMA,
         "section 4.6.1, on a mesh",
-        "min(s%b, b-s%b) + (s%b > 0)*(a > 1) + min(s//b, a-s//b)",
-        "(min(s%b, b-s%b) + (s%b > 0)*(a > 1) + min(s//b, a-s//b))*m/2",
+        "min(s%b, b-s%b) + min(s//b + (s%b > 0 and a > 1), a - s//b)",
+        "(min(s%b, b-s%b) + min(s//b + (s%b > 0 and a > 1), a - s//b))*m/2",
     ),
     Algorithm(
         "hypercube",

@@ -63,28 +63,34 @@ def _direct(p: int, s: int, r: int) -> list[Peers]:
 
 def _ring(p: int, s: int, r: int) -> list[Peers]:
     """Neighbour by neighbour, the shorter way round."""
-    forwards: list[Peers] = [((r + 1) % p, (r - 1) % p)]
-    backwards: list[Peers] = [((r - 1) % p, (r + 1) % p)]
-    return forwards * s if s <= p - s else backwards * (p - s)
+    return _steps(p, s if s <= p - s else s - p, r)
 
 
 def _mesh(p: int, s: int, r: int) -> list[Peers]:
-    """Along the rows, all by s mod b; what ended in the next row's columns goes there; then all along the columns."""
+    """Along the rows by s mod b; then along the columns, where what went past the end of its row goes one row further.
+
+    Those columns that have a step more do it first, then all go together: forwards or backwards, which is shorter.
+    """
     rows, columns = mesh_sides(p)
     row, column = divmod(r, columns)
     down, across = divmod(s, columns)
+    rest: list[Peers] = [None]
+    if not across or rows == 1:
+        in_column = _ring(rows, down, row)
+    elif down + 1 <= rows - down:
+        in_column = (_steps(rows, 1, row) if column < across else rest) + _steps(rows, down, row)
+    else:
+        in_column = (_steps(rows, -1, row) if column >= across else rest) + _steps(rows, down + 1 - rows, row)
+    in_row = _ring(columns, across, column)
+    return [peers and (row * columns + peers[0], row * columns + peers[1]) for peers in in_row] + [
+        peers and (peers[0] * columns + column, peers[1] * columns + column) for peers in in_column
+    ]
 
-    def in_row(peers: Peers) -> Peers:
-        return None if peers is None else (row * columns + peers[0], row * columns + peers[1])
 
-    def in_column(peers: Peers) -> Peers:
-        return None if peers is None else (peers[0] * columns + column, peers[1] * columns + column)
-
-    along_row = [in_row(peers) for peers in _ring(columns, across, column)]
-    correction = _ring(rows, 1, row) if column < across else [None]
-    along_column = [in_column(peers) for peers in _ring(rows, down, row)]
-    corrected = [in_column(peers) for peers in correction] if across and rows > 1 else []
-    return along_row + corrected + along_column
+def _steps(n: int, steps: int, i: int) -> list[Peers]:
+    """Return so many steps around a ring of n, backwards if negative."""
+    sign = 1 if steps > 0 else -1
+    return [((i + sign) % n, (i - sign) % n)] * abs(steps)
 
 
 def _hypercube(p: int, s: int, r: int) -> list[Peers]:
@@ -115,14 +121,15 @@ def shift(size: int, rank: int, *, distance: int, way: str) -> Schedule:
 
 
 def mesh_rounds(p: int, s: int) -> int:
-    """Return the rounds on a mesh, at most about sqrt(p) + 1 where it is a square.
+    """Return the rounds on a mesh: at most sqrt(p) where it is a square, one less than the paper's bound.
 
-    >>> mesh_rounds(16, 5), mesh_rounds(16, 4), mesh_rounds(7, 6)
-    (3, 1, 1)
+    >>> mesh_rounds(16, 5), mesh_rounds(16, 4), mesh_rounds(16, 10), mesh_rounds(7, 6)
+    (3, 1, 4, 1)
     """
     rows, columns = mesh_sides(p)
     down, across = divmod(s, columns)
-    return min(across, columns - across) + (across > 0 and rows > 1) + min(down, rows - down)
+    further = 1 if across and rows > 1 else 0
+    return min(across, columns - across) + min(down + further, rows - down)
 
 
 def hypercube_rounds(s: int) -> int:
