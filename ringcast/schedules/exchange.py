@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,29 +70,27 @@ class Forwarding(Schedule):
         return len(_plan(self.way, self.size).hops)
 
     def _step(self, i: int) -> Step:
-        hop = _plan(self.way, self.size).hops[i]
-        send = np.where(hop.out < 0, self._at(hop.blocks, 1), hop.out)
-        recv = np.where(hop.into < 0, self.size + self._at(hop.blocks, -1), hop.into)
-        return Step(self._at(hop.by, 1), send, self._at(hop.by, -1), recv)
+        hop, slots = _plan(self.way, self.size).hops[i], self._slots
+        to, source = int(slots[hop.by]), int(slots[self.size + hop.by]) - self.size
+        return Step(to, slots[hop.out], source, slots[hop.into])
 
-    def _at(self, e: Any, sign: int) -> Any:
-        """Return the rank that is e further than this one (sign 1), or e behind it (sign -1); one or many."""
-        if self.way == "hypercube":
-            return self.rank ^ e
-        columns = mesh_sides(self.size)[1] if self.way == "mesh" else self.size
-        row = (self.rank // columns + sign * (e // columns)) % (self.size // columns)
-        return row * columns + (self.rank + sign * e) % columns
+    @cached_property
+    def _slots(self) -> NDArray[np.intp]:
+        """The slots of this rank, in the numbering of `_Hop`."""
+        p = self.size
+        places = _places(self.way, p, self.rank, 1), p + _places(self.way, p, self.rank, -1)
+        return np.concatenate((*places, np.arange(2 * p, self.nslots)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hop:
-    """A round: how far, which offsets, and where their blocks wait before it and after it.
+    """A round: how far, and where the blocks wait before it and after it.
 
-    Slot -1 is in the user's buffer: a block that has not left its origin, or that reaches its destination.
+    Slots are numbered alike on all ranks: e is that of the block for the rank e further, p+e that of the block from
+    the rank e behind; scratch as always.
     """
 
     by: int
-    blocks: NDArray[np.intp]
     out: NDArray[np.intp]
     into: NDArray[np.intp]
 
@@ -119,10 +117,20 @@ def _plan(way: str, p: int) -> _Plan:
     for by, blocks in moves:
         before = done[blocks]
         done[blocks] += 1
-        out = np.where(before == 0, -1, room[before % 2, blocks])
-        into = np.where(before + 1 == hops[blocks], -1, room[(before + 1) % 2, blocks])
-        rounds.append(_Hop(by, blocks, out, into))
+        out = np.where(before == 0, blocks, room[before % 2, blocks])
+        into = np.where(before + 1 == hops[blocks], p + blocks, room[(before + 1) % 2, blocks])
+        rounds.append(_Hop(by, out, into))
     return _Plan(tuple(rounds), int(waits.sum() + waits_again.sum()))
+
+
+def _places(way: str, p: int, r: int, sign: int) -> NDArray[np.intp]:
+    """Return for each e the rank that is e further than r (sign 1), or e behind it (sign -1)."""
+    e = np.arange(p)
+    if way == "hypercube":
+        return e ^ r
+    columns = mesh_sides(p)[1] if way == "mesh" else p
+    row = (r // columns + sign * (e // columns)) % (p // columns)
+    return row * columns + (r + sign * e) % columns
 
 
 def _ring(p: int) -> Sequence[Move]:
