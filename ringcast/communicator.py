@@ -299,8 +299,8 @@ class Communicator:
 
         Nothing is communicated; any rank may ask. The size is that of `value` (this rank's; scatter: the root's), or
         `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan, alltoall,
-        alltoallv, shift: what one rank has), or it follows from `counts`, the items of each rank where there is no value
-        to say what a row is. `dtype` is for both. The other arguments are those of the call.
+        alltoallv, shift: what one rank has), or it follows from `counts`, the items of each rank where no value
+        says what a row is. `dtype` is for both. The other arguments are those of the call.
 
         Raises:
             ArgumentError: as in the call; or there is no such collective, or not one size.
