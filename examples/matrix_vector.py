@@ -1,5 +1,8 @@
 """The largest eigenvalue of a matrix by power iteration; every rank owns some rows, not all equally many.
 
+This is the product by rows of the textbooks (Grama et al., "Introduction to Parallel Computing", 2003): an all-to-all
+broadcast gives every rank the whole vector, which it multiplies with its rows.
+
 ringcast-launch -n 3 examples/matrix_vector.py
 """
 

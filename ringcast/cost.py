@@ -111,6 +111,8 @@ def choose(
 ) -> tuple[str, int]:
     """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
 
+    Those that are merely `offered` are taken only by name.
+
     Args:
         collective: as in `ringcast.schedules.ALGORITHMS`.
         size: number of ranks.
@@ -148,7 +150,7 @@ def choose(
         raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
     best: tuple[tuple[float, float], str, int] | None = None
     for name, entry in ALGORITHMS[collective].items():
-        if objections[name] or algorithm not in (None, name):
+        if objections[name] or algorithm not in (None, name) or (entry.offered and algorithm is None):
             continue
         blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
         params = replace(call, nblocks=blocks)

@@ -119,7 +119,11 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
             options.append(_option(group, one, _buffer(collective, data)))
     options.sort(key=lambda option: option.seconds)
     chosen = next(option for option in options if option.algorithm == stage.algorithm)
+    table = ALGORITHMS[stage.collective]
+    faster = [one.algorithm for one in options if one.seconds < chosen.seconds and table[one.algorithm].offered]
     remarks = _remarks(collective, data, choice)
+    if faster:
+        remarks += (f"only taken by name, as the prediction flatters: {', '.join(faster)}",)
     return Explanation(collective, group.size, data.nbytes, chosen, tuple(options), excluded, remarks)
 
 

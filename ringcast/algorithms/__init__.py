@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ringcast.algorithms import circulant, doubling, exchange, fractional, merging, ordered, ring, scan, shift
+from ringcast.algorithms import (
+    circulant,
+    doubling,
+    exchange,
+    fractional,
+    grama,
+    grama_all,
+    merging,
+    ordered,
+    ring,
+    scan,
+    shift,
+)
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
@@ -24,7 +36,7 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
     return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
 
 
-_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, merging, exchange, shift
+_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift
 ALGORITHMS = _table(tuple(entry for family in _FAMILIES for entry in family.ALGORITHMS))
 
 

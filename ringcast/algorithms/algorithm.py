@@ -40,6 +40,7 @@ class Algorithm:
     equal_counts: bool = False  # needs parts of equal size
     blocks: bool = False  # cuts parts into `nblocks` blocks
     fits: Callable[[Params], str] = _any  # why it cannot do a call of that many ranks, or nothing
+    offered: bool = False  # is taken only by name: another is as good or better, also where the model errs
     whole: bool = False  # a reduce_scatter that gives every rank the whole vector: the caller takes its part
 
     @property

@@ -63,7 +63,7 @@ def _turns(p: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(count[::-1].cumsum()[::-1].tolist()) for count in each)
 
 
-def _windows(call: Call) -> Load:
+def windows(call: Call) -> Load:
     """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
     messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
     return uneven(messages, len(messages))
@@ -121,7 +121,7 @@ ALGORITHMS = (
         "allreduce",
         lambda p, rank: circulant.allreduce(p.size, rank),
         lambda p: 2 * log_rounds(p),
-        twice(_windows),
+        twice(windows),
         REDUCE_SCATTER,
         "Algorithm 2",
         "2*q",
@@ -134,7 +134,7 @@ ALGORITHMS = (
         "allgather",
         lambda p, rank: circulant.allgather(p.size, rank),
         log_rounds,
-        _windows,
+        windows,
         TRAEFF_2022,
         "Algorithm 7",
         "q",
@@ -146,7 +146,7 @@ ALGORITHMS = (
         "allgatherv",
         lambda p, rank: circulant.allgather(p.size, rank),
         log_rounds,
-        _windows,
+        windows,
         TRAEFF_2022,
         "Algorithm 7",
         "q",
@@ -169,7 +169,7 @@ ALGORITHMS = (
         "reduce_scatter",
         lambda p, rank: circulant.reduce_scatter(p.size, rank),
         log_rounds,
-        combining(_windows),
+        combining(windows),
         REDUCE_SCATTER,
         "Algorithm 1",
         "q",

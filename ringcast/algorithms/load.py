@@ -112,6 +112,23 @@ def combining(formula: Formula) -> Formula:
     return both
 
 
+def in_turn(first: Formula, second: Formula) -> Formula:
+    """One after the other."""
+
+    def both(call: Call) -> Load:
+        a, b = first(call), second(call)
+        return Load(
+            a.volume + b.volume,
+            a.link + b.link,
+            a.frames + b.frames,
+            a.excess + b.excess,
+            max(a.largest, b.largest),
+            a.combined + b.combined,
+        )
+
+    return both
+
+
 def twice(formula: Formula) -> Formula:
     """Once combining, once not."""
 

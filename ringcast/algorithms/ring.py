@@ -11,7 +11,8 @@ from ringcast.schedule import reverse
 from ringcast.schedules import ring
 
 
-def _ring(call: Call) -> Load:
+def linear(call: Call) -> Load:
+    """Every part goes around; in each round the largest counts."""
     return even(call.rounds, max(call.parts))
 
 
@@ -32,7 +33,7 @@ ALGORITHMS = (
         lambda p: 2 * (p.size - 1) * p.nblocks,
         twice(_pipelined_ring),
         RING_2010,
-        "backwards, then forwards",
+        "section 2 backwards, then forwards; n = 1 is the ring of Grama et al., section 4.7",
         "2*(p-1)*n",
         "2*m*(p-1)/p",
         commutative=True,
@@ -44,7 +45,7 @@ ALGORITHMS = (
         "allgather",
         lambda p, rank: ring.ring(p.size, rank),
         lambda p: p.size - 1,
-        _ring,
+        linear,
         GRAMA,
         "section 4.2.1",
         "p-1",
@@ -69,7 +70,7 @@ ALGORITHMS = (
         "allgatherv",
         lambda p, rank: ring.ring(p.size, rank),
         lambda p: p.size - 1,
-        _ring,
+        linear,
         RING_2010,
         "section 2.1",
         "p-1",

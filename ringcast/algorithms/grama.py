@@ -1,0 +1,190 @@
+"""The textbook's algorithms from one rank to all, and back; see `ringcast.schedules.one_to_all`, `grid`, `hypercube`.
+
+All of them are `offered`: the algorithms on the circulant graph take no more rounds, and with n blocks less time.
+p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.circulant import windows
+from ringcast.algorithms.load import Call, Load, combining, even, in_turn, uneven
+from ringcast.algorithms.papers import GRAMA
+from ringcast.algorithms.params import Params
+from ringcast.schedule import STORE, reverse
+from ringcast.schedules import grid, hypercube, one_to_all
+
+
+def _whole(call: Call) -> Load:
+    """Every round moves the whole value."""
+    return even(call.rounds, call.nbytes)
+
+
+def _part_by_part(call: Call) -> Load:
+    """A round for each part but the root's."""
+    root = call.params.root
+    return uneven(call.parts[:root] + call.parts[root + 1 :], call.rounds)
+
+
+def _subtrees(call: Call) -> Load:
+    """In each round the heaviest subtree of those that are handed on counts."""
+    p = call.params.size
+    tree = one_to_all.Scatter(p, 0, call.params.root)
+    ends = list(accumulate((call.parts[tree.rank_of(label)] for label in range(p)), initial=0))
+    messages = [
+        max(ends[min(label + half, p)] - ends[label] for label in range(half, p, 2 * half))
+        for half in (1 << k for k in range(log_rounds(call.params)))
+    ]
+    return uneven(messages, len(messages))
+
+
+def _mesh_rounds(p: Params) -> int:
+    return sum((side - 1).bit_length() for side in grid.shape(p.size))
+
+
+def _twice_log_rounds(p: Params) -> int:
+    return 2 * log_rounds(p)
+
+
+LINEAR_BCAST = Algorithm(
+    "linear",
+    "bcast",
+    lambda p, rank: one_to_all.Linear(p.size, rank, p.root),
+    lambda p: p.size - 1,
+    _whole,
+    GRAMA,
+    "section 4.1.1, the naive way",
+    "p-1",
+    "(p-1)*m",
+    offered=True,
+)
+BINOMIAL_BCAST = Algorithm(
+    "binomial",
+    "bcast",
+    lambda p, rank: one_to_all.Binomial(p.size, rank, p.root),
+    log_rounds,
+    _whole,
+    GRAMA,
+    "section 4.1.1, recursive doubling on a ring",
+    "q",
+    "q*m",
+    offered=True,
+)
+MESH_BCAST = Algorithm(
+    "mesh",
+    "bcast",
+    lambda p, rank: grid.Broadcast(p.size, rank, p.root),
+    _mesh_rounds,
+    _whole,
+    GRAMA,
+    "section 4.1.2, on a mesh",
+    "(a-1).bit_length() + (b-1).bit_length()",
+    "((a-1).bit_length() + (b-1).bit_length())*m",
+    offered=True,
+)
+HYPERCUBE_BCAST = Algorithm(
+    "hypercube",
+    "bcast",
+    lambda p, rank: one_to_all.Hypercube(p.size, rank, p.root),
+    log_rounds,
+    _whole,
+    GRAMA,
+    "section 4.1.3, on a hypercube",
+    "q",
+    "q*m",
+    offered=True,
+)
+SCATTER_ALLGATHER = Algorithm(
+    "scatter_allgather",
+    "bcast",
+    lambda p, rank: hypercube.bcast(p.size, rank, root=p.root),
+    _twice_log_rounds,
+    in_turn(_subtrees, windows),
+    GRAMA,
+    "section 4.7, splitting and routing messages in parts",
+    "2*q",
+    "2*m*(p-1)/p",
+    offered=True,
+)
+LINEAR_SCATTER = Algorithm(
+    "linear",
+    "scatter",
+    lambda p, rank: one_to_all.LinearScatter(p.size, rank, p.root),
+    lambda p: p.size - 1,
+    _part_by_part,
+    GRAMA,
+    "section 4.4, a message for each rank",
+    "p-1",
+    "m*(p-1)/p",
+    offered=True,
+)
+HYPERCUBE_SCATTER = Algorithm(
+    "hypercube",
+    "scatter",
+    lambda p, rank: one_to_all.Scatter(p.size, rank, p.root),
+    log_rounds,
+    _subtrees,
+    GRAMA,
+    "section 4.4, on a hypercube",
+    "q",
+    "m*(p-1)/p",
+    offered=True,
+)
+REDUCE_SCATTER_GATHER = Algorithm(
+    "reduce_scatter_gather",
+    "reduce",
+    lambda p, rank: hypercube.reduce(p.size, rank, root=p.root),
+    _twice_log_rounds,
+    in_turn(combining(windows), _subtrees),
+    GRAMA,
+    "section 4.7, all-to-all reduction and gather",
+    "2*q",
+    "2*m*(p-1)/p",
+    commutative=True,
+    elementwise=True,
+    offered=True,
+)
+
+
+def _reduction(bcast: Algorithm, name: str) -> Algorithm:
+    """Return the reduction that is the broadcast backwards: its dual, as the book says."""
+    return replace(
+        bcast,
+        name=name,
+        collective="reduce",
+        build=lambda p, rank: reverse(bcast.build(p, rank)),
+        load=combining(bcast.load),
+        place=f"{bcast.place}, backwards",
+        commutative=True,
+    )
+
+
+def _gather(scatter: Algorithm) -> Algorithm:
+    """Return the gather that is the scatter backwards."""
+    return replace(
+        scatter,
+        collective="gather",
+        build=lambda p, rank: reverse(scatter.build(p, rank), STORE),
+        place=f"{scatter.place}, backwards",
+    )
+
+
+ALGORITHMS = (
+    LINEAR_BCAST,
+    BINOMIAL_BCAST,
+    MESH_BCAST,
+    HYPERCUBE_BCAST,
+    SCATTER_ALLGATHER,
+    _reduction(LINEAR_BCAST, "linear"),
+    _reduction(BINOMIAL_BCAST, "ring"),  # "binomial" is the one in rank order: the same tree if the root is rank 0
+    _reduction(MESH_BCAST, "mesh"),
+    _reduction(HYPERCUBE_BCAST, "hypercube"),
+    REDUCE_SCATTER_GATHER,
+    LINEAR_SCATTER,
+    HYPERCUBE_SCATTER,
+    _gather(LINEAR_SCATTER),
+    _gather(HYPERCUBE_SCATTER),
+)

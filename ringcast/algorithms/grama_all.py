@@ -1,0 +1,138 @@
+"""The textbook's algorithms from all ranks to all; their schedules are in `ringcast.schedules.grid` and `hypercube`.
+
+The ring is in `ringcast.algorithms.ring`. All of these are `offered`, as those in `ringcast.algorithms.grama`.
+p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.load import Call, Load, combining, twice, uneven
+from ringcast.algorithms.papers import GRAMA
+from ringcast.algorithms.ring import linear
+from ringcast.schedule import reverse
+from ringcast.schedules import grid, hypercube, one_to_all, ring
+
+
+def _hypercube(call: Call) -> Load:
+    """Round k moves the parts of 2^k nodes in a row: the heaviest row counts, as do the folded ranks' parts."""
+    p = call.params.size
+    f = hypercube.folded(p)
+    nodes = p - f
+    ends = list(accumulate(call.parts, initial=0))
+    before = [ends[hypercube.first_rank(node, f)] for node in range(nodes + 1)]
+    odd = call.parts[1 : 2 * f : 2]
+    messages = [
+        max(before[node + bit] - before[node] for node in range(0, nodes, bit))
+        for bit in (1 << k for k in range(nodes.bit_length() - 1))
+    ]
+    if f:
+        messages += [max(odd), sum(call.parts) - min(odd)]
+    return uneven(messages, len(messages))
+
+
+def _broadcasts(call: Call) -> Load:
+    """Every part takes q rounds."""
+    q, once = log_rounds(call.params), uneven(call.parts, 0)
+    return Load(q * once.volume, q * once.link, call.rounds, q * once.excess, once.largest)
+
+
+def _mesh(call: Call) -> Load:
+    """Around the rows go parts, around the columns go rows: the largest count."""
+    a, b = grid.shape(call.params.size)
+    ends = list(accumulate(call.parts, initial=0))
+    rows = [ends[(x + 1) * b] - ends[x * b] for x in range(a)]
+    return uneven([max(call.parts)] * (b - 1) + [max(rows)] * (a - 1), call.rounds)
+
+
+BROADCASTS = Algorithm(
+    "broadcasts",
+    "allgatherv",
+    lambda p, rank: one_to_all.Broadcasts(p.size, rank),
+    lambda p: p.size * log_rounds(p),
+    _broadcasts,
+    GRAMA,
+    "section 4.2, as p one-to-all broadcasts",
+    "p*q",
+    "q*m",
+    offered=True,
+)
+RING = Algorithm(
+    "ring",
+    "allgatherv",
+    lambda p, rank: ring.ring(p.size, rank),
+    lambda p: p.size - 1,
+    linear,
+    GRAMA,
+    "section 4.2.1, on a ring",
+    "p-1",
+    "m*(p-1)/p",
+    offered=True,
+)
+MESH = Algorithm(
+    "mesh",
+    "allgatherv",
+    lambda p, rank: grid.AllGather(p.size, rank),
+    lambda p: sum(grid.shape(p.size)) - 2,
+    _mesh,
+    GRAMA,
+    "section 4.2.2, on a mesh",
+    "a+b-2",
+    "m*(p-1)/p",
+    offered=True,
+)
+HYPERCUBE = Algorithm(
+    "hypercube",
+    "allgatherv",
+    lambda p, rank: hypercube.AllGather(p.size, rank),
+    lambda p: hypercube.rounds(p.size),
+    _hypercube,
+    GRAMA,
+    "section 4.2.3, on a hypercube",
+    "d + 2*(p > 2**d)",
+    "m*(sum(2**k + min(2**k, p - 2**d) for k in range(d)) + p*(p > 2**d))/p",
+    offered=True,
+)
+
+
+def _regular(allgatherv: Algorithm) -> Algorithm:
+    return replace(allgatherv, collective="allgather", equal_counts=True)
+
+
+def _reduction(allgatherv: Algorithm) -> Algorithm:
+    """Return the reduce_scatter that is the allgather backwards: the book's all-to-all reduction."""
+    return replace(
+        allgatherv,
+        collective="reduce_scatter",
+        build=lambda p, rank: reverse(allgatherv.build(p, rank)),
+        load=combining(allgatherv.load),
+        place=f"{allgatherv.place}, backwards",
+        commutative=True,
+        elementwise=True,
+    )
+
+
+HYPERCUBE_ALLREDUCE = replace(
+    HYPERCUBE,
+    collective="allreduce",
+    build=lambda p, rank: hypercube.allreduce(p.size, rank),
+    rounds=lambda p: 2 * hypercube.rounds(p.size),
+    load=twice(_hypercube),
+    place="section 4.7, all-to-all reduction and all-to-all broadcast",
+    rounds_formula=f"2*({HYPERCUBE.rounds_formula})",
+    volume_formula=f"2*{HYPERCUBE.volume_formula}",
+    commutative=True,
+    elementwise=True,
+)
+
+ALGORITHMS = (
+    HYPERCUBE_ALLREDUCE,
+    *map(_regular, (MESH, HYPERCUBE, BROADCASTS)),
+    MESH,
+    HYPERCUBE,
+    BROADCASTS,
+    *map(_reduction, (RING, MESH, HYPERCUBE)),
+)

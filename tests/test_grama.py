@@ -1,0 +1,114 @@
+"""The textbook's algorithms: messages go only where its networks have links, and a default is never one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.cost import NETWORKS, choose
+from ringcast.schedule import Schedule
+from ringcast.schedules import grid, hypercube, one_to_all
+from ringcast.simulate import simulate
+
+POWERS = (1, 2, 4, 8, 16, 32, 64)
+SIZES = (*range(1, 20), 33, 36, 64, 65)
+
+
+def of_all(collective: str, name: str, p: int, root: int = 0) -> list[Schedule]:
+    return [build(collective, name, Params(p, root), r) for r in range(p)]
+
+
+def messages(schedules: list[Schedule]) -> Iterator[tuple[int, int, int]]:
+    """Yield round, sender and receiver of each message."""
+    for schedule in schedules:
+        for i, step in enumerate(schedule):
+            if step.send_to is not None:
+                yield i, schedule.rank, step.send_to
+
+
+def test_broadcast_on_a_ring_of_eight_as_the_book_draws_it() -> None:
+    drawn = [(0, 0, 4), (1, 0, 2), (1, 4, 6), (2, 0, 1), (2, 2, 3), (2, 4, 5), (2, 6, 7)]
+    assert sorted(messages(of_all("bcast", "binomial", 8))) == drawn
+    assert sorted(messages(of_all("bcast", "hypercube", 8))) == drawn
+    backwards = sorted((2 - i, b, a) for i, a, b in drawn)
+    for name in "ring", "hypercube", "binomial":
+        assert sorted(messages(of_all("reduce", name, 8))) == backwards
+
+
+def test_broadcast_on_a_mesh_of_sixteen_as_the_book_draws_it() -> None:
+    row = [(0, 0, 2), (1, 0, 1), (1, 2, 3)]
+    columns = [(i, a + x, b + x) for x in range(4) for i, a, b in ((2, 0, 8), (3, 0, 4), (3, 8, 12))]
+    assert sorted(messages(of_all("bcast", "mesh", 16))) == sorted(row + columns)
+
+
+def test_scatter_on_eight_ranks_as_the_book_draws_it() -> None:
+    sent = [(list(step.send), step.send_to) for step in of_all("scatter", "hypercube", 8)[0]]
+    assert sent == [([4, 5, 6, 7], 4), ([2, 3], 2), ([1], 1)]
+
+
+@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("collective", ["bcast", "reduce", "scatter", "gather"])
+def test_on_a_hypercube_messages_cross_one_dimension_whatever_the_root(collective: str, p: int) -> None:
+    for root in {0, 1 % p, p // 2, p - 1}:
+        for i, a, b in messages(of_all(collective, "hypercube", p, root)):
+            left = i if collective in ("reduce", "gather") else p.bit_length() - 2 - i
+            assert a ^ b == 1 << left
+
+
+@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("collective", ["allgather", "allgatherv", "reduce_scatter", "allreduce"])
+def test_all_to_all_on_a_hypercube_crosses_one_dimension_a_round(collective: str, p: int) -> None:
+    up = range(p.bit_length() - 1)
+    down = up[::-1]
+    order = {"reduce_scatter": [*down], "allreduce": [*down, *up]}.get(collective, [*up])
+    sent = sorted((i, a, a ^ b) for i, a, b in messages(of_all(collective, "hypercube", p)))
+    assert sent == [(i, a, 1 << k) for i, k in enumerate(order) for a in range(p)]
+
+
+@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize("collective", ["bcast", "reduce", "allgather", "allgatherv", "reduce_scatter"])
+def test_on_a_mesh_messages_stay_in_a_row_or_a_column(collective: str, p: int) -> None:
+    a, b = grid.shape(p)
+    assert a * b == p
+    assert a <= b
+    for _, x, y in messages(of_all(collective, "mesh", p, p // 2)):
+        assert x // b == y // b or x % b == y % b
+        if collective not in ("bcast", "reduce"):  # neighbours, around
+            assert (y - x) % p in (b, p - b) or (y % b - x % b) % b in (1, b - 1)
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_a_scatter_leaves_each_rank_with_the_parts_of_its_subtree(p: int) -> None:
+    for root in {0, p // 2, p - 1}:
+        trees = [one_to_all.Scatter(p, r, root) for r in range(p)]
+        assert sorted(trees[root].held_by(root)) == list(range(p))
+        for tree in trees:
+            received = [slot for step in tree for slot in step.recv]
+            assert sorted(tree.held_by(tree.rank)) == sorted(received) or tree.rank == root
+
+
+@pytest.mark.parametrize("p", SIZES[1:])
+def test_a_broadcast_by_scatter_and_allgather_sends_no_piece_twice_to_anyone(p: int) -> None:
+    for root in {0, p // 2, p - 1}:
+        report = simulate(of_all("bcast", "scatter_allgather", p, root))
+        assert report.received == tuple(p * (r != root) for r in range(p))
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_folded_ranks_of_a_hypercube_send_and_receive_once(p: int) -> None:
+    for r in range(1, 2 * hypercube.folded(p), 2):
+        steps = [step for step in hypercube.AllGather(p, r) if step.send_to is not None or step.recv_from is not None]
+        assert [(step.send_to, len(step.send), len(step.recv)) for step in steps] == [(r - 1, 1, 0), (None, 0, p - 1)]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("p", [2, 3, 8, 36])
+def test_what_is_offered_is_taken_by_name_only(p: int, network: str) -> None:
+    for collective, named in ALGORITHMS.items():
+        offered = {name for name, entry in named.items() if entry.offered}
+        for nbytes in (0, 8 * p, 10**5 * p, 10**7 * p):
+            assert choose(collective, size=p, nbytes=nbytes, network=NETWORKS[network])[0] not in offered
+            for name in offered:
+                assert choose(collective, size=p, nbytes=nbytes, network=NETWORKS[network], algorithm=name) == (name, 1)
