@@ -53,6 +53,13 @@ for name in ALGORITHMS["gather"]:
 for name in ALGORITHMS["scatter"]:
     assert (comm.scatter(np.stack(vectors) if r == root else None, root, algorithm=name) == vectors[r]).all()
     done.append(name)
+for name in ALGORITHMS["scan"]:
+    assert (comm.scan(vectors[r], algorithm=name) == sum(vectors[: r + 1])).all()
+    done.append(name)
+for name in ALGORITHMS["exscan"]:
+    result = comm.exscan(vectors[r], algorithm=name)
+    assert result is None if r == 0 else (result == sum(vectors[:r])).all()
+    done.append(name)
 for name in ALGORITHMS["merge_sorted"]:
     assert (comm.merge_sorted(vectors[r][: counts[r]], algorithm=name) == np.sort(whole)).all()
     done.append(name)
