@@ -12,6 +12,7 @@ from ringcast.control import version
 # Where the function `main` of a subcommand is, and what it does: imported only when it is called.
 _COMMANDS = {
     "bench": ("ringcast.bench.run", "measure collectives, and compare with other libraries"),
+    "explain": ("ringcast.explain_command", "list the algorithms, or show one round by round"),
     "calibrate": ("ringcast.calibrate.command", "measure the links of a job, for the choice of algorithms"),
 }
 

@@ -1,0 +1,72 @@
+"""The table of all algorithms by paper, from the registry: for `ringcast explain --list` and docs/algorithms.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypedDict
+
+from ringcast.algorithms import ALGORITHMS, Algorithm
+
+TESTED = "tests/test_every_algorithm.py, tests/test_collectives.py"  # all of them: symbolically, and live
+COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume")
+
+
+class Entry(TypedDict):
+    """One algorithm; `rounds` and `volume` in the letters of `ringcast.algorithms.algorithm.Algorithm`."""
+
+    paper: str
+    place: str
+    collective: str
+    algorithm: str
+    rounds: str
+    volume: str
+    needs: list[str]
+    tested: str
+
+
+def entries() -> list[Entry]:
+    """Return all algorithms, those of a paper together, papers in the order in which the table names them."""
+    every = [entry for named in ALGORITHMS.values() for entry in named.values()]
+    papers = list(dict.fromkeys(entry.paper for entry in every))
+    return [_entry(entry) for entry in sorted(every, key=lambda entry: papers.index(entry.paper))]
+
+
+def _entry(entry: Algorithm) -> Entry:
+    return {
+        "paper": entry.paper.short,
+        "place": entry.place,
+        "collective": entry.collective,
+        "algorithm": entry.name,
+        "rounds": entry.rounds_formula,
+        "volume": entry.volume_formula,
+        "needs": list(needs(entry)),
+        "tested": TESTED,
+    }
+
+
+def needs(entry: Algorithm) -> Iterator[str]:
+    """Yield what an algorithm needs of operator and counts."""
+    for trait in "commutative", "elementwise", "exact", "equal_counts":
+        if getattr(entry, trait):
+            yield trait.replace("_", " ")
+
+
+def text() -> str:
+    """Return the table in columns."""
+    rows = [COLUMNS, *((e["paper"], e["algorithm"], e["collective"], e["rounds"], e["volume"]) for e in entries())]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    letters = "p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes; more in docs/algorithms.md"
+    return "\n".join([*lines, "", letters, f"tested in {TESTED}"])
+
+
+def markdown() -> str:
+    """Return the table as docs/algorithms.md has it."""
+    head = ["| paper | where | collective | `algorithm=` | rounds | volume | needs |", "|---|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(_line(entry) for entry in entries())])
+
+
+def _line(entry: Entry) -> str:
+    formulas = f"`{entry['rounds']}` | `{entry['volume']}`"
+    names = f"{entry['paper']} | {entry['place']} | {entry['collective']} | {entry['algorithm']}"
+    return f"| {names} | {formulas} | {', '.join(entry['needs'])} |"

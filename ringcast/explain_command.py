@@ -1,0 +1,194 @@
+"""The command `ringcast explain`: the algorithms of the table, and what one of them does, round by round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ringcast import catalogue, tables
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
+from ringcast.cost import NETWORKS, choose, predict
+from ringcast.rounds import Message, messages
+from ringcast.schedule import Schedule
+from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
+from ringcast.simulate import simulate
+
+USAGE = 2
+NETWORK = NETWORKS["tcp"]
+_DESCRIPTION = "List all algorithms, or show what one does: its rounds, who sends which block to whom, and its price."
+_EPILOG = """\
+examples:  ringcast explain --list
+           ringcast explain bcast -n 20 --nblocks 8 --root 3 --tables
+           ringcast explain allgatherv -n 5 --counts 5,0,3,1,4 --algorithm pipelined_ring
+
+Times are predicted for tcp at 1 Gbit/s; comm.explain tells them for your network."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        if options.list:
+            print(json.dumps(catalogue.entries(), indent=1) if options.json else catalogue.text())
+        elif not options.collective:
+            raise ValueError("name a collective, or ask for the --list of all algorithms")
+        else:
+            case = _case(options)
+            print(json.dumps(_to_json(case)) if options.json else "\n".join(_text(case, tables=options.tables)))
+    except ValueError as error:
+        print(f"ringcast explain: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:  # nobody reads on, as behind "| head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ringcast explain",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("collective", nargs="?", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
+    add("-n", dest="size", type=int, default=8, metavar="RANKS", help="number of ranks (default 8)")
+    add("--algorithm", metavar="NAME", help="instead of the one that is predicted to be fastest")
+    add("--nblocks", type=int, metavar="N", help="number of blocks, instead of the best by the model")
+    add("--root", type=int, default=0, metavar="RANK", help="where there is one (default 0)")
+    add("--counts", type=_counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
+    add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
+    add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
+    add("--list", action="store_true", help="list all algorithms with paper, rounds and volume")
+    add("--json", action="store_true", help="print JSON")
+    add("--tables", action="store_true", help="print the block schedules of all ranks as the paper of 2022 does")
+    return parser
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers, such as 5,0,3") from None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A call, and the schedules that were chosen for it."""
+
+    entry: Algorithm
+    params: Params
+    nbytes: int
+    schedules: Sequence[Schedule]
+    prices: Sequence[tuple[float, str, int]]  # seconds, algorithm, blocks; the fastest first
+
+    @property
+    def messages(self) -> list[Message]:
+        return messages(self.schedules)
+
+
+def _case(options: argparse.Namespace) -> _Case:
+    """Return the case that is asked for.
+
+    Raises:
+        ValueError: there is none; the message says why and what is possible.
+    """
+    if options.size < 1:
+        raise ValueError(f"there is no group of {options.size} ranks")
+    nbytes = options.nbytes if options.nbytes is not None else sum(options.counts) or 1_000_000
+    distance = options.distance % options.size if options.collective == "shift" else 0
+    facts: dict[str, Any] = {
+        "size": options.size,
+        "nbytes": 0 if options.collective == "barrier" else nbytes,
+        "network": NETWORK,
+        "root": options.root,
+        "counts": options.counts,
+        "distance": distance,
+        "nblocks": options.nblocks,
+    }
+    name, n = choose(options.collective, algorithm=options.algorithm, **facts)
+    params = Params(options.size, options.root, n, options.counts, distance)
+    schedules = [build(options.collective, name, params, rank) for rank in range(options.size)]
+    prices = sorted(_prices(options.collective, facts))
+    return _Case(ALGORITHMS[options.collective][name], params, facts["nbytes"], schedules, prices)
+
+
+def _prices(collective: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
+    for name in ALGORITHMS[collective]:
+        try:
+            _, n = choose(collective, algorithm=name, **facts)
+        except ValueError:
+            continue
+        params = Params(facts["size"], facts["root"], n, facts["counts"], facts["distance"])
+        yield predict(collective, name, params, facts["nbytes"], NETWORK), name, n
+
+
+def _text(case: _Case, *, tables: bool) -> Iterator[str]:
+    """Yield the lines of the report."""
+    entry, params = case.entry, case.params
+    report = simulate(case.schedules)
+    yield f"{entry.collective} by {entry.name} on {params.size} ranks, {params.nblocks} blocks: {entry.source}"
+    formulas = f"{entry.rounds_formula} rounds, volume {entry.volume_formula}"
+    yield f"{report.rounds} rounds, {report.messages} messages; for equal parts {formulas}"
+    yield ""
+    for i, together in groupby(case.messages, key=lambda message: message.round):
+        yield f"round {i}: {', '.join(f'{m.source}>{m.dest} {_slots(case, m)}' for m in together)}"
+    if tables:
+        yield from ("", _tables(case))
+    yield ""
+    yield f"predicted for {case.nbytes} bytes in all, over tcp at 1 Gbit/s:"
+    width = max(len(name) for _, name, _ in case.prices)
+    for seconds, name, n in case.prices:
+        mark = "->" if name == entry.name else "  "
+        yield f"{mark} {name:{width}} {n:5} blocks {seconds * 1e3:10.3f} ms"
+
+
+def _tables(case: _Case) -> str:
+    """Return the tables of block schedules, of which ranks are counted from the root.
+
+    Raises:
+        ValueError: the algorithm has none.
+    """
+    if case.entry.name not in ("circulant", "circulant_blocks") or not case.entry.blocks:
+        raise ValueError(f"{case.entry.collective} by {case.entry.name} has no block schedules; use bcast by circulant")
+    return tables.table(case.params.size)
+
+
+def _slots(case: _Case, message: Message) -> str:
+    """Return the blocks of a message: b3, or, where there are several parts, 2.3 for block 3 of part 2."""
+    parts, scratch = case.schedules[0].parts, sum(case.schedules[0].parts)
+    if len(parts) == 1:
+        return "+".join(f"b{slot}" if slot < scratch else f"t{slot - scratch}" for slot in message.slots) or "-"
+    names = [f"{j}.{b}" if n > 1 else f"{j}" for j, n in enumerate(parts) for b in range(n)]
+    return "+".join(names[slot] if slot < scratch else f"t{slot - scratch}" for slot in message.slots) or "-"
+
+
+def _to_json(case: _Case) -> dict[str, Any]:
+    """Return what the text says as data; of a bcast in blocks the schedules too, by rank."""
+    p, root = case.params.size, case.params.root
+    found: dict[str, Any] = {
+        "collective": case.entry.collective,
+        "algorithm": case.entry.name,
+        "p": p,
+        "nblocks": case.params.nblocks,
+        "rounds": simulate(case.schedules).rounds,
+        "predicted": [{"algorithm": name, "nblocks": n, "seconds": s} for s, name, n in case.prices],
+    }
+    if case.entry.collective == "bcast":
+        found["messages"] = [[m.round, m.source, m.dest, slot] for m in case.messages for slot in m.slots]
+    else:
+        found["messages"] = [[m.round, m.source, m.dest, list(m.slots)] for m in case.messages]
+    if (case.entry.collective, case.entry.name) == ("bcast", "circulant"):
+        virtual = [(rank - root) % p for rank in range(p)]
+        found["skips"] = list(skips(p))
+        found["baseblock"] = [baseblock(p, r) for r in virtual]
+        found["recv"] = [list(recv_schedule(p, r)) for r in virtual]
+        found["send"] = [list(send_schedule(p, r)) for r in virtual]
+    return found

@@ -1,0 +1,58 @@
+"""Which message moves in which round, of the schedules of all ranks: for tables, drawings, and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringcast.enact import Place, enact
+from ringcast.schedule import Schedule
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Message:
+    """Slots that travel from one rank to another in a round."""
+
+    round: int
+    source: int
+    dest: int
+    slots: tuple[int, ...]
+
+
+def messages(schedules: Sequence[Schedule]) -> list[Message]:
+    """Return all messages in the order of rounds.
+
+    Where both ends of every message are in the same step, rounds are steps; else a message's round is the first in
+    which both ranks can be there, as in `ringcast.simulate`.
+
+    Raises:
+        ScheduleError: the schedules break a rule of the model.
+    """
+    log = _Log(len(schedules))
+    enact(schedules, log)
+    return sorted(log.by_step if log.in_step else log.by_round)
+
+
+class _Log:
+    """The stage that writes down what moves."""
+
+    def __init__(self, size: int) -> None:
+        self.by_step: list[Message] = []
+        self.by_round: list[Message] = []
+        self.in_step = True
+        self._free = [0] * size  # the first round in which a rank can be in its next step
+        self._until = [0] * size
+
+    def enter(self, place: Place) -> None:
+        pass
+
+    def deliver(self, sender: Place, receiver: Place) -> None:
+        a, b, slots = sender.rank, receiver.rank, tuple(sender.send)
+        now = max(self._free[a], self._free[b])
+        self._until[a], self._until[b] = max(self._until[a], now + 1), max(self._until[b], now + 1)
+        self.in_step &= sender.index == receiver.index
+        self.by_step.append(Message(sender.index, a, b, slots))
+        self.by_round.append(Message(now, a, b, slots))
+
+    def leave(self, place: Place) -> None:
+        self._free[place.rank] = max(self._free[place.rank], self._until[place.rank])

@@ -1,0 +1,111 @@
+"""`ringcast explain`: the list is that of the registry, and what it shows of a case is what the schedules do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringcast import catalogue, cli
+from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.rounds import Message, messages
+from ringcast.schedules.blocks import schedule_tables
+from ringcast.simulate import simulate
+
+ROOT = Path(__file__).parent.parent
+NAMES = {(collective, name) for collective, named in ALGORITHMS.items() for name in named}
+# Broadcast of 3 blocks by 5 ranks: round, from, to, block.
+KNOWN = [
+    *([0, 0, 2, 0], [1, 0, 3, 1], [2, 0, 1, 2], [2, 2, 3, 0], [2, 3, 4, 1], [3, 0, 2, 2], [3, 2, 4, 0], [3, 4, 1, 1]),
+    *([4, 0, 3, 2], [4, 1, 4, 2], [4, 3, 1, 0], [4, 4, 2, 1]),
+]
+
+
+def asked(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    assert cli.main(["explain", *argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["explain", *argv]) == 2
+    return capsys.readouterr().err
+
+
+def test_the_list_has_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = asked(capsys, "--list")
+    assert {(one["collective"], one["algorithm"]) for one in listed} == NAMES
+    assert len(listed) == len(NAMES)
+    for one in listed:
+        assert all(one[field] for field in ("paper", "place", "rounds", "volume", "tested"))
+    assert cli.main(["explain", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(name in line for line in lines for name in ("circulant_blocks",)) == 2  # allgatherv, reduce_scatter
+
+
+def test_the_page_is_the_list() -> None:
+    assert catalogue.markdown() in (ROOT / "docs/algorithms.md").read_text()
+
+
+def test_a_broadcast_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "bcast", "-n", "5", "--nblocks", "3", "--algorithm", "circulant")
+    assert (found["p"], found["rounds"], found["skips"]) == (5, 5, [1, 2, 3, 5])
+    assert found["messages"] == KNOWN
+    recv, send = schedule_tables(5)
+    assert found["recv"] == recv.T.tolist()
+    assert found["send"] == send.T.tolist()
+    assert found["baseblock"][1:] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 33, 65])
+def test_the_rank_that_is_the_root_has_its_schedule(capsys: pytest.CaptureFixture[str], p: int) -> None:
+    found = asked(capsys, "bcast", "-n", str(p), "--nblocks", "2", "--root", str(p - 1), "--algorithm", "circulant")
+    recv, _ = schedule_tables(p)
+    assert found["recv"][p - 1] == recv.T.tolist()[0]
+    assert all(dest != p - 1 for _, _, dest, _ in found["messages"])
+
+
+@pytest.mark.parametrize(
+    ("collective", "name", "p"),
+    [(*key, p) for key in sorted(NAMES) for p in (1, 2, 5, 8) if not ALGORITHMS[key[0]][key[1]].fits(Params(p))],
+)
+def test_messages_are_those_of_the_simulator(collective: str, name: str, p: int) -> None:
+    params = Params(p, p // 2, 3 if ALGORITHMS[collective][name].blocks else 1, distance=p // 2)
+    schedules = [build(collective, name, params, rank) for rank in range(p)]
+    moved, report = messages(schedules), simulate(schedules)
+    assert len(moved) == report.messages
+    assert [one.round for one in moved] == sorted(one.round for one in moved)
+    for end in "source", "dest":  # one-ported
+        assert len({(one.round, getattr(one, end)) for one in moved}) == len(moved)
+    assert max((one.round for one in moved), default=-1) + 1 >= report.rounds
+
+
+def test_rounds_of_ranks_that_are_in_different_steps() -> None:
+    schedules = [build("gather", "linear", Params(3), rank) for rank in range(3)]
+    assert [(one.round, one.source, one.dest) for one in messages(schedules)] == [(0, 2, 0), (1, 1, 0)]
+    assert Message(1, 1, 0, (1,)) in messages(schedules)
+
+
+def test_the_text_names_parts_and_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["allgatherv", "-n", "3", "--counts", "5,0,3", "--algorithm", "pipelined_ring", "--nblocks", "2"]
+    assert cli.main(["explain", *argv]) == 0
+    text = capsys.readouterr().out
+    assert "allgatherv by pipelined_ring on 3 ranks, 2 blocks" in text
+    assert "round 0: 0>2 0.0, 2>1 2\n" in text
+    assert "predicted for 8 bytes in all" in text
+    assert cli.main(["explain", "bcast", "-n", "20", "--nblocks", "8", "--root", "3", "--tables"]) == 0
+    assert "baseblock     | 0| 0| 1| 2  0| 3" in capsys.readouterr().out
+
+
+def test_what_cannot_be_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "name a collective, or ask for the --list" in refused(capsys)
+    assert "there is no such algorithm; possible here: circulant" in refused(capsys, "bcast", "--algorithm", "magic")
+    assert "power of two ranks, not 6" in refused(capsys, "alltoall", "-n", "6", "--algorithm", "xor")
+    assert "no group of 0 ranks" in refused(capsys, "bcast", "-n", "0")
+    assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9")
+    assert "2 counts for 3 ranks" in refused(capsys, "allgatherv", "-n", "3", "--counts", "1,2")
+    assert "has no block schedules" in refused(capsys, "allreduce", "--tables")
+    for argv in (["brodcast"], ["bcast", "--counts", "a,b"]):
+        with pytest.raises(SystemExit):
+            cli.main(["explain", *argv])
