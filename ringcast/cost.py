@@ -114,7 +114,7 @@ def choose(
     Those that are merely `offered` are taken only by name.
 
     Args:
-        collective: as in `ringcast.schedules.ALGORITHMS`.
+        collective: as in `ringcast.algorithms.ALGORITHMS`.
         size: number of ranks.
         nbytes: size of the whole buffer, all parts.
         network: constants of the transport.

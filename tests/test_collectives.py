@@ -475,6 +475,11 @@ def force(job: Job, collective: str, how: dict[str, Any], size: int, root: int) 
     elif collective == "shift":
         for distance in {1, root, p - 1}:
             check_shift(job, arrays, distance, **how)
+    elif collective == "merge_sorted":
+        runs = [np.sort(array[:, 0]) for array in uneven]
+        whole = np.sort(np.concatenate(runs))
+        for merged in job.ask(lambda c: c.merge_sorted(runs[c.rank], **how)):
+            assert np.array_equal(merged, whole)
     else:
         assert collective == "barrier"
         assert job.ask(lambda c: c.barrier()) == [None] * p
