@@ -488,8 +488,20 @@ def force(job: Job, collective: str, how: dict[str, Any], size: int, root: int) 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
+# Those that are taken by name only are run on real sockets in the long tests.
+ON_KINDS = [
+    pytest.param(
+        entry,
+        kind,
+        id=f"{entry.collective}-{entry.name}-{kind}",
+        marks=[pytest.mark.long] * (entry.offered and kind != "threads"),
+    )
+    for entry in ENTRIES
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize(("entry", "kind"), ON_KINDS)
 def test_every_algorithm(jobs: Jobs, kind: str, entry: Any) -> None:
     for p in SIZES if kind == "threads" else (3, 8):
         if entry.fits(Params(p)):
@@ -552,8 +564,7 @@ def test_large_arrays(jobs: Jobs, kind: str, p: int) -> None:
     all_collectives(jobs(kind, p), "i4", 3_000_000 // 4 + 1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
+@pytest.mark.parametrize(("entry", "kind"), ON_KINDS)
 def test_every_algorithm_on_large_arrays(jobs: Jobs, kind: str, entry: Any) -> None:
     how: dict[str, Any] = {"algorithm": entry.name} | ({"nblocks": 3} if entry.blocks else {})
     force(jobs(kind, 4 if entry.fits(Params(5)) else 5), entry.collective, how, 150_000, 2)

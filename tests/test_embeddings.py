@@ -50,18 +50,14 @@ def most_in_one_round(schedules: Sequence[Schedule], route: Mapping[tuple[int, i
     return most
 
 
-@pytest.mark.parametrize(("a", "b", "r"), CROSSBARS)
+@pytest.mark.parametrize(("a", "b", "r"), [(a, b, r) for a, b, r in CROSSBARS if b >= r])
 def test_crossbar_with_one_group_of_each_module_in_the_global_tree(a: int, b: int, r: int) -> None:
-    if b < r:
-        pytest.skip("no room for a group")
     root = crossbar.one_group(a, b, r)
     check_crossbar(root, a, b, r, ins=2)
 
 
-@pytest.mark.parametrize(("a", "b", "r"), CROSSBARS)
+@pytest.mark.parametrize(("a", "b", "r"), [(a, b, r) for a, b, r in CROSSBARS if b >= 2 * r])
 def test_crossbar_with_two_groups_of_each_module_needs_one_channel_less(a: int, b: int, r: int) -> None:
-    if b < 2 * r:
-        pytest.skip("no room for two groups")
     root = crossbar.two_groups(a, b, r)
     check_crossbar(root, a, b, r, ins=1)
 
