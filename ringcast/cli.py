@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,7 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; without arguments it prints its help."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in _COMMANDS:
-        code: int = import_module(_COMMANDS[arguments[0]][0]).main(arguments[1:])
+        command = import_module(_COMMANDS[arguments[0]][0])
+        try:
+            code: int = command.main(arguments[1:])
+        except BrokenPipeError:  # nobody reads on, as behind "| head"; nor what Python would still flush at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
         return code
     parser = _parser()
     parser.parse_args(arguments)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, sqrt
+from math import sqrt
 from types import MappingProxyType
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params
 from ringcast.algorithms.load import SMOOTH, Call, Load
-from ringcast.schedules.ring import block_size
 from ringcast.wire import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
@@ -192,11 +191,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     whole = -(-message // frames)  # bytes of what is cut
     limit = max(whole // itemsize, 1)
     alpha = network.alpha + network.grant + frames * network.frame
-    if entry.name.startswith("pipelined_ring"):
-        best = block_size(Call(params, nbytes, rounds).parts, alpha, network.beta)
-        n = ceil(whole / best) if best > 0 else 1
-    else:
-        n = _closed_form(entry, params, network.beta * message / alpha) if alpha > 0 else limit
+    n = _closed_form(entry, params, network.beta * message / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
     least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
@@ -206,7 +201,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
 def _closed_form(entry: Algorithm, params: Params, ratio: float) -> int:
     """Return the n that is best for a + b n rounds of alpha + beta m / n: sqrt(a / b * ratio), ratio = beta m / alpha.
 
-    On the circulant graph a = q-1 and b = 1.
+    On the circulant graph a = q-1 and b = 1. Around a ring it is formula (2) of Träff et al. 2010, `ring.block_size`.
     """
     first, last = (entry.rounds(replace(params, nblocks=n)) for n in (1, 1 + MOST_BLOCKS))
     each = (last - first) / MOST_BLOCKS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,8 +43,6 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:
         print(f"ringcast explain: {error}", file=sys.stderr)
         return USAGE
-    except BrokenPipeError:  # nobody reads on, as behind "| head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

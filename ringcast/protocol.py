@@ -595,7 +595,10 @@ class Protocol:
         known = state.poison
         if isinstance(known, CollectiveMismatch) and known.peer == h.source:  # the same, now with their whole call
             mine, where = known.mine, known.where
+            theirs = known.theirs if theirs == mine else theirs  # calls that read alike: what was found says more
             state.poison = CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
+        elif theirs == mine:
+            theirs = "the same, with messages of other sizes"
         return CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
 
     def _on_notice(self, h: Header, arrival: Arrival) -> None:

@@ -29,8 +29,9 @@ from test_collectives import (
 from ringcast import ArgumentError, CollectiveMismatch, Communicator
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.errors import ScheduleError
-from ringcast.schedules import exchange, shift
+from ringcast.schedules import shift
 from ringcast.schedules.circulant import skips
+from ringcast.schedules.grid import mesh_shape
 from ringcast.simulate import simulate
 from ringcast.spec import promise
 from ringcast.verify import verify
@@ -81,7 +82,7 @@ def links(p: int, collective: str, name: str, distance: int = 0) -> set[tuple[in
 
 def on_mesh(p: int, a: int, b: int) -> bool:
     """Whether two ranks are neighbours on the mesh of p ranks, with links around."""
-    rows, columns = exchange.mesh_sides(p)
+    rows, columns = mesh_shape(p)
     (i, j), (k, m) = divmod(a, columns), divmod(b, columns)
     along_row = i == k and (j - m) % columns in (1, columns - 1)
     return along_row or (j == m and (i - k) % rows in (1, rows - 1))

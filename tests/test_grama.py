@@ -70,7 +70,7 @@ def test_all_to_all_on_a_hypercube_crosses_one_dimension_a_round(collective: str
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("collective", ["bcast", "reduce", "allgather", "allgatherv", "reduce_scatter"])
 def test_on_a_mesh_messages_stay_in_a_row_or_a_column(collective: str, p: int) -> None:
-    a, b = grid.shape(p)
+    a, b = grid.mesh_shape(p)
     assert a * b == p
     assert a <= b
     for _, x, y in messages(of_all(collective, "mesh", p, p // 2)):

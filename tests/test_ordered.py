@@ -57,7 +57,7 @@ def functions(p: int, size: int) -> list[Array]:
 def test_texts_are_joined_in_q_rounds(jobs: Jobs, kind: str, p: int) -> None:
     words = [f"{r}," * (r % 3) for r in range(p)]
     for algorithm in "ordered_census", None:
-        got = jobs(kind, p).ask(lambda c, a=algorithm: c.allreduce(words[c.rank], JOIN, algorithm=a))  # type: ignore[misc]
+        got = jobs(kind, p).ask(lambda c, a=algorithm: c.allreduce(words[c.rank], JOIN, algorithm=a))
         assert got == ["".join(words)] * p
 
 
@@ -109,7 +109,7 @@ def test_all_ranks_have_the_same_bits(jobs: Jobs, p: int, algorithm: str) -> Non
     arrays = [np.random.default_rng(r).standard_normal(999) * 10.0 ** np.arange(-12, 15)[r % 27] for r in range(p)]
     hypot = Op(np.hypot, elementwise=True)
     for op in SUM, hypot:
-        results = jobs("threads", p).ask(lambda c, op=op: c.allreduce(arrays[c.rank], op, algorithm=algorithm))  # type: ignore[misc]
+        results = jobs("threads", p).ask(lambda c, op=op: c.allreduce(arrays[c.rank], op, algorithm=algorithm))
         assert len({result.tobytes() for result in results}) == 1
         assert np.allclose(results[0], functools.reduce(op.fn, arrays))
 

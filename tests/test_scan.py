@@ -157,10 +157,10 @@ def test_texts_are_joined_in_rank_order(jobs: Jobs, kind: str, p: int) -> None:
     words = [f"{r}," * (r % 3) for r in range(p)]
     joined = list(accumulate(words))
     for scan in [None, *SCANS]:
-        got = jobs(kind, p).ask(lambda c, scan=scan: c.scan(words[c.rank], operator.add, algorithm=scan))  # type: ignore[misc]
+        got = jobs(kind, p).ask(lambda c, scan=scan: c.scan(words[c.rank], operator.add, algorithm=scan))
         assert got == joined
     for exscan in [None, *EXSCANS]:
-        got = jobs(kind, p).ask(lambda c, exscan=exscan: c.exscan(words[c.rank], operator.add, algorithm=exscan))  # type: ignore[misc]
+        got = jobs(kind, p).ask(lambda c, exscan=exscan: c.exscan(words[c.rank], operator.add, algorithm=exscan))
         assert got == [None, *joined[:-1]]
 
 

@@ -13,7 +13,7 @@ from ringcast.algorithms.load import Call, Formula, Load, even, uneven
 from ringcast.algorithms.papers import GRAMA, REDUCE_SCATTER
 from ringcast.algorithms.params import Params
 from ringcast.schedules import exchange
-from ringcast.schedules.exchange import mesh_sides
+from ringcast.schedules.grid import mesh_shape
 
 
 def _block(call: Call) -> int:
@@ -43,7 +43,7 @@ def _ring_two_way(p: int) -> Iterable[int]:
 
 
 def _mesh(p: int) -> Iterable[int]:
-    rows, columns = mesh_sides(p)
+    rows, columns = mesh_shape(p)
     return [*(rows * n for n in range(columns - 1, 0, -1)), *(columns * n for n in range(rows - 1, 0, -1))]
 
 
@@ -52,7 +52,7 @@ def _hypercube(p: int) -> Iterable[int]:
 
 
 def _mesh_rounds(p: Params) -> int:
-    return sum(mesh_sides(p.size)) - 2
+    return sum(mesh_shape(p.size)) - 2
 
 
 def _pairwise(collective: str) -> tuple[Algorithm, ...]:

@@ -42,7 +42,7 @@ def _subtrees(call: Call) -> Load:
 
 
 def _mesh_rounds(p: Params) -> int:
-    return sum((side - 1).bit_length() for side in grid.shape(p.size))
+    return sum((side - 1).bit_length() for side in grid.mesh_shape(p.size))
 
 
 def _twice_log_rounds(p: Params) -> int:

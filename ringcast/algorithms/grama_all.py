@@ -42,7 +42,7 @@ def _broadcasts(call: Call) -> Load:
 
 def _mesh(call: Call) -> Load:
     """Around the rows go parts, around the columns go rows: the largest count."""
-    a, b = grid.shape(call.params.size)
+    a, b = grid.mesh_shape(call.params.size)
     ends = list(accumulate(call.parts, initial=0))
     rows = [ends[(x + 1) * b] - ends[x * b] for x in range(a)]
     return uneven([max(call.parts)] * (b - 1) + [max(rows)] * (a - 1), call.rounds)
@@ -76,7 +76,7 @@ MESH = Algorithm(
     "mesh",
     "allgatherv",
     lambda p, rank: grid.AllGather(p.size, rank),
-    lambda p: sum(grid.shape(p.size)) - 2,
+    lambda p: sum(grid.mesh_shape(p.size)) - 2,
     _mesh,
     GRAMA,
     "section 4.2.2, on a mesh",

@@ -33,12 +33,11 @@ class Here:
 
     def _measure(self, case: Case) -> Measurement:
         done = Measurement(case, self._system.name, version=self._system.version)
+        call, short = None, False
         try:
             call = self._system.prepare(case.to_json())
         except MemoryError:
-            call, short = None, True
-        else:
-            short = False
+            short = True
         if any(self._comm.allgather(short)):
             return replace(done, problem="not enough memory")
         if call is None:

@@ -105,23 +105,19 @@ def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[s
     links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
     try:
         with Bed(count, rate) as bed, TemporaryDirectory(prefix="ringcast-bench-") as folder:
-            source = options.config or "measured first, which takes up to a minute"
+            source = options.config or "measured just now"
             where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
             _say(_heading(cases, where, argv))
             config = options.config or Path(folder, "network.toml")
             if options.config is None:
+                _say(["# measuring the links, which takes up to a minute"])
                 calibrate(bed, config)
                 _say(report.constants(networkfile.read(config, "tcp")))
             return _bench(options, cases, OnBed(bed, config), where, speaks=True)
-    except RingcastError as error:  # no bed can be made, or no trace
+    except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
         return _complain(error, 1)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # nobody reads on, as behind "| head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:  # of the table itself; files have words of their own
-        return _complain(f"the table cannot be written: {error.strerror}", 1)
 
 
 def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str]:
@@ -129,7 +125,12 @@ def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str
 
 
 def _say(lines: Sequence[str]) -> None:
-    print(*lines, sep="\n", flush=True)
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # nobody reads on, which ends every command alike
+        raise
+    except OSError as error:
+        raise RingcastError(f"the table cannot be written: {error.strerror}") from None
 
 
 def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Place, where: str, *, speaks: bool) -> int:
@@ -137,7 +138,7 @@ def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Place, whe
 
     def tell(line: str) -> None:
         if speaks:
-            print(line, flush=True)
+            _say([line])
 
     rows = _main_table(place, cases, (OURS, *options.peers), tell)
     if options.tune:

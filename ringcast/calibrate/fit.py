@@ -6,11 +6,10 @@ a network where this constant is 1 and all others are 0: the model itself is now
 
 No call is faster than the wire, so the wire takes for a byte what the fastest of all large calls took. The other
 constants make the sum of |ln(predicted / measured)| small over the calls that the wire does not explain, by least
-squares with weights that are made anew from the errors (iteratively reweighted least squares). A
-factor of two counts alike up and down; and the few times that were disturbed, or for which a round is not alpha plus
-bytes times beta, do not bend the constants for all others, as squares would let them. Where the model must give way,
-it is to be right for large messages, in which the number of blocks matters: the weight of a sample grows slowly with
-its size.
+squares with weights that are made anew from the errors (iteratively reweighted least squares). A factor of two
+counts alike up and down; and the few times that were disturbed, or for which a round is not alpha plus bytes times
+beta, do not bend the constants for all others, as squares would let them. Where the model must give way, it is to be
+right for large messages, in which the number of blocks matters: the weight of a sample grows slowly with its size.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import isqrt
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from ringcast.schedule import Schedule, Step
 from ringcast.schedules.blocks import skips
+from ringcast.schedules.grid import mesh_shape
 
 Offsets: TypeAlias = "range | NDArray[np.intp]"
 Move: TypeAlias = tuple[int, Offsets]  # in one round: how far, and the offsets of the blocks that make this hop
@@ -128,7 +128,7 @@ def _places(way: str, p: int, r: int, sign: int) -> NDArray[np.intp]:
     e = np.arange(p)
     if way == "hypercube":
         return e ^ r
-    columns = mesh_sides(p)[1] if way == "mesh" else p
+    columns = mesh_shape(p)[1] if way == "mesh" else p
     row = (r // columns + sign * (e // columns)) % (p // columns)
     return row * columns + (r + sign * e) % columns
 
@@ -148,7 +148,7 @@ def _ring_two_way(p: int) -> Sequence[Move]:
 
 def _mesh(p: int) -> Sequence[Move]:
     """Every row is a ring, on which the blocks for a column travel together; then every column is one."""
-    rows, columns = mesh_sides(p)
+    rows, columns = mesh_shape(p)
     column = np.arange(p) % columns
     along_rows = [(1, np.flatnonzero(column >= i)) for i in range(1, columns)]
     along_columns = [(columns, range(i * columns, p)) for i in range(1, rows)]
@@ -226,16 +226,3 @@ def circulant_sizes(p: int) -> tuple[int, ...]:
     ((4, 3, 2, 3), 408)
     """
     return tuple(len(blocks) for _, blocks in _circulant(p))
-
-
-@lru_cache(maxsize=64)
-def mesh_sides(p: int) -> tuple[int, int]:
-    """Return the rows and columns of the mesh that is nearest to a square: the rows are the fewer.
-
-    >>> mesh_sides(12), mesh_sides(16), mesh_sides(7)
-    ((3, 4), (4, 4), (1, 7))
-    """
-    rows = isqrt(p)
-    while p % rows:
-        rows -= 1
-    return rows, p // rows

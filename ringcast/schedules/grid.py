@@ -9,17 +9,18 @@ p = a*b ranks in a <= b rows of b; rank r is in row r div b and column r mod b.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isqrt
 
 from ringcast.schedule import IDLE, Schedule, Step, concat, relabel
 from ringcast.schedules.one_to_all import Binomial
 
 
-def shape(p: int) -> tuple[int, int]:
+@lru_cache(maxsize=64)
+def mesh_shape(p: int) -> tuple[int, int]:
     """Return (a, b), as near to a square as p allows.
 
-    >>> shape(12), shape(16), shape(7)
+    >>> mesh_shape(12), mesh_shape(16), mesh_shape(7)
     ((3, 4), (4, 4), (1, 7))
     """
     a = next(a for a in range(isqrt(p), 0, -1) if p % a == 0)
@@ -36,7 +37,7 @@ class Broadcast(Schedule):
         return len(self._line)
 
     def _step(self, i: int) -> Step:
-        b = shape(self.size)[1]
+        b = mesh_shape(self.size)[1]
         if i < (b - 1).bit_length() and self.rank // b != self.root // b:
             return IDLE
         return self._line[i]
@@ -44,7 +45,7 @@ class Broadcast(Schedule):
     @cached_property
     def _line(self) -> Schedule:
         """The rank's row, as if it was that of the root, then its column."""
-        p, (a, b) = self.size, shape(self.size)
+        p, (a, b) = self.size, mesh_shape(self.size)
         (x, y), (root_x, root_y) = divmod(self.rank, b), divmod(self.root, b)
         row = relabel(Binomial(b, y, root_y), range(x * b, x * b + b), p)
         return concat(row, relabel(Binomial(a, x, root_x), range(y, p, b), p))
@@ -59,10 +60,10 @@ class AllGather(Schedule):
         return (1,) * self.size
 
     def __len__(self) -> int:
-        return sum(shape(self.size)) - 2
+        return sum(mesh_shape(self.size)) - 2
 
     def _step(self, i: int) -> Step:
-        a, b = shape(self.size)
+        a, b = mesh_shape(self.size)
         x, y = divmod(self.rank, b)
         row, i_down = x * b, i - (b - 1)
         if i_down < 0:

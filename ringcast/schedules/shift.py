@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ringcast.schedule import IDLE, Schedule, Step
-from ringcast.schedules.exchange import mesh_sides
+from ringcast.schedules.grid import mesh_shape
 
 Peers: TypeAlias = "tuple[int, int] | None"  # to whom, and from whom; None: the rank keeps what it holds
 
@@ -71,7 +71,7 @@ def _mesh(p: int, s: int, r: int) -> list[Peers]:
 
     Those columns that have a step more do it first, then all go together: forwards or backwards, which is shorter.
     """
-    rows, columns = mesh_sides(p)
+    rows, columns = mesh_shape(p)
     row, column = divmod(r, columns)
     down, across = divmod(s, columns)
     rest: list[Peers] = [None]
@@ -126,7 +126,7 @@ def mesh_rounds(p: int, s: int) -> int:
     >>> mesh_rounds(16, 5), mesh_rounds(16, 4), mesh_rounds(16, 10), mesh_rounds(7, 6)
     (3, 1, 4, 1)
     """
-    rows, columns = mesh_sides(p)
+    rows, columns = mesh_shape(p)
     down, across = divmod(s, columns)
     further = 1 if across and rows > 1 else 0
     return min(across, columns - across) + min(down + further, rows - down)
