@@ -60,6 +60,7 @@ def constant(network: Network) -> float:
 def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
     """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
 
+    A quarter more under the root makes rounding exact: n is best for n (n-1) <= (q-1) beta m / alpha <= n (n+1).
     Each round's message has a frame of each of the contributors, and is granted, which adds to alpha.
 
     >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
@@ -67,7 +68,7 @@ def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contri
     """
     q = (size - 1).bit_length()
     alpha = network.alpha + network.grant + contributors * network.frame
-    n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha)) if alpha > 0 else limit
+    n = round(sqrt(max(q - 1, 0) * network.beta * nbytes / alpha + 0.25)) if alpha > 0 else limit
     return max(1, min(n, limit))
 
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params
 from ringcast.algorithms.load import SMOOTH, Call, Load
+from ringcast.hosts import Hosts
 from ringcast.wire import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
@@ -37,6 +38,7 @@ class Network:
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
     stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
+    local: float = 0.0  # seconds per byte between ranks of one host, where hosts have several
     wire: float = 0.0  # seconds per byte of a link beyond the first SMOOTH: all rounds together take no less
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
@@ -48,7 +50,9 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
         "threads": Network(alpha=100e-6, beta=1 / 3e9, gamma=1 / 4e9, frame=3e-6, grant=50e-6),
         "ipc": Network(alpha=120e-6, beta=1 / 2e9, gamma=1 / 4e9, frame=5e-6, grant=100e-6),
-        "tcp": Network(alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, stream=0.1 / 118e6),
+        "tcp": Network(
+            alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, stream=0.1 / 118e6, local=1e-9
+        ),
     }
 )
 
@@ -66,7 +70,8 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     """Return the predicted seconds, and what the rounds alone take: by that, the best of what the wire makes equal."""
     rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
-    bytewise = load.volume * network.beta + load.excess * network.stream + load.combined * network.gamma
+    far, near = load.volume - load.local, load.local
+    bytewise = far * network.beta + near * network.local + load.excess * network.stream + load.combined * network.gamma
     steps = rounds * alpha + load.frames * network.frame + bytewise
     return max(steps, (load.link - SMOOTH) * network.wire), steps
 
@@ -84,7 +89,14 @@ def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple
     """Return the number of rounds, and what they add up to."""
     entry = ALGORITHMS[collective][algorithm]
     rounds = entry.rounds(params)
-    return rounds, entry.load(Call(params, nbytes, rounds))
+    load = entry.load(Call(params, nbytes, rounds))
+    return rounds, _sharing(load, entry.leaving(params)) if params.hosts else load
+
+
+def _sharing(load: Load, messages: int) -> Load:
+    """Return the load where so many messages share the link of their host."""
+    volume = (load.volume - load.local) * messages + load.local
+    return replace(load, volume=volume, link=load.link * messages, excess=load.excess * messages)
 
 
 def _granted(params: Params, nbytes: int, load: Load) -> bool:
@@ -101,6 +113,7 @@ def choose(
     root: int = 0,
     counts: tuple[int, ...] = (),
     distance: int = 0,
+    hosts: Hosts = (),
     itemsize: int = 1,
     commutative: bool = True,
     elementwise: bool = True,
@@ -110,7 +123,7 @@ def choose(
 ) -> tuple[str, int]:
     """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
 
-    Those that are merely `offered` are taken only by name.
+    Those that are merely `offered` are taken only by name; likewise those for shared hosts, where none are.
 
     Args:
         collective: as in `ringcast.algorithms.ALGORITHMS`.
@@ -120,6 +133,7 @@ def choose(
         root: where there is one.
         counts: elements of each part, for v-forms.
         distance: of a shift.
+        hosts: which ranks share a host, and so its link.
         itemsize: bytes of an element; blocks smaller than that make no sense.
         commutative: the operator is.
         elementwise: the operator may be applied to pieces.
@@ -141,7 +155,7 @@ def choose(
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
-    call = Params(size, root, 1, counts, distance)
+    call = Params(size, root, 1, counts, distance, hosts)
     objections = {name: _objection(entry, properties, call, nblocks) for name, entry in ALGORITHMS[collective].items()}
     if algorithm is not None and objections.get(algorithm, "unknown"):
         reason = objections.get(algorithm, "there is no such algorithm")
@@ -149,7 +163,9 @@ def choose(
         raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
     best: tuple[tuple[float, float], str, int] | None = None
     for name, entry in ALGORITHMS[collective].items():
-        if objections[name] or algorithm not in (None, name) or (entry.offered and algorithm is None):
+        if objections[name] or algorithm not in (None, name):
+            continue
+        if algorithm is None and (entry.offered or (entry.shared and not hosts)):
             continue
         blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
         params = replace(call, nblocks=blocks)
@@ -191,21 +207,23 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     whole = -(-message // frames)  # bytes of what is cut
     limit = max(whole // itemsize, 1)
     alpha = network.alpha + network.grant + frames * network.frame
-    n = _closed_form(entry, params, network.beta * message / alpha) if alpha > 0 else limit
+    n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
     least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))
 
 
-def _closed_form(entry: Algorithm, params: Params, ratio: float) -> int:
-    """Return the n that is best for a + b n rounds of alpha + beta m / n: sqrt(a / b * ratio), ratio = beta m / alpha.
+def _closed_form(entry: Algorithm, params: Params, nbytes: int, ratio: float) -> int:
+    """Return the n that is best for a + b n rounds of alpha and c + d / n bytes of beta: sqrt(d / b * ratio).
 
-    On the circulant graph a = q-1 and b = 1. Around a ring it is formula (2) of Träff et al. 2010, `ring.block_size`.
+    `ratio` is beta / alpha. On the circulant graph b = 1 and d = (q-1) m. Around a ring it is formula (2) of Träff et
+    al. 2010, `ring.block_size`. Sizes are multiplied by `many`, so that rounding to bytes does not count.
     """
-    first, last = (entry.rounds(replace(params, nblocks=n)) for n in (1, 1 + MOST_BLOCKS))
-    each = (last - first) / MOST_BLOCKS
-    return round(sqrt((first - each) / each * ratio)) if each > 0 else 1
+    many = 1 + MOST_BLOCKS
+    (first, one), (last, most) = (_load(*_key(entry), replace(params, nblocks=n), nbytes * many) for n in (1, many))
+    each, spare = (last - first) / MOST_BLOCKS, (one.volume - most.volume) / MOST_BLOCKS
+    return round(sqrt(max(spare, 0) / each * ratio + 0.25)) if each > 0 else 1  # as in `best_nblocks`
 
 
 def _key(entry: Algorithm) -> tuple[str, str]:

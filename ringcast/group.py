@@ -16,6 +16,7 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import ArgumentError
 from ringcast.events import Observer
 from ringcast.execute import Exchange, Steps, execute
+from ringcast.hosts import Hosts
 from ringcast.observe import observed
 from ringcast.ops import Op
 from ringcast.schedule import Schedule
@@ -41,6 +42,7 @@ class Group:
     endpoint: Endpoint
     context: int
     network: Network
+    hosts: Hosts = ()  # which ranks share a host
     observe: Observer | None = None
     on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
 
@@ -120,7 +122,15 @@ def plan(
     facts = dtype, shape, nbytes, itemsize, counts, root, distance
     try:
         return _decide(
-            group.network, group.size, collective, operation, choice, facts, str(op) if op else "", properties
+            group.network,
+            group.size,
+            group.hosts,
+            collective,
+            operation,
+            choice,
+            facts,
+            str(op) if op else "",
+            properties,
         )
     except ValueError as error:
         raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
@@ -133,6 +143,7 @@ _Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int 
 def _decide(
     network: Network,
     size: int,
+    hosts: Hosts,
     collective: str,
     operation: str,
     choice: Choice,
@@ -151,6 +162,7 @@ def _decide(
         root=root or 0,
         counts=counts,
         distance=distance or 0,
+        hosts=hosts,
         itemsize=itemsize,
         commutative=commutative,
         elementwise=elementwise,
@@ -158,7 +170,7 @@ def _decide(
         algorithm=choice.algorithm,
         nblocks=None if choice.nblocks is None else int(choice.nblocks),
     )
-    params = Params(size, int(root or 0), nblocks, counts, distance or 0)
+    params = Params(size, int(root or 0), nblocks, counts, distance or 0, hosts)
     call = Call(operation, dtype, shape, op, root, algorithm, nblocks, distance)
     grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
     return Plan(collective, algorithm, params, call, nbytes, grants)

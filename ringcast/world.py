@@ -22,6 +22,7 @@ from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError
 from ringcast.group import Group
+from ringcast.hosts import hosts_of
 from ringcast.local import thread_endpoints
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -54,8 +55,7 @@ def init(*, timeout: float | None = None) -> Communicator:
         if _world is not None and config.control:
             raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
         network = _network(config)
-        endpoint = _join(config, network) if config.control else thread_endpoints(1)[0]
-        group = Group(endpoint, WORLD, network)
+        group = _join(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         _world = Communicator(group, timeout if timeout is not None else config.timeout)
@@ -94,7 +94,7 @@ def _network(config: WorkerConfig) -> Network:
     return networkfile.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
 
 
-def _join(config: WorkerConfig, network: Network) -> Endpoint:
+def _join(config: WorkerConfig, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
     address = _bind_address(config)
     try:
@@ -103,13 +103,16 @@ def _join(config: WorkerConfig, network: Network) -> Endpoint:
         raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
     control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
     try:
-        transport.meet(control.join(config.start_timeout))
+        addresses = control.join(config.start_timeout)
+        transport.meet(addresses)
     except BaseException:
         control.close()
         transport.close()
         raise
     _report_uncaught_errors(control)
-    return Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
+    endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
+    # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
+    return Group(endpoint, WORLD, network, hosts_of([address.rpartition(":")[0] for address in addresses]))
 
 
 def _bind_address(config: WorkerConfig) -> str:

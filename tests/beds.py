@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,14 @@ def make_bed(text: str) -> Bed:
         pytest.skip(str(error))
 
 
-def run_ranks(bed: Bed, program: str, *arguments: str, timeout: float = 60.0) -> list[str]:
-    """Run a program of `on_hosts` as one job, a rank on every host; return what each rank printed.
+def run_ranks(bed: Bed, program: str, *arguments: str, hosts: Sequence[int] = (), timeout: float = 60.0) -> list[str]:
+    """Run a program of `on_hosts` as one job, a rank on every host or on those named; return what each rank printed.
 
     A rank that fails makes all of them fail, with what they printed.
     """
     command = [sys.executable, str(PROGRAMS / program), *arguments]
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return outputs(start_workers(bed, command, ENVIRONMENT, **files), timeout)
+    return outputs(start_workers(bed, command, ENVIRONMENT, hosts, **files), timeout)
 
 
 def outputs(processes: list[subprocess.Popen[str]], timeout: float = 60.0) -> list[str]:

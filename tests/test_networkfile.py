@@ -19,7 +19,15 @@ from ringcast.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
 MEASURED = Network(
-    alpha=1.5e-4, beta=6.6667e-10, gamma=2.5e-10, frame=5e-6, grant=1e-4, stream=1e-11, wire=1e-9, lookahead=5
+    alpha=1.5e-4,
+    beta=6.6667e-10,
+    gamma=2.5e-10,
+    frame=5e-6,
+    grant=1e-4,
+    stream=1e-11,
+    local=2e-9,
+    wire=1e-9,
+    lookahead=5,
 )
 GOOD = networkfile.text(MEASURED, "tcp")
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]

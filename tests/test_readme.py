@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from ringcast import config, errors, wire
-from ringcast.algorithms import ALGORITHMS
 from ringcast.communicator import Communicator
 from ringcast_launcher.cli import _parser
 
@@ -156,13 +155,6 @@ def test_the_protocol_page_has_every_field_of_the_header() -> None:
 def test_the_protocol_page_has_every_kind_of_message() -> None:
     told = [(int(row[0]), row[1]) for row in rows("docs/protocol.md", 3) if row[0].isdigit()]
     assert told == [(kind.value, kind.name) for kind in wire.Kind]
-
-
-def test_the_schedules_page_has_every_algorithm() -> None:
-    known = {(entry.collective, entry.name) for named in ALGORITHMS.values() for entry in named.values()}
-    table = rows("docs/schedules.md", 5)
-    told = {row[:2] for row in table if row[0] in ALGORITHMS}
-    assert told == known
 
 
 def test_the_launching_page_has_every_option_and_variable() -> None:

@@ -1,8 +1,5 @@
 """The table: what it lists, and that it says clearly what cannot be done."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from ringcast.algorithms import ALGORITHMS, Params, build
@@ -33,23 +30,6 @@ def test_collectives_and_names() -> None:
         for name, entry in named.items():
             assert (entry.collective, entry.name) == (collective, name)
             assert entry.source
-
-
-def test_the_page_lists_every_algorithm_with_its_needs_and_nothing_else() -> None:
-    page = (Path(__file__).parent.parent / "docs/schedules.md").read_text()
-    table = re.search(r"^\| collective \|.*\n\|---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert table is not None
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].splitlines()]
-    told = [(collective, name, needs) for collective, name, _, needs, _ in rows]
-    traits = {
-        "commutative": "commutative",
-        "elementwise": "elementwise",
-        "exact": "exact",
-        "equal_counts": "equal counts",
-    }
-    needs_of = [", ".join(word for trait, word in traits.items() if getattr(entry, trait)) for entry in ENTRIES]
-    known = [(entry.collective, entry.name, needs) for entry, needs in zip(ENTRIES, needs_of, strict=True)]
-    assert sorted(told) == sorted(known)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

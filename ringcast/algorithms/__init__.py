@@ -16,6 +16,7 @@ from ringcast.algorithms import (
     fractional,
     grama,
     grama_all,
+    lanes,
     merging,
     ordered,
     ring,
@@ -36,7 +37,7 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
     return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
 
 
-_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift
+_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift, lanes
 ALGORITHMS = _table(tuple(entry for family in _FAMILIES for entry in family.ALGORITHMS))
 
 

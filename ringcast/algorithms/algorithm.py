@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from ringcast.algorithms.load import Formula
 from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params
+from ringcast.hosts import members
 from ringcast.schedule import Schedule
 
 
 def _any(_: Params) -> str:
     return ""
+
+
+def all_at_once(p: Params) -> int:
+    """Return how many ranks the largest host has: all of them may send to other hosts in the same round."""
+    return max(map(len, members(p.hosts)))
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Algorithm:
     blocks: bool = False  # cuts parts into `nblocks` blocks
     fits: Callable[[Params], str] = _any  # why it cannot do a call of that many ranks, or nothing
     offered: bool = False  # is taken only by name: another is as good or better, also where the model errs
+    shared: bool = False  # for hosts of several ranks: taken only by name where no ranks share one
+    leaving: Callable[[Params], int] = all_at_once  # most messages that leave a host in a round, where ranks share one
     whole: bool = False  # a reduce_scatter that gives every rank the whole vector: the caller takes its part
 
     @property

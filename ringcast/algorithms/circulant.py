@@ -14,6 +14,7 @@ from ringcast.algorithms.algorithm import Algorithm, log_rounds
 from ringcast.algorithms.load import Call, Load, combining, even, in_a_row, twice, uneven, values
 from ringcast.algorithms.papers import REDUCE_SCATTER, REVERSAL, TRAEFF_2022
 from ringcast.algorithms.params import Params
+from ringcast.hosts import leaving
 from ringcast.schedules import circulant
 from ringcast.schedules.blocks import schedule_tables, skips
 
@@ -21,6 +22,12 @@ from ringcast.schedules.blocks import schedule_tables, skips
 def _pipelined(p: Params) -> int:
     """Return the rounds of n blocks on the circulant graph; nothing moves where there is no data at all."""
     return p.nblocks - 1 + log_rounds(p) if p.size > 1 and any(p.contributions) else 0
+
+
+def _leaving(p: Params) -> int:
+    """Return how many messages leave a host at a time, on the average of q rounds: small skips stay within a host."""
+    q = log_rounds(p)
+    return -(-sum(leaving(p.hosts, skip) for skip in skips(p.size)[:q]) // q)
 
 
 def _pipeline(call: Call) -> Load:
@@ -88,6 +95,7 @@ ALGORITHMS = (
         "n-1+q",
         "(n-1+q)*m/n",
         blocks=True,
+        leaving=_leaving,
     ),
     Algorithm(
         "circulant",
@@ -102,6 +110,7 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
+        leaving=_leaving,
     ),
     Algorithm(
         "census",
@@ -163,6 +172,7 @@ ALGORITHMS = (
         "n-1+q",
         "m*(p-1)/p",
         blocks=True,
+        leaving=_leaving,
     ),
     Algorithm(
         "circulant",
@@ -190,6 +200,7 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
+        leaving=_leaving,
     ),
     Algorithm(
         "circulant",

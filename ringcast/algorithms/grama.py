@@ -29,7 +29,7 @@ def _part_by_part(call: Call) -> Load:
     return uneven(call.parts[:root] + call.parts[root + 1 :], call.rounds)
 
 
-def _subtrees(call: Call) -> Load:
+def subtrees(call: Call) -> Load:
     """In each round the heaviest subtree of those that are handed on counts."""
     p = call.params.size
     tree = one_to_all.Scatter(p, 0, call.params.root)
@@ -102,7 +102,7 @@ SCATTER_ALLGATHER = Algorithm(
     "bcast",
     lambda p, rank: hypercube.bcast(p.size, rank, root=p.root),
     _twice_log_rounds,
-    in_turn(_subtrees, windows),
+    in_turn(subtrees, windows),
     GRAMA,
     "section 4.7, splitting and routing messages in parts",
     "2*q",
@@ -126,7 +126,7 @@ HYPERCUBE_SCATTER = Algorithm(
     "scatter",
     lambda p, rank: one_to_all.Scatter(p.size, rank, p.root),
     log_rounds,
-    _subtrees,
+    subtrees,
     GRAMA,
     "section 4.4, on a hypercube",
     "q",
@@ -138,7 +138,7 @@ REDUCE_SCATTER_GATHER = Algorithm(
     "reduce",
     lambda p, rank: hypercube.reduce(p.size, rank, root=p.root),
     _twice_log_rounds,
-    in_turn(combining(windows), _subtrees),
+    in_turn(combining(windows), subtrees),
     GRAMA,
     "section 4.7, all-to-all reduction and gather",
     "2*q",

@@ -9,7 +9,7 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TypeAlias
@@ -32,6 +32,7 @@ class Load:
         excess: bytes that messages have beyond the first SMOOTH.
         largest: bytes of the largest message.
         combined: bytes combined.
+        local: bytes of `volume` that stay within hosts.
     """
 
     volume: int
@@ -40,6 +41,7 @@ class Load:
     excess: int
     largest: int
     combined: int = 0
+    local: int = 0
 
 
 def uneven(messages: Sequence[int], frames: int) -> Load:
@@ -112,21 +114,19 @@ def combining(formula: Formula) -> Formula:
     return both
 
 
-def in_turn(first: Formula, second: Formula) -> Formula:
+def in_turn(*formulas: Formula) -> Formula:
     """One after the other."""
 
-    def both(call: Call) -> Load:
-        a, b = first(call), second(call)
-        return Load(
-            a.volume + b.volume,
-            a.link + b.link,
-            a.frames + b.frames,
-            a.excess + b.excess,
-            max(a.largest, b.largest),
-            a.combined + b.combined,
-        )
+    def all_of_them(call: Call) -> Load:
+        return total([formula(call) for formula in formulas])
 
-    return both
+    return all_of_them
+
+
+def total(loads: Sequence[Load]) -> Load:
+    """Return the load of rounds that follow one another."""
+    volume, link, frames, excess, largest, combined, local = zip(*map(astuple, loads), strict=True)
+    return Load(sum(volume), sum(link), sum(frames), sum(excess), max(largest), sum(combined), sum(local))
 
 
 def twice(formula: Formula) -> Formula:
@@ -134,6 +134,6 @@ def twice(formula: Formula) -> Formula:
 
     def both(call: Call) -> Load:
         load = formula(replace(call, rounds=call.rounds // 2))
-        return Load(2 * load.volume, 2 * load.link, 2 * load.frames, 2 * load.excess, load.largest, load.volume)
+        return total([replace(load, combined=load.volume), load])
 
     return both

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringcast.hosts import Hosts
+
 
 @dataclass(frozen=True)
 class Params:
@@ -14,6 +16,7 @@ class Params:
     nblocks: int = 1  # of every part; pipelined ring: of the largest part
     counts: tuple[int, ...] = ()  # v-forms: elements of each part; (): all parts are equal and not empty
     distance: int = 0  # shift: how many ranks further, 0 <= distance < size
+    hosts: Hosts = ()  # the number of each rank's host, where some ranks share one and others do not
 
     @property
     def contributions(self) -> tuple[int, ...]:

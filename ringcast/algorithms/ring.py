@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.load import Call, Load, combining, even, twice
 from ringcast.algorithms.papers import GRAMA, RING_2010
-from ringcast.schedule import reverse
+from ringcast.algorithms.params import Params
+from ringcast.hosts import Hosts, leaving
+from ringcast.schedule import Schedule, reverse
 from ringcast.schedules import ring
+from ringcast.schedules.ringorder import node_order
 
 
 def linear(call: Call) -> Load:
     """Every part goes around; in each round the largest counts."""
     return even(call.rounds, max(call.parts))
+
+
+def _neighbours(p: Params) -> int:
+    """Return how many messages leave a host at a time, when ranks send around the ring in their order."""
+    return leaving(p.hosts, 1)
+
+
+def _in_and_out(p: Params) -> int:  # noqa: ARG001 (however many ranks a host has)
+    """The ranks of a host are neighbours, and one of them sends to the next host."""
+    return 1
+
+
+@lru_cache(maxsize=64)
+def _order(hosts: Hosts, counts: tuple[int, ...]) -> tuple[int, ...]:
+    return node_order(hosts, counts) if hosts else ()
+
+
+def _pipelined(p: Params, rank: int, *, full_blocks: bool = False) -> Schedule:
+    counts, order = p.contributions, _order(p.hosts, p.contributions)
+    return ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=counts, full_blocks=full_blocks, order=order)
+
+
+def _pipelined_rounds(p: Params) -> int:
+    return ring.ring_rounds(p.contributions, p.nblocks, _order(p.hosts, p.contributions))
 
 
 def _pipelined_ring(call: Call) -> Load:
@@ -29,7 +57,7 @@ ALGORITHMS = (
     Algorithm(
         "pipelined_ring",
         "allreduce",
-        lambda p, rank: ring.allreduce(p.size, rank, nblocks=p.nblocks),
+        lambda p, rank: ring.allreduce(p.size, rank, nblocks=p.nblocks, order=_order(p.hosts, p.contributions)),
         lambda p: 2 * (p.size - 1) * p.nblocks,
         twice(_pipelined_ring),
         RING_2010,
@@ -39,6 +67,7 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
+        leaving=_in_and_out,
     ),
     Algorithm(
         "ring",
@@ -51,12 +80,13 @@ ALGORITHMS = (
         "p-1",
         "m*(p-1)/p",
         equal_counts=True,
+        leaving=_neighbours,
     ),
     Algorithm(
         "pipelined_ring",
         "allgather",
-        lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
-        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        _pipelined,
+        _pipelined_rounds,
         _pipelined_ring,
         RING_2010,
         "section 2.2",
@@ -64,6 +94,7 @@ ALGORITHMS = (
         "m*(p-1)/p",
         equal_counts=True,
         blocks=True,
+        leaving=_in_and_out,
     ),
     Algorithm(
         "ring",
@@ -75,36 +106,39 @@ ALGORITHMS = (
         "section 2.1",
         "p-1",
         "m*(p-1)/p",
+        leaving=_neighbours,
     ),
     Algorithm(
         "pipelined_ring",
         "allgatherv",
-        lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions),
-        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        _pipelined,
+        _pipelined_rounds,
         _pipelined_ring,
         RING_2010,
         "section 2.2",
         "(p-1)*n",
         "m*(p-1)/p",
         blocks=True,
+        leaving=_in_and_out,
     ),
     Algorithm(
         "pipelined_ring_full",
         "allgatherv",
-        lambda p, rank: ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions, full_blocks=True),
-        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        lambda p, rank: _pipelined(p, rank, full_blocks=True),
+        _pipelined_rounds,
         _pipelined_ring,
         RING_2010,
         "section 2.3, blocks of size B but the last of a part",
         "(p-1)*n",
         "m*(p-1)/p",
         blocks=True,
+        leaving=_in_and_out,
     ),
     Algorithm(
         "pipelined_ring",
         "reduce_scatter",
-        lambda p, rank: reverse(ring.pipelined_ring(p.size, rank, nblocks=p.nblocks, counts=p.contributions)),
-        lambda p: ring.ring_rounds(p.contributions, p.nblocks),
+        lambda p, rank: reverse(_pipelined(p, rank)),
+        _pipelined_rounds,
         combining(_pipelined_ring),
         RING_2010,
         "section 2.2, backwards",
@@ -113,5 +147,6 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
+        leaving=_in_and_out,
     ),
 )

@@ -20,6 +20,7 @@ from ringcast.calibrate.measure import Case, best_lookahead, measure
 from ringcast.communicator import Communicator
 from ringcast.config import from_environment
 from ringcast.control import version
+from ringcast.cost import NETWORKS
 from ringcast.errors import ConfigError
 from ringcast.world import init, terminal
 
@@ -115,7 +116,9 @@ def _progress(screen: TextIO | None) -> Callable[[Case], None]:
 
 def _report(samples: Sequence[Sample], lookahead: int, options: argparse.Namespace, transport: str, where: str) -> int:
     """Print the table and the constants, and write the files."""
-    network = replace(fit(samples), lookahead=lookahead)
+    fitted = fit(samples)
+    # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
+    network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
     accuracy = report.accuracy(samples, network)
     remarks = [f"Measured by ringcast calibrate (ringcast {version()}), {date.today()}:", f"{where}; {accuracy}."]
     print(report.table(samples, network))

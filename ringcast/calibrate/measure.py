@@ -14,10 +14,11 @@ from statistics import median
 
 import numpy as np
 
-from ringcast.algorithms import Params
+from ringcast.algorithms import ALGORITHMS, Params
 from ringcast.calibrate.fit import Sample
 from ringcast.collectives.rows import even
 from ringcast.communicator import Communicator
+from ringcast.hosts import Hosts
 from ringcast.ops import MAX, SUM
 
 SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
@@ -49,9 +50,9 @@ class Case:
         """Whether the blocks of this size are such as the cost model would choose."""
         return self.nblocks == 1 or BLOCKS[0] <= self.nbytes // self.nblocks <= BLOCKS[1]
 
-    def params(self, size: int) -> Params:
+    def params(self, size: int, hosts: Hosts = ()) -> Params:
         """Return what the cost model is told of it on `size` ranks."""
-        return Params(size, 0, self.nblocks, self._counts(size))
+        return Params(size, 0, self.nblocks, self._counts(size), hosts=hosts)
 
     def _counts(self, size: int) -> tuple[int, ...]:
         if self.spike:
@@ -73,6 +74,15 @@ KINDS = (
     Case("reduce_scatter", "circulant"),
     Case("reduce_scatter", "pipelined_ring", 2),
 )
+# What moves within hosts, which is only seen where hosts have several ranks.
+SHARED = Case("allgatherv", "full_lane"), Case("reduce", "full_lane", 8)
+
+
+def kinds_of(size: int, hosts: Hosts) -> tuple[Case, ...]:
+    """Return the kinds that tell the constants of a job whose ranks share hosts so."""
+    if not hosts or ALGORITHMS["reduce"]["full_lane"].fits(Params(size, hosts=hosts)):
+        return KINDS
+    return KINDS + SHARED
 
 
 def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample]:
@@ -85,7 +95,7 @@ def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample
     spent = 0.0
     for nbytes in SIZES:
         times: dict[Case, float] = {}
-        for kind in KINDS:
+        for kind in kinds_of(comm.size, comm._group.hosts):
             case = replace(kind, nbytes=nbytes)
             expected = last.get(kind, min(last.values(), default=0.0)) * growth
             if not case.fits or spent > BUDGET or expected > LONGEST:
@@ -94,7 +104,9 @@ def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample
             seconds = _repetitions(comm, _call(comm, case))
             spent += sum(seconds)
             times[kind] = min(seconds)
-            yield Sample(case.collective, case.algorithm, case.params(comm.size), nbytes, min(seconds))
+            yield Sample(
+                case.collective, case.algorithm, case.params(comm.size, comm._group.hosts), nbytes, min(seconds)
+            )
         if not times:
             return
         last |= times

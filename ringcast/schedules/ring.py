@@ -163,13 +163,13 @@ def pipelined_ring(
     return PipelinedRing(size, rank, nblocks, counts, full_blocks, order)
 
 
-def allreduce(size: int, rank: int, *, nblocks: int) -> Schedule:
+def allreduce(size: int, rank: int, *, nblocks: int, order: tuple[int, ...] = ()) -> Schedule:
     """Return the reduce-scatter, then the allgather, of one vector cut into p parts of `nblocks` blocks.
 
     2 (p-1) `nblocks` rounds of a block each; every rank sends and receives 2m(p-1)/p. Every block has one owner, so all
     ranks end with the same bits.
     """
-    around = pipelined_ring(size, rank, nblocks=nblocks, counts=(nblocks,) * size)
+    around = pipelined_ring(size, rank, nblocks=nblocks, counts=(nblocks,) * size, order=order)
     return joined(concat(reverse(around), around))
 
 
