@@ -123,7 +123,7 @@ def choose(
 ) -> tuple[str, int]:
     """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
 
-    Those that are merely `offered` are taken only by name; likewise those for shared hosts, where none are.
+    Some are taken only by name; see `Algorithm.only_by_name`.
 
     Args:
         collective: as in `ringcast.algorithms.ALGORITHMS`.
@@ -165,7 +165,7 @@ def choose(
     for name, entry in ALGORITHMS[collective].items():
         if objections[name] or algorithm not in (None, name):
             continue
-        if algorithm is None and (entry.offered or (entry.shared and not hosts)):
+        if algorithm is None and entry.only_by_name(hosts):
             continue
         blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
         params = replace(call, nblocks=blocks)

@@ -120,7 +120,8 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     options.sort(key=lambda option: option.seconds)
     chosen = next(option for option in options if option.algorithm == stage.algorithm)
     table = ALGORITHMS[stage.collective]
-    faster = [one.algorithm for one in options if one.seconds < chosen.seconds and table[one.algorithm].offered]
+    named = [one for one in options if table[one.algorithm].only_by_name(group.hosts)]
+    faster = [one.algorithm for one in named if one.seconds < chosen.seconds]
     remarks = _remarks(collective, data, choice)
     if faster:
         remarks += (f"only taken by name, as the prediction flatters: {', '.join(faster)}",)
