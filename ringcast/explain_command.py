@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from ringcast import catalogue, tables
+from ringcast import catalogue, diagram, outfile, tables
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.cost import NETWORKS, choose, predict
-from ringcast.rounds import Message, messages
+from ringcast.rounds import Message, label, messages
 from ringcast.schedule import Schedule
 from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
 from ringcast.simulate import simulate
@@ -25,6 +26,7 @@ _EPILOG = """\
 examples:  ringcast explain --list
            ringcast explain bcast -n 20 --nblocks 8 --root 3 --tables
            ringcast explain allgatherv -n 5 --counts 5,0,3,1,4 --algorithm pipelined_ring
+           ringcast explain bcast -n 9 --nblocks 4 --plot rounds.svg
 
 Times are predicted for tcp at 1 Gbit/s; comm.explain tells them for your network."""
 
@@ -33,12 +35,16 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser().parse_args(argv)
     try:
+        _check_plot(options)
         if options.list:
             print(json.dumps(catalogue.entries(), indent=1) if options.json else catalogue.text())
         elif not options.collective:
             raise ValueError("name a collective, or ask for the --list of all algorithms")
         else:
             case = _case(options)
+            if options.plot and (problem := _draw(case, options.plot)):
+                print(f"ringcast explain: {problem}", file=sys.stderr)
+                return 1
             print(json.dumps(_to_json(case)) if options.json else "\n".join(_text(case, tables=options.tables)))
     except ValueError as error:
         print(f"ringcast explain: {error}", file=sys.stderr)
@@ -65,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
     add("--list", action="store_true", help="list all algorithms with paper, rounds and volume")
     add("--json", action="store_true", help="print JSON")
+    add("--plot", type=Path, metavar="IMAGE", help="draw ranks, rounds and messages (needs matplotlib)")
     add("--tables", action="store_true", help="print the block schedules of all ranks as the paper of 2022 does")
     return parser
 
@@ -74,6 +81,20 @@ def _counts(text: str) -> tuple[int, ...]:
         return tuple(map(int, text.split(",")))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers, such as 5,0,3") from None
+
+
+def _check_plot(options: argparse.Namespace) -> None:
+    """Refuse a plot that could not be written.
+
+    Raises:
+        ValueError: the message says why.
+    """
+    if options.plot is None:
+        return
+    if options.list:
+        raise ValueError("--plot draws one algorithm; leave out --list")
+    if problem := outfile.objection(options.plot) or outfile.image_objection(options.plot):
+        raise ValueError(f"--plot {problem}")
 
 
 @dataclass(frozen=True)
@@ -127,16 +148,32 @@ def _prices(collective: str, facts: dict[str, Any]) -> Iterator[tuple[float, str
         yield predict(collective, name, params, facts["nbytes"], NETWORK), name, n
 
 
+def _draw(case: _Case, path: Path) -> str:
+    """Draw the space-time diagram, and return why it was not written, or nothing.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    found = diagram.arrange(case.messages, case.params.size, case.schedules[0].parts)
+    cut = f" in {case.params.nblocks} blocks" if case.entry.blocks else ""
+    name = f"{case.entry.collective}{cut} by {case.entry.name} on {found.size} ranks: {found.rounds} rounds"
+    try:
+        diagram.draw(path, found, name)
+    except OSError as error:
+        return f"{path} was not written: {error.strerror or error}"
+    return ""
+
+
 def _text(case: _Case, *, tables: bool) -> Iterator[str]:
     """Yield the lines of the report."""
-    entry, params = case.entry, case.params
+    entry, params, parts = case.entry, case.params, case.schedules[0].parts
     report = simulate(case.schedules)
     yield f"{entry.collective} by {entry.name} on {params.size} ranks, {params.nblocks} blocks: {entry.source}"
     formulas = f"{entry.rounds_formula} rounds, volume {entry.volume_formula}"
     yield f"{report.rounds} rounds, {report.messages} messages; for equal parts {formulas}"
     yield ""
     for i, together in groupby(case.messages, key=lambda message: message.round):
-        yield f"round {i}: {', '.join(f'{m.source}>{m.dest} {_slots(case, m)}' for m in together)}"
+        yield f"round {i}: {', '.join(f'{m.source}>{m.dest} {label(m.slots, parts)}' for m in together)}"
     if tables:
         yield from ("", _tables(case))
     yield ""
@@ -156,15 +193,6 @@ def _tables(case: _Case) -> str:
     if case.entry.name not in ("circulant", "circulant_blocks") or not case.entry.blocks:
         raise ValueError(f"{case.entry.collective} by {case.entry.name} has no block schedules; use bcast by circulant")
     return tables.table(case.params.size)
-
-
-def _slots(case: _Case, message: Message) -> str:
-    """Return the blocks of a message: b3, or, where there are several parts, 2.3 for block 3 of part 2."""
-    parts, scratch = case.schedules[0].parts, sum(case.schedules[0].parts)
-    if len(parts) == 1:
-        return "+".join(f"b{slot}" if slot < scratch else f"t{slot - scratch}" for slot in message.slots) or "-"
-    names = [f"{j}.{b}" if n > 1 else f"{j}" for j, n in enumerate(parts) for b in range(n)]
-    return "+".join(names[slot] if slot < scratch else f"t{slot - scratch}" for slot in message.slots) or "-"
 
 
 def _to_json(case: _Case) -> dict[str, Any]:

@@ -17,6 +17,16 @@ def objection(path: Path) -> str:
     return ""
 
 
+def image_objection(path: Path) -> str:
+    """Return why matplotlib could not draw into a file of that name, or nothing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "needs matplotlib: pip install 'ringcast[bench]'"
+    known = Figure().canvas.get_supported_filetypes()
+    return "" if path.suffix[1:] in known else f"{path}: expected a file *.{', *.'.join(known)}"
+
+
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
     """Let `write` write a new file, then put it in the place of `path`; what is no plain file is written directly.
 

@@ -33,6 +33,22 @@ def messages(schedules: Sequence[Schedule]) -> list[Message]:
     return sorted(log.by_step if log.in_step else log.by_round)
 
 
+def label(slots: Sequence[int], parts: Sequence[int]) -> str:
+    """Return the names of the slots of a message: b3 for block 3, or, of several parts, 2.3 for block 3 of part 2.
+
+    A part of one block is 2, a scratch slot t0, and nothing at all is -.
+
+    >>> label((3,), (4,)), label((0, 2, 3), (1, 2)), label((), (1,))
+    ('b3', '0+1.1+t0', '-')
+    """
+    scratch = sum(parts)
+    if len(parts) == 1:
+        names = [f"b{b}" for b in range(scratch)]
+    else:
+        names = [f"{j}.{b}" if n > 1 else f"{j}" for j, n in enumerate(parts) for b in range(n)]
+    return "+".join(names[slot] if slot < scratch else f"t{slot - scratch}" for slot in slots) or "-"
+
+
 class _Log:
     """The stage that writes down what moves."""
 

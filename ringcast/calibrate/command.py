@@ -94,14 +94,8 @@ def _objection(options: argparse.Namespace) -> str:
     for path in filter(None, (options.output, options.plot)):
         if problem := outfile.objection(path):
             return problem
-    if options.plot is None:
-        return ""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "--plot needs matplotlib: pip install 'ringcast[bench]'"
-    known = Figure().canvas.get_supported_filetypes()
-    return "" if options.plot.suffix[1:] in known else f"--plot {options.plot}: expected a file *.{', *.'.join(known)}"
+    problem = outfile.image_objection(options.plot) if options.plot else ""
+    return f"--plot {problem}" if problem else ""
 
 
 def _progress(screen: TextIO | None) -> Callable[[Case], None]:
