@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypedDict
 
-from ringcast.algorithms import ALGORITHMS, Algorithm
+from ringcast.algorithms import ALGORITHMS, FAMILIES, Algorithm
 
-TESTED = "tests/test_every_algorithm.py, tests/test_collectives.py"  # all of them: symbolically, and live
-COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume")
+TESTED = ("tests/test_every_algorithm.py", "tests/test_collectives.py")  # all of them: symbolically, and live
+COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume", "tested")
 
 
 class Entry(TypedDict):
-    """One algorithm; `rounds` and `volume` in the letters of `ringcast.algorithms.algorithm.Algorithm`."""
+    """One algorithm; `rounds` and `volume` in the letters of `ringcast.algorithms.algorithm.Algorithm`.
+
+    `tested` begins with the file that states the laws of its family; the others are those of all algorithms.
+    """
 
     paper: str
     place: str
@@ -21,17 +24,19 @@ class Entry(TypedDict):
     rounds: str
     volume: str
     needs: list[str]
-    tested: str
+    tested: list[str]
 
 
 def entries() -> list[Entry]:
     """Return all algorithms, those of a paper together, papers in the order in which the table names them."""
     every = [entry for named in ALGORITHMS.values() for entry in named.values()]
     papers = list(dict.fromkeys(entry.paper for entry in every))
-    return [_entry(entry) for entry in sorted(every, key=lambda entry: papers.index(entry.paper))]
+    laws = {(entry.collective, entry.name): family.TESTED for family in FAMILIES for entry in family.ALGORITHMS}
+    every.sort(key=lambda entry: papers.index(entry.paper))
+    return [_entry(entry, laws[entry.collective, entry.name]) for entry in every]
 
 
-def _entry(entry: Algorithm) -> Entry:
+def _entry(entry: Algorithm, laws: str) -> Entry:
     return {
         "paper": entry.paper.short,
         "place": entry.place,
@@ -40,7 +45,7 @@ def _entry(entry: Algorithm) -> Entry:
         "rounds": entry.rounds_formula,
         "volume": entry.volume_formula,
         "needs": list(needs(entry)),
-        "tested": TESTED,
+        "tested": [laws, *TESTED],
     }
 
 
@@ -53,20 +58,28 @@ def needs(entry: Algorithm) -> Iterator[str]:
 
 def text() -> str:
     """Return the table in columns."""
-    rows = [COLUMNS, *((e["paper"], e["algorithm"], e["collective"], e["rounds"], e["volume"]) for e in entries())]
+    rows = [COLUMNS, *map(_row, entries())]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     letters = "p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes; more in docs/algorithms.md"
-    return "\n".join([*lines, "", letters, f"tested in {TESTED}"])
+    return "\n".join([*lines, "", letters, f"all of them are tested in {' and '.join(TESTED)} as well"])
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    names = entry["paper"], entry["algorithm"], entry["collective"]
+    return (*names, entry["rounds"], entry["volume"], entry["tested"][0])
 
 
 def markdown() -> str:
     """Return the table as docs/algorithms.md has it."""
-    head = ["| paper | where | collective | `algorithm=` | rounds | volume | needs |", "|---|---|---|---|---|---|---|"]
+    head = [
+        "| paper | where | collective | `algorithm=` | rounds | volume | needs | tested |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *(_line(entry) for entry in entries())])
 
 
 def _line(entry: Entry) -> str:
     formulas = f"`{entry['rounds']}` | `{entry['volume']}`"
     names = f"{entry['paper']} | {entry['place']} | {entry['collective']} | {entry['algorithm']}"
-    return f"| {names} | {formulas} | {', '.join(entry['needs'])} |"
+    return f"| {names} | {formulas} | {', '.join(entry['needs'])} | {entry['tested'][0]} |"

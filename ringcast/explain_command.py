@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--counts", type=_counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
     add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
     add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
-    add("--list", action="store_true", help="list all algorithms with paper, rounds and volume")
+    add("--list", action="store_true", help="list all algorithms with paper, rounds, volume and tests")
     add("--json", action="store_true", help="print JSON")
     add("--plot", type=Path, metavar="IMAGE", help="draw ranks, rounds and messages (needs matplotlib)")
     add("--tables", action="store_true", help="print the block schedules of all ranks as the paper of 2022 does")

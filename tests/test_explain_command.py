@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from ringcast import catalogue, cli
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import ALGORITHMS, FAMILIES, Params, build
 from ringcast.rounds import Message, messages
 from ringcast.schedules.blocks import schedule_tables
 from ringcast.simulate import simulate
@@ -42,6 +44,30 @@ def test_the_list_has_every_algorithm(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main(["explain", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(name in line for line in lines for name in ("circulant_blocks",)) == 2  # allgatherv, reduce_scatter
+
+
+def names_in(file: str) -> set[str]:
+    return set(re.findall(r"\w+", (ROOT / file).read_text()))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_the_file_that_states_the_laws_of_a_family_knows_it(family: ModuleType) -> None:
+    from_where = (getattr(one, "__module__", None) or getattr(one, "__name__", "") for one in vars(family).values())
+    schedules = {name.rpartition(".")[2] for name in from_where if name.startswith("ringcast.schedules.")}
+    told = names_in(family.TESTED)
+    for entry in family.ALGORITHMS:
+        assert told & {entry.name, *schedules}, f"{entry.name} or one of {schedules}"
+
+
+def test_where_an_algorithm_is_tested_is_its_familys_file_and_those_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    files = {(one["collective"], one["algorithm"]): one["tested"] for one in asked(capsys, "--list")}
+    assert files["scan", "doubling"][0] == "tests/test_scan.py"
+    assert files["merge_sorted", "allgather"][0] == "tests/test_merge.py"
+    for found in files.values():
+        assert found[1:] == list(catalogue.TESTED)
+        assert all((ROOT / file).is_file() for file in found)
+    for file in catalogue.TESTED:
+        assert {"ALGORITHMS", "ENTRIES"} <= names_in(file)
 
 
 def test_the_page_is_the_list() -> None:

@@ -1,4 +1,4 @@
-"""All algorithms: one file per family, and the table of them.
+"""All algorithms: one file per family, and the table of them. A family's TESTED is the file that states its laws.
 
 `ALGORITHMS[collective][name]` says what an algorithm needs, and what it takes; `build` checks a call and returns a
 rank's schedule. At a tie in the cost model the first in the table is chosen.
@@ -27,7 +27,7 @@ from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "Algorithm", "Params", "build"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
@@ -37,8 +37,8 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
     return MappingProxyType({collective: MappingProxyType(named) for collective, named in table.items()})
 
 
-_FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift, lanes
-ALGORITHMS = _table(tuple(entry for family in _FAMILIES for entry in family.ALGORITHMS))
+FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift, lanes
+ALGORITHMS = _table(tuple(entry for family in FAMILIES for entry in family.ALGORITHMS))
 
 
 def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedule:

@@ -32,6 +32,7 @@ def _pipeline(call: Call) -> Load:
     return even(call.rounds, call.block)
 
 
+TESTED = "tests/test_fractional.py"
 ALGORITHMS = (
     Algorithm(
         "linear_pipeline",

@@ -172,6 +172,7 @@ def _gather(scatter: Algorithm) -> Algorithm:
     )
 
 
+TESTED = "tests/test_grama.py"
 ALGORITHMS = (
     LINEAR_BCAST,
     BINOMIAL_BCAST,

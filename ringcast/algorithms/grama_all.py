@@ -128,6 +128,7 @@ HYPERCUBE_ALLREDUCE = replace(
     elementwise=True,
 )
 
+TESTED = "tests/test_grama.py"
 ALGORITHMS = (
     HYPERCUBE_ALLREDUCE,
     *map(_regular, (MESH, HYPERCUBE, BROADCASTS)),

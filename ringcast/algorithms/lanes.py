@@ -80,6 +80,8 @@ def _within(call: Call, load: Load) -> Load:
     return replace(load, link=0, excess=0, local=load.volume) if call.params.hosts else load
 
 
+TESTED = "tests/test_lanes.py"
+
 _ALONG = "(n-1 + (a-1).bit_length())*(a > 1)"
 
 BCAST = Algorithm(

@@ -55,6 +55,7 @@ def _gather_and_merge(call: Call) -> Load:
     return _merging(uneven(messages, len(messages)), call.rounds * call.nbytes)
 
 
+TESTED = "tests/test_merge.py"
 ALGORITHMS = (
     Algorithm(
         "circulant",

@@ -53,6 +53,7 @@ def _pipelined_ring(call: Call) -> Load:
     return replace(load, link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
 
 
+TESTED = "tests/test_ring.py"
 ALGORITHMS = (
     Algorithm(
         "pipelined_ring",
