@@ -25,13 +25,14 @@ from matplotlib.figure import Figure
 from ringcast.algorithms import ALGORITHMS
 from ringcast.bench import distributions, limits, plan, plot, report, run, sizes
 from ringcast.bench.bed import BedError
-from ringcast.bench.cases import COLLECTIVES, COMBINING, OURS, PARTED, Case, Measurement
+from ringcast.bench.cases import COLLECTIVES, IRREGULAR, OURS, PARTED, REGULAR, Case, Measurement
 from ringcast.bench.constants import calibrate
 from ringcast.bench.figures import MAIN, TUNE, Row, distrust, judge, write_json
 from ringcast.bench.inprocess import Here, aligned
 from ringcast.bench.options import understand
 from ringcast.bench.run import main
 from ringcast.bench.systems.ringcast_system import RingcastSystem
+from ringcast.bench.systems.workload import COMBINING
 from ringcast.bench.tune import tune
 from ringcast.config import from_environment
 from ringcast.events import Event, RoundEnd, RoundStart
@@ -105,7 +106,7 @@ def test_cases_hold_whole_items_and_parts_that_add_up(collective: str, m: int, p
             plan.cases(wish(collective, sizes=(m,)), p, None)
         return
     (case,) = plan.cases(wish(collective, sizes=(m,)), p, RATE)
-    unit = 8 if collective in COMBINING else p if collective in ("allgather", "gather", "scatter") else 1
+    unit = 8 if collective in COMBINING else p if collective in REGULAR else 1
     assert case.nbytes == (0 if collective == "barrier" else max(m // unit * unit, unit))
     assert bool(case.parts) == (collective in PARTED)
     if case.parts:
@@ -113,7 +114,7 @@ def test_cases_hold_whole_items_and_parts_that_add_up(collective: str, m: int, p
         assert sum(case.parts) == case.nbytes
     if collective in COMBINING:
         assert not [part for part in case.parts if part % 8]
-    if collective in ("allgather", "gather", "scatter"):
+    if collective in REGULAR:
         assert len(set(case.parts)) == 1
     assert Case.from_json(json.loads(json.dumps(case.to_json()))) == case
 
@@ -122,13 +123,11 @@ def test_what_is_asked_for_twice_is_done_once() -> None:
     assert len(plan.cases(wish("bcast", "bcast"), 4, None)) == 1
 
 
-def test_only_allgatherv_is_done_with_every_distribution() -> None:
-    made = plan.cases(wish("bcast", "allgatherv", distributions=("spike", "mod3")), 4, None)
-    assert [(case.collective, case.distribution) for case in made] == [
-        ("bcast", ""),
-        ("allgatherv", "spike"),
-        ("allgatherv", "mod3"),
-    ]
+def test_only_irregular_collectives_are_done_with_every_distribution() -> None:
+    made = plan.cases(wish(*COLLECTIVES, distributions=("spike", "mod3")), 4, None)
+    for name in COLLECTIVES:
+        done = [case.distribution for case in made if case.collective == name]
+        assert done == (["spike", "mod3"] if name in IRREGULAR else [""])
 
 
 def test_sizes_that_become_the_same_are_measured_once() -> None:
@@ -174,7 +173,8 @@ def test_by_hand_every_legal_algorithm_is_tried(collective: str) -> None:
     (case,) = plan.cases(wish(collective), 8, None)
     names = {one.algorithm for one in plan.by_hand(case)}
     assert names <= set(ALGORITHMS[collective])
-    assert names == set(ALGORITHMS[collective]) - {"census", "ordered_census"}  # which are for exact operators only
+    entries = ALGORITHMS[collective].items()
+    assert names == {name for name, entry in entries if not (entry.exact and collective in COMBINING)}  # sums of floats
 
 
 @pytest.mark.parametrize("collective", set(COLLECTIVES) - set(CHOOSABLE))
@@ -293,6 +293,13 @@ def test_text_of_a_comparison() -> None:
     assert "went around the wire" in body[4]
 
 
+def test_the_longest_name_of_an_algorithm_has_a_space_before_it() -> None:
+    longest = max((name for named in ALGORITHMS.values() for name in named), key=len)
+    row = judge(measured(BIG, 0.84, algorithm=longest, nblocks=128, rounds=130), RATE)
+    assert f" {longest} " in lines_of([row])[-1]
+    assert report.choices(row, [row]).split()[2] == longest
+
+
 def test_columns_stand_below_their_titles() -> None:
     row = judge(measured(BIG, 0.84, algorithm="circulant_blocks", nblocks=128, rounds=130), RATE)
     _, _, names, body = lines_of([row])
@@ -303,8 +310,9 @@ def test_columns_stand_below_their_titles() -> None:
 def test_every_collective_and_distribution_has_a_table_of_its_own() -> None:
     made = plan.cases(wish(*COLLECTIVES, sizes=(8, 80), distributions=("spike", "mod3")), 4, None)
     lines = lines_of([judge(measured(case, 1e-3), None) for case in made])
-    assert lines.count("") == len(COLLECTIVES) + 1
+    assert lines.count("") == len(COLLECTIVES) + len(IRREGULAR)
     assert "# allgatherv, spike parts" in lines
+    assert "# alltoallv, mod3 parts" in lines
     assert [line for line in lines if "MB/s" in line]
 
 
@@ -395,6 +403,7 @@ BED = ("--hosts-bed", "3x100mbit")
         (("bcast", "--hosts-bed", "1x100mbit"), "one host has nobody to talk to; make it 2 or more"),
         (("--config", "/nowhere.toml", *BED), "/nowhere.toml: the configuration file cannot be read"),
         (("bcast", "--algorithm", "rng", *BED), "possible here: circulant"),
+        (("bcast", "--distribution", "all", *BED), "--distribution is for allgatherv and alltoallv, which are not"),
         (("--tune", "--nblocks", "2", *BED), "--tune tries algorithms and block counts"),
         (("--plot", "out.gif", *BED), "must end with one of .png"),
         (("--json", "/nowhere/at/all.json", *BED), "--json /nowhere/at/all.json: no file can be written there"),

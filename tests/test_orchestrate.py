@@ -19,7 +19,7 @@ from jobs import Job as RingcastJob
 
 from ringcast.bench import orchestrate, peers
 from ringcast.bench.bed import BedError, Host
-from ringcast.bench.cases import COLLECTIVES, PARTED, Case
+from ringcast.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
 from ringcast.bench.distributions import DISTRIBUTIONS, parts
 from ringcast.bench.job import Job, JobLost
 from ringcast.bench.orchestrate import Contestant, compete, shares
@@ -60,18 +60,18 @@ def far(links: int = 3) -> Callable[[], list[tuple[int, int]]]:
 
 def case_of(collective: str, size: int, nbytes: int, root: int = 0, distribution: str = "mod3") -> Case:
     """Return a case whose bytes and parts are as the benchmark makes them."""
-    unit = size if collective in ("allgather", "gather", "scatter") else 8
+    unit = size if collective in REGULAR else 8
     nbytes = 0 if collective == "barrier" else nbytes // unit * unit
     made: tuple[int, ...] = ()
     if collective in PARTED:
-        made = parts(distribution if collective == "allgatherv" else "regular", nbytes, size)
-    if collective == "reduce_scatter":
+        made = parts(distribution if collective in IRREGULAR else "regular", nbytes, size)
+    if collective in ("reduce_scatter", "merge_sorted"):
         made = tuple(8 * n for n in parts("geometric", nbytes // 8, size))
     return Case(collective, size, nbytes, parts=made, root=root, check=True)
 
 
 def naive(collective: str, given: list[Any], root: int, counts: tuple[int, ...]) -> list[Any]:
-    """Return the results of all ranks; None where a rank gets none."""
+    """Return the results of all ranks; None where a rank gets none. `counts` are those of rank 0."""
     p = len(given)
     ends = np.cumsum(counts)
     only = lambda value: [value if r == root else None for r in range(p)]  # noqa: E731
@@ -90,6 +90,18 @@ def naive(collective: str, given: list[Any], root: int, counts: tuple[int, ...])
             return np.split(np.sum(given, axis=0), ends[:-1])
         case "scatter":
             return np.split(given[root], ends[:-1])
+        case "scan":
+            return list(np.cumsum(given, axis=0))
+        case "exscan":
+            return [None, *np.cumsum(given, axis=0)[:-1]]
+        case "alltoall" | "alltoallv":
+            rows = [np.roll(counts, -r) for r in range(p)]  # which are equal in an alltoall
+            pieces = [np.split(mine, np.cumsum(row)[:-1]) for mine, row in zip(given, rows, strict=True)]
+            return [np.concatenate([piece[r] for piece in pieces]) for r in range(p)]
+        case "shift":
+            return [given[-1], *given[:-1]]
+        case "merge_sorted":
+            return [np.sort(np.concatenate(given))] * p
         case "latency":
             return [given[1], given[0], *[None] * (p - 2)]
         case "bandwidth":
@@ -117,7 +129,8 @@ def test_a_right_result_is_right_and_every_other_wrong(collective: str) -> None:
 
 
 def test_a_repetition_that_does_nothing_is_wrong() -> None:
-    for collective, rank in (("bcast", 1), ("allreduce", 0), ("allgatherv", 2), ("reduce_scatter", 0), ("scatter", 1)):
+    old = ("bcast", 1), ("allreduce", 0), ("allgatherv", 2), ("reduce_scatter", 0), ("scatter", 1)
+    for collective, rank in (*old, ("scan", 0), ("exscan", 1), ("alltoallv", 2), ("shift", 0), ("merge_sorted", 1)):
         work = Workload(case_of(collective, 3, 6000).to_json(), rank)
         work.out[...] = 1
         work.clear()
@@ -139,7 +152,7 @@ def test_ringcast_does_every_case_right(size: int) -> None:
         for collective, nbytes, root in product(COLLECTIVES, (64, 6_000, 300_000), {0, size - 1})
         if size > 1 or collective not in ("latency", "bandwidth")
     ]
-    cases += [case_of("allgatherv", size, 10_000, distribution=name) for name in DISTRIBUTIONS]
+    cases += [case_of(one, size, 10_000, distribution=name) for one in IRREGULAR for name in DISTRIBUTIONS]
 
     def work(comm: Any) -> list[str]:
         system = RingcastSystem(comm)

@@ -9,12 +9,13 @@ from typing import Any
 from ringcast.bench.systems.workload import window
 
 OURS = "ringcast"  # the system that this library is; the others are peers
-COMBINING = ("reduce", "allreduce", "reduce_scatter")
-PARTED = ("allgather", "allgatherv", "reduce_scatter", "gather", "scatter")
+REGULAR = ("allgather", "gather", "scatter", "alltoall")  # parts are equal
+IRREGULAR = ("allgatherv", "alltoallv")  # parts are as a distribution says
+PARTED = (*REGULAR, *IRREGULAR, "reduce_scatter", "merge_sorted")
 POINT_TO_POINT = ("latency", "bandwidth")
 COLLECTIVES = (
-    "bcast", "reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter", "gather", "scatter", "barrier",
-    *POINT_TO_POINT,
+    "bcast", "reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter", "gather", "scatter", "scan", "exscan",
+    "alltoall", "alltoallv", "shift", "merge_sorted", "barrier", *POINT_TO_POINT,
 )  # fmt: skip
 
 
@@ -22,9 +23,10 @@ COLLECTIVES = (
 class Case:
     """One collective on one amount of data.
 
-    Data is uint8, for the `COMBINING` collectives float64. `nbytes` is the vector for bcast, reduce and allreduce; the
-    sum of all parts for allgather, allgatherv, gather and scatter; one rank's whole input for reduce_scatter; one
-    message for latency and bandwidth; and 0 for barrier.
+    Data is uint8, for those in `systems.workload.COMBINING` float64. `nbytes` is the vector for bcast, reduce,
+    allreduce, scan, exscan and shift; the sum of all parts for allgather, allgatherv, gather, scatter and merge_sorted;
+    one rank's whole input for reduce_scatter, alltoall and alltoallv; one message for latency and bandwidth; and 0 for
+    barrier. A shift is one by one rank.
 
     One repetition is one call; for latency, a message from rank 0 to rank 1 and one of the same size back; for
     bandwidth, `systems.workload.window` messages from rank 0 to rank 1 in a row, and an empty one back.
@@ -33,8 +35,10 @@ class Case:
     collective: str
     size: int  # ranks
     nbytes: int
-    distribution: str = ""  # of the parts of an allgatherv; "" for everything else
-    parts: tuple[int, ...] = ()  # bytes of each rank's part, for the `PARTED` collectives; () for the others
+    distribution: str = ""  # of the parts of the `IRREGULAR` collectives; "" for everything else
+    # Bytes of each rank's part, for the `PARTED` collectives; () for the others. Of an alltoallv, rank r has part
+    # (r + j) mod p for rank j: so every rank gets as much as it gives, and of each rank what it gives to it.
+    parts: tuple[int, ...] = ()
     root: int = 0
     algorithm: str | None = None  # None: the library chooses
     nblocks: int | None = None  # None: the library chooses

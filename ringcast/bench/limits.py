@@ -66,6 +66,11 @@ def _gathered(case: Case) -> int:
     return max(case.nbytes - min(case.parts), max(case.parts))
 
 
+def _exchanged(case: Case) -> int:
+    """Rank r keeps the part (r + r) mod p for itself; it gets as much as it gives."""
+    return case.nbytes - min(case.parts[2 * r % case.size] for r in range(case.size))
+
+
 def _rooted(case: Case) -> int:
     return case.nbytes - case.parts[case.root]
 
@@ -80,5 +85,11 @@ VOLUMES: Mapping[str, Callable[[Case], Fraction | int]] = MappingProxyType(
         "reduce_scatter": lambda case: case.nbytes - min(case.parts),
         "gather": _rooted,
         "scatter": _rooted,
+        "scan": lambda case: case.nbytes,  # all that rank 0 has; and a sum is no shorter
+        "exscan": lambda case: case.nbytes,
+        "alltoall": _exchanged,
+        "alltoallv": _exchanged,
+        "shift": lambda case: case.nbytes,
+        "merge_sorted": _gathered,
     }
 )

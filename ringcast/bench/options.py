@@ -11,7 +11,7 @@ from typing import Any
 from ringcast import networkfile, outfile
 from ringcast.bench import plan, plot, sizes
 from ringcast.bench.bed import parse as parse_bed
-from ringcast.bench.cases import COLLECTIVES, Case
+from ringcast.bench.cases import COLLECTIVES, IRREGULAR, Case
 from ringcast.bench.distributions import DISTRIBUTIONS
 from ringcast.bench.peers import PEERS
 from ringcast.config import WorkerConfig
@@ -25,9 +25,10 @@ _EPILOG = f"""\
 Run it in a job:           ringcast-launch -n 4 ringcast bench bcast -m 1k:10m
 or on emulated hosts:      ringcast bench --hosts-bed 8x100mbit --peers gloo,openmpi   (needs root)
 
-Sizes are decimal: 1k is 1000 bytes. They are the vector for bcast, reduce and allreduce; the sum of all parts for
-allgather, allgatherv, gather and scatter; one rank's whole input for reduce_scatter; one message for latency and
-bandwidth. Where items or parts must be whole, sizes are rounded down. Without collectives: {" ".join(DEFAULT)}.
+Sizes are decimal: 1k is 1000 bytes. They are the vector for bcast, reduce, allreduce, scan, exscan and shift; the sum
+of all parts for allgather, allgatherv, gather, scatter and merge_sorted; one rank's whole input for reduce_scatter,
+alltoall and alltoallv; one message for latency and bandwidth. Where items or parts must be whole, sizes are rounded
+down. Without collectives: {" ".join(DEFAULT)}.
 
 exit code:  1 if ringcast cannot run or has a row without figures (as after a wrong result), or a file was not written;
             {USAGE} for wrong arguments
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_distributions,
         default=None,
         metavar="NAME,...",
-        help=f"of the parts of allgatherv: {', '.join(DISTRIBUTIONS)}, or all (default mod3)",
+        help=f"of the parts of {' and '.join(IRREGULAR)}: {', '.join(DISTRIBUTIONS)}, or all (default mod3)",
     )
     add("--tune", action="store_true", help="show the automatic choice beside the best by hand as well")
     add(
@@ -207,8 +208,8 @@ def _cases(options: argparse.Namespace, size: int, rate: int | None) -> list[Cas
     if options.tune and (options.algorithm or options.nblocks):
         raise Refused("--tune tries algorithms and block counts; leave out --algorithm and --nblocks")
     collectives = options.collectives or DEFAULT
-    if options.distributions and "allgatherv" not in collectives:
-        raise Refused("--distribution is for allgatherv, which is not among the collectives")
+    if options.distributions and not set(IRREGULAR) & set(collectives):
+        raise Refused(f"--distribution is for {' and '.join(IRREGULAR)}, which are not among the collectives")
     wish = plan.Wish(
         collectives,
         options.sizes,

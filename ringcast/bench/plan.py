@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from ringcast.algorithms import ALGORITHMS
 from ringcast.bench import distributions
-from ringcast.bench.cases import COMBINING, PARTED, POINT_TO_POINT, Case, Measurement, messages
+from ringcast.bench.cases import IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
 from ringcast.bench.limits import wire_limit
+from ringcast.bench.systems.workload import COMBINING
 from ringcast.cost import NETWORKS, choose
 
-ITEM = 8  # bytes of a float64, of which the combining collectives make sums
+ITEM = 8  # bytes of a float64, that the combining collectives add or merge
 
 # Seconds for the repetitions of one case and system on the way to a result; at least LEAST of them, at most MOST.
 BUDGET = 1.0
@@ -48,7 +49,7 @@ def cases(wish: Wish, size: int, rate: int | None) -> list[Case]:
     made = [
         _repeated(case, wish, rate)
         for collective in dict.fromkeys(wish.collectives)
-        for distribution in (wish.distributions if collective == "allgatherv" else ("",))
+        for distribution in (wish.distributions if collective in IRREGULAR else ("",))
         for case in _over_sizes(wish, collective, distribution, size)
     ]
     for case in made:
@@ -64,14 +65,14 @@ def _over_sizes(wish: Wish, collective: str, distribution: str, size: int) -> It
 
 def _rounded(collective: str, m: int, p: int) -> int:
     """Return `m` rounded down to whole items, or to parts that are equal where they must be; at least one of these."""
-    unit = ITEM if collective in COMBINING else p if collective in ("allgather", "gather", "scatter") else 1
+    unit = ITEM if collective in COMBINING else p if collective in REGULAR else 1
     return max(m // unit, 1) * unit
 
 
 def _parts(collective: str, distribution: str, m: int, p: int) -> tuple[int, ...]:
     if collective not in PARTED:
         return ()
-    if collective == "reduce_scatter":  # as even as whole items allow, the first ranks get one more: MPI's block form
+    if collective in COMBINING:  # as even as whole items allow, the first ranks get one more: MPI's block form
         each, more = divmod(m // ITEM, p)
         return tuple(ITEM * (each + (r < more)) for r in range(p))
     return distributions.parts(distribution or "regular", m, p)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ringcast import networkfile
-from ringcast.bench.cases import OURS, title
+from ringcast.bench.cases import IRREGULAR, OURS, title
 from ringcast.bench.figures import AROUND, Row
 from ringcast.bench.sizes import label
 from ringcast.collectives.broadcast import RIDE_ALONG
@@ -33,7 +33,7 @@ TIMES = (
 COLLECTIVE = (
     Column("x_limit", 9, lambda row: UNKNOWN if row.times_limit is None else f"{row.times_limit:.3f}"),
     Column("rounds", 8, lambda row: known(row.rounds)),
-    Column("algorithm", 18, lambda row: row.algorithm or UNKNOWN),
+    Column("algorithm", 23, lambda row: row.algorithm or UNKNOWN),
     Column("n", 6, lambda row: known(row.nblocks)),
 )
 BANDWIDTH = (Column("MB/s", 11, lambda row: megabytes_per_second(row)),)
@@ -76,7 +76,8 @@ def heading(version: str, size: int, place: str, command: str, when: datetime) -
         "# median_us, min_us: microseconds of the slowest rank, over the repetitions (reps);",
         "# x_limit: median / least time that the links allow, but for what they let pass at once (64 kB); n: blocks",
         "# bcast and scatter of ringcast first send a description of the data, whose rounds are not counted;",
-        f"# up to {RIDE_ALONG // 1000} kB of a bcast travel in it, unless algorithm or n are prescribed",
+        f"# up to {RIDE_ALONG // 1000} kB of a bcast travel in it, unless algorithm or n are prescribed;",
+        "# merge_sorted of ringcast first tells all ranks the lengths, whose rounds are not counted either",
     ]
 
 
@@ -99,7 +100,8 @@ def table(rows: Iterator[Row]) -> Iterator[tuple[Row, list[str]]]:
 def _title(row: Row) -> list[str]:
     name = row.case.collective
     what = {
-        "allgatherv": f"allgatherv, {row.case.distribution} parts",
+        **{one: f"{one}, {row.case.distribution} parts" for one in IRREGULAR},
+        "shift": "shift: from each rank to the next",
         "latency": "latency: from rank 0 to rank 1, half of the way there and back",
         "bandwidth": "bandwidth: messages from rank 0 to rank 1 in a row, time of one",
     }.get(name, name)
@@ -138,7 +140,7 @@ def choices(automatic: Row, by_hand: Sequence[Row]) -> str:
 
 def choices_title(row: Row) -> list[str]:
     """Return the lines above a table of `choices`."""
-    half = "algorithm".rjust(18) + "n".rjust(6)
+    half = "algorithm".rjust(23) + "n".rjust(6)
     return [
         "",
         f"# {title(row.case)}: the automatic choice, and the best of those by hand",
@@ -148,4 +150,4 @@ def choices_title(row: Row) -> list[str]:
 
 def _choice(row: Row) -> str:
     time, n = microseconds(row.median), known(row.nblocks)
-    return f"{time.rjust(13)}{(row.algorithm or UNKNOWN).rjust(18)}{n.rjust(6)}"
+    return f"{time.rjust(13)}{(row.algorithm or UNKNOWN).rjust(23)}{n.rjust(6)}"

@@ -1,6 +1,7 @@
 """torch.distributed with Gloo, as a system under test: gloo.py NAME SOCKET, with torch's RANK, WORLD_SIZE, MASTER_ADDR.
 
-Reductions work in place, as torch defines them. Gloo has no allgatherv in torch: it wants equal parts.
+Reductions work in place, as torch defines them. Gloo has no allgatherv in torch: it wants equal parts, but in an
+exchange. It has no prefix sums, no shift, and merges nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ else:  # a script in an environment without ringcast: its own folder is on the p
     from workload import Workload
 
 Call = Callable[[], object]
+ABSENT = ("allgatherv", "scan", "exscan", "shift", "merge_sorted")
 
 
 class GlooSystem:
@@ -36,7 +38,7 @@ class GlooSystem:
 
     def prepare(self, case: Mapping[str, Any]) -> Call | None:
         work = Workload(case, self.rank)
-        if len(set(work.counts)) > 1 or work.collective == "allgatherv":
+        if work.collective in ABSENT or (len(set(work.counts)) > 1 and work.collective != "alltoallv"):
             return None
         self._work = work
         self._given, self._out = torch.from_numpy(work.given), torch.from_numpy(work.out)
@@ -61,6 +63,7 @@ class GlooSystem:
     def _calls(self) -> dict[str, Call]:
         given, out, root, at_root = self._given, self._out, self._work.root, self.rank == self._work.root
         rows = list(out.chunk(self.size)) if len(out) else None
+        row = list(self._work.counts)
         shares = list(given.chunk(self.size)) if len(given) else None
         return {
             "bcast": lambda: dist.broadcast(out, root),
@@ -71,6 +74,8 @@ class GlooSystem:
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(out, given),
             "gather": lambda: dist.gather(given, rows if at_root else None, root),
             "scatter": lambda: dist.scatter(out, shares if at_root else None, root),
+            "alltoall": lambda: dist.all_to_all_single(out, given),
+            "alltoallv": lambda: dist.all_to_all_single(out, given, row, row),
             "barrier": dist.barrier,
             "latency": self._round_trip,
             "bandwidth": self._stream,

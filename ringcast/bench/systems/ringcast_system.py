@@ -18,7 +18,8 @@ from ringcast.trace import Recorder, to_json
 from ringcast.world import init
 
 Call = Callable[[], object]
-IRREGULAR = ("allgatherv", "reduce_scatter")  # called with counts
+WITH_COUNTS = ("allgatherv", "alltoallv", "reduce_scatter", "merge_sorted")  # which tell how much there is
+WITHOUT_OUT = ("scatter", "shift", "merge_sorted", *POINT_TO_POINT)
 
 
 class RingcastSystem:
@@ -46,8 +47,8 @@ class RingcastSystem:
     def check(self) -> str:
         self._work.clear()
         result: Any = self._call()
-        if self._work.collective in ("scatter", *POINT_TO_POINT) and result is not None:
-            np.copyto(self._work.out, result)  # these have no `out`
+        if self._work.collective in WITHOUT_OUT and result is not None:
+            np.copyto(self._work.out, result)
         return self._work.verdict()
 
     def chosen(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class RingcastSystem:
         """Return what the call will do, as the library itself says."""
         if work.collective in POINT_TO_POINT:
             return {}
-        size = {"counts": work.counts} if work.collective in IRREGULAR else {"nbytes": work.nbytes}
+        size = {"counts": work.counts} if work.collective in WITH_COUNTS else {"nbytes": work.nbytes}
         explained = self._comm.explain(
             work.collective, **size, dtype=work.out.dtype, op=SUM, root=work.root, **self._wish
         ).chosen
@@ -82,6 +83,7 @@ class RingcastSystem:
         mine = out if self.rank == root else None
         rows = given.reshape(self.size, -1) if work.collective == "scatter" and self.rank == root else None
         stacked = out.reshape(self.size, -1) if work.collective in ("allgather", "gather") and len(out) else None
+        table, turned = (a.reshape(self.size, -1) if work.collective == "alltoall" else None for a in (given, out))
         return {
             "bcast": lambda: comm.bcast(out, root, **wish),
             "reduce": lambda: comm.reduce(given, SUM, root, out=mine, **wish),
@@ -91,6 +93,12 @@ class RingcastSystem:
             "reduce_scatter": lambda: comm.reduce_scatter(given, SUM, counts, out=out, **wish),
             "gather": lambda: comm.gather(given, root, out=stacked, algorithm=algorithm),
             "scatter": lambda: comm.scatter(rows, root, algorithm=algorithm),
+            "scan": lambda: comm.scan(given, SUM, out=out, algorithm=algorithm),
+            "exscan": lambda: comm.exscan(given, SUM, out=out if self.rank else None, algorithm=algorithm),
+            "alltoall": lambda: comm.alltoall(table, out=turned, algorithm=algorithm),
+            "alltoallv": lambda: comm.alltoallv(given, counts, counts, out=out, algorithm=algorithm),
+            "shift": lambda: comm.shift(given, 1, algorithm=algorithm),
+            "merge_sorted": lambda: comm.merge_sorted(given, algorithm=algorithm),
             "barrier": comm.barrier,
             "latency": self._round_trip,
             "bandwidth": self._stream,

@@ -2,12 +2,12 @@
 
 It needs numpy only, since peers use it in virtual environments of their own. Rank r gives items with the values
 (i + 31 r) mod 251: another sequence for every rank, which no sensible block size divides, and whose sums are exact in
-float64 in any order.
+float64 in any order. What is merged is sorted before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 PERIOD = 251
-COMBINING = ("reduce", "allreduce", "reduce_scatter")
+COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan", "merge_sorted")  # of float64
 NOTHING: Array = np.empty(0, np.uint8)
 
 
@@ -42,7 +42,8 @@ class Workload:
         collective: of the case.
         root: where there is one.
         nbytes: of the case.
-        counts: items of each rank's part, where there are parts; all equal for allgather, gather and scatter.
+        counts: items of each rank's part, where there are parts; all equal for allgather, gather, scatter and alltoall;
+            for alltoallv what this rank gives to each, and gets from each.
         displs: items before each rank's part.
         messages: of a repetition of bandwidth.
         given: what this rank gives; empty if nothing.
@@ -56,7 +57,8 @@ class Workload:
         self._rank, self._size = rank, case["size"]
         self._dtype = np.dtype(np.float64 if self.collective in COMBINING else np.uint8)
         self._items: int = self.nbytes // self._dtype.itemsize
-        self.counts: tuple[int, ...] = tuple(part // self._dtype.itemsize for part in case["parts"])
+        self._parts = tuple(part // self._dtype.itemsize for part in case["parts"])
+        self.counts = self._row(rank) if self.collective == "alltoallv" else self._parts
         self.displs = tuple(accumulate(self.counts, initial=0))[:-1]
         self.messages = window(self.nbytes)
         self.given = self._given()
@@ -86,6 +88,8 @@ class Workload:
             return self._pattern(self._rank) if self._rank == self.root else NOTHING
         if self.collective in ("allgather", "allgatherv", "gather"):
             return self._part(self._rank)
+        if self.collective == "merge_sorted":
+            return self._run(self._rank)
         if self.collective in ("latency", "bandwidth") and self._rank > 1:
             return NOTHING
         return self._pattern(self._rank)
@@ -98,6 +102,8 @@ class Workload:
                 return self._items if at_root else 0
             case "reduce_scatter" | "scatter":
                 return self.counts[self._rank]
+            case "exscan":
+                return self._items if self._rank else 0
             case "latency":
                 return self._items if self._rank < 2 else 0
             case "bandwidth":
@@ -110,13 +116,25 @@ class Workload:
             case "bcast":
                 return self._pattern(self.root)
             case "reduce" | "allreduce":
-                return self._sum() if len(self.out) else NOTHING
+                return self._sum(self._size) if len(self.out) else NOTHING
+            case "scan":
+                return self._sum(self._rank + 1)
+            case "exscan":
+                return self._sum(self._rank) if len(self.out) else NOTHING
             case "allgather" | "allgatherv" | "gather":
                 return np.concatenate([self._part(r) for r in range(self._size)]) if len(self.out) else NOTHING
             case "reduce_scatter":
-                return self._mine(self._sum())
+                return self._mine(self._sum(self._size), self.counts)
             case "scatter":
-                return self._mine(self._pattern(self.root))
+                return self._mine(self._pattern(self.root), self.counts)
+            case "alltoall":
+                return np.concatenate([self._mine(self._pattern(r), self.counts) for r in range(self._size)])
+            case "alltoallv":
+                return np.concatenate([self._mine(self._pattern(r), self._row(r)) for r in range(self._size)])
+            case "shift":
+                return self._pattern((self._rank - 1) % self._size)
+            case "merge_sorted":
+                return np.sort(np.concatenate([self._run(r) for r in range(self._size)]))
             case "latency" | "bandwidth":
                 return self._pattern(1 - self._rank) if len(self.out) else NOTHING
             case _:
@@ -128,12 +146,21 @@ class Workload:
     def _part(self, rank: int) -> Array:
         return pattern(rank, self.counts[rank], self._dtype)
 
-    def _mine(self, whole: Array) -> Array:
-        first = self.displs[self._rank]
-        return whole[first : first + self.counts[self._rank]]
+    def _run(self, rank: int) -> Array:
+        return np.sort(pattern(rank, self._parts[rank], self._dtype))
 
-    def _sum(self) -> Array:
+    def _row(self, rank: int) -> tuple[int, ...]:
+        """Return the items that `rank` has for each rank in an alltoallv."""
+        return tuple(self._parts[(rank + j) % self._size] for j in range(self._size))
+
+    def _mine(self, whole: Array, counts: Sequence[int]) -> Array:
+        """Return the part for this rank of what another one has."""
+        first = sum(counts[: self._rank])
+        return whole[first : first + counts[self._rank]]
+
+    def _sum(self, ranks: int) -> Array:
+        """Return the sum of what the first ranks give."""
         total = np.zeros(self._items, self._dtype)
-        for rank in range(self._size):
+        for rank in range(ranks):
             total += self._pattern(rank)
         return total
