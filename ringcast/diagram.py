@@ -6,6 +6,7 @@ else parts: that of the first piece of a message; scratch is grey. `arrange` say
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -76,7 +77,7 @@ def _key(slots: Sequence[int], parts: Sequence[int]) -> int | None:
     """Return the block or part that a message has its colour from; None: it begins with scratch, or has nothing."""
     if not slots or slots[0] >= sum(parts):
         return None
-    return slots[0] if len(parts) == 1 else sum(slots[0] >= end for end in accumulate(parts))
+    return slots[0] if len(parts) == 1 else bisect_right(list(accumulate(parts)), slots[0])
 
 
 def _short(slots: Sequence[int], parts: Sequence[int]) -> str:
@@ -98,7 +99,8 @@ def draw(path: Path, diagram: Diagram, title: str) -> None:
     inches = max(across * diagram.rounds, 5) + 1, max(down * diagram.size, 1) + 1
     figure = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(figure)  # draws without a screen, whatever the user's settings are
-    axes = figure.add_subplot(title=title, xlabel="round", ylabel="rank")
+    axes = figure.add_subplot(xlabel="round", ylabel="rank")
+    axes.set_title(title, fontsize="medium")
     _draw_grid(axes, diagram)
     _draw_arrows(axes, diagram)
     write_whole(path, lambda part: figure.savefig(part, dpi=120, format=path.suffix[1:]))

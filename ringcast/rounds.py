@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ringcast.enact import Place, enact
 from ringcast.schedule import Schedule
@@ -42,11 +44,17 @@ def label(slots: Sequence[int], parts: Sequence[int]) -> str:
     ('b3', '0+1.1+t0', '-')
     """
     scratch = sum(parts)
-    if len(parts) == 1:
-        names = [f"b{b}" for b in range(scratch)]
-    else:
-        names = [f"{j}.{b}" if n > 1 else f"{j}" for j, n in enumerate(parts) for b in range(n)]
-    return "+".join(names[slot] if slot < scratch else f"t{slot - scratch}" for slot in slots) or "-"
+    ends = list(accumulate(parts))
+
+    def name(slot: int) -> str:
+        if slot >= scratch:
+            return f"t{slot - scratch}"
+        if len(parts) == 1:
+            return f"b{slot}"
+        j = bisect_right(ends, slot)
+        return f"{j}.{slot - ends[j] + parts[j]}" if parts[j] > 1 else f"{j}"
+
+    return "+".join(map(name, slots)) or "-"
 
 
 class _Log:

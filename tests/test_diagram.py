@@ -75,6 +75,11 @@ def test_scratch_and_nothing_have_no_colour() -> None:
     assert [(one.label, one.colour) for one in found.arrows] == [("t0", None), ("-", None), ("1+0", 0)]
 
 
+def test_a_part_may_have_no_blocks() -> None:
+    found = arrange([Message(0, 0, 1, (0,)), Message(1, 0, 1, (2,))], 2, (2, 0, 1))
+    assert [(one.label, one.colour) for one in found.arrows] == [("0.0", 0), ("2", 1)]
+
+
 def test_many_pieces_are_counted() -> None:
     (arrow,) = arrange([Message(0, 0, 1, tuple(range(20)))], 2, (1,) * 20).arrows
     assert arrow.label == "×20"
