@@ -5,6 +5,7 @@ q = ceil(log2 p); s = skips(p); R = the receive schedules.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -31,7 +32,12 @@ def _leaving(p: Params) -> int:
 
 
 def _pipeline(call: Call) -> Load:
-    return even(call.rounds, call.block)
+    return _filling(call, even(call.rounds, call.block), call.nbytes)
+
+
+def _filling(call: Call, load: Load, nbytes: int) -> Load:
+    """Return the load of ranks that receive `nbytes`: while the pipeline fills, few of a host have anything to send."""
+    return replace(load, link=min(load.link, nbytes)) if call.params.hosts else load
 
 
 def _pipeline_of_all(call: Call) -> Load:
@@ -52,13 +58,14 @@ def _pipeline_of_all(call: Call) -> Load:
         messages.append(min(others, turns[k][max(q - (i - k), 0)] * largest))
     first, steady = uneven(messages, 0), even(max(call.rounds - 2 * q, 0), others, 0)
     volume = first.volume + steady.volume
-    return Load(
+    load = Load(
         volume,
         volume,
         call.rounds * call.contributors,
         first.excess + steady.excess,
         max(first.largest, others if call.rounds > 2 * q else 0),
     )
+    return _filling(call, load, call.nbytes - min(call.parts))
 
 
 @lru_cache(maxsize=64)
