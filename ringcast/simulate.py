@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from ringcast.enact import Place, enact, fault
 from ringcast.errors import ScheduleError
 from ringcast.events import Event, Observer, RoundEnd, RoundStart
 from ringcast.schedule import Schedule
-from ringcast.schedules.blocks import schedule_tables, skips
+from ringcast.schedules.blocks import behind, schedule_tables, skips
 
 
 @dataclass(frozen=True)
@@ -177,52 +177,65 @@ def simulate_bcast(
 
 
 class _BcastRun:
-    """All ranks of one broadcast: which blocks they have, and when they are ready for their next round."""
+    """All ranks of one broadcast: which blocks they have, and when they are ready for their next round.
+
+    Arrays have an entry for each rank; a block is -1 where there is no message.
+    """
 
     def __init__(self, p: int, n: int, nbytes: int, alpha: float, beta: float) -> None:
-        self._p, self._n = p, n
-        self._sizes = np.diff(np.arange(n + 1) * nbytes // n)
-        self._cost = alpha + beta * self._sizes
-        self._has = np.zeros((n, p), np.bool_)
+        self._p, self._n, self._nbytes = p, n, nbytes
+        sizes = np.diff(np.arange(n + 1) * nbytes // n)
+        self._sizes, self._cost = np.append(sizes, 0), np.append(alpha + beta * sizes, 0.0)  # the last: of block -1
+        self._ranks = np.arange(p)
+        # Row n, which is also row -1, is for ranks without a message; what is there means nothing.
+        self._has = np.zeros((n + 1, p), np.bool_)
         self._has[:, 0] = True
-        self._ready, self._rounds = np.zeros(p), np.zeros(p, np.int64)
-        self._sent, self._received, self._messages = np.zeros(p, np.int64), np.zeros(p, np.int64), 0
+        self._ready, self._rounds = np.zeros(p), np.zeros(p, np.int32)
+        self._sent, self._messages = np.zeros(p, np.int64), 0
 
     def blocks(self, row: NDArray[np.int8], off: int) -> NDArray[np.intp]:
-        """Return the block of each rank in a round, -1 for none, from its row of the table."""
-        b = row.astype(np.intp) + off
-        return np.clip(b, -1, self._n - 1)
+        """Return the block of each rank in a round, from its row of the table."""
+        b = np.add(row, off, dtype=np.intp)
+        return np.minimum(np.maximum(b, -1, out=b), self._n - 1, out=b)
 
     def round(self, i: int, skip: int, into: NDArray[np.intp], out: NDArray[np.intp]) -> None:
         """Do round i: rank r sends block out[r] to r + skip and receives block into[r] from r - skip."""
         into[0] = out[-skip] = -1  # nobody sends to the root
-        self._refuse(i, skip, np.flatnonzero(np.roll(out, skip) != into), "expects another block than is sent to it")
-        to = np.flatnonzero(into >= 0)
-        b, source = into[to], (to - skip) % self._p
-        self._refuse(i, skip, to[~self._has[b, source]], "is sent a block that the sender does not hold")
-        self._refuse(i, skip, to[self._has[b, to]], "receives a block for the second time")
-        self._has[b, to] = True
-        self._tick(source, to, b)
+        self._refuse(i, skip, behind(out, skip) != into, "expects another block than is sent to it")
+        moves, has = into >= 0, self._has.reshape(-1)
+        mine = into * self._p + self._ranks
+        theirs = mine - skip  # the same block on the rank r - skip
+        theirs[:skip] += self._p
+        self._refuse(i, skip, moves & ~has[theirs], "is sent a block that the sender does not hold")
+        self._refuse(i, skip, moves & has[mine], "receives a block for the second time")
+        has[mine] = True
+        self._tick(skip, into, moves)
 
-    def _tick(self, source: NDArray[np.intp], to: NDArray[np.intp], b: NDArray[np.intp]) -> None:
+    def _tick(self, skip: int, into: NDArray[np.intp], moves: NDArray[np.bool_]) -> None:
         """Move the clocks of those who send and receive; a rank does each at most once in a round."""
-        for clock, cost in (self._ready, self._cost[b]), (self._rounds, 1):
-            end = np.maximum(clock[source], clock[to]) + cost
-            clock[to] = end
-            # max, since the sender's own receipt may end later; its clock may have been moved on just now
-            clock[source] = np.maximum(clock[source], end)
-        self._sent[source] += self._sizes[b]
-        self._received[to] += self._sizes[b]
-        self._messages += len(to)
+        self._ready = _later(self._ready, skip, moves, self._cost[into])
+        self._rounds = _later(self._rounds, skip, moves, 1)
+        self._sent += behind(self._sizes[into], self._p - skip)
+        self._messages += int(np.count_nonzero(moves))
 
-    def _refuse(self, i: int, skip: int, ranks: NDArray[np.intp], text: str) -> None:
-        if len(ranks):
-            r = int(ranks[0])
+    def _refuse(self, i: int, skip: int, wrong: NDArray[np.bool_], text: str) -> None:
+        if wrong.any():
+            r = int(wrong.argmax())
             raise ScheduleError(f"rank {r}, step {i}, peer {(r - skip) % self._p}: {text}")
 
     def report(self) -> Report:
-        if not self._has.all():
-            b, r = (int(v[0]) for v in np.nonzero(~self._has))
+        has = self._has[: self._n]
+        if not has.all():
+            b, r = (int(v[0]) for v in np.nonzero(~has))
             raise ScheduleError(f"rank {r}, at the end: has not received block {b}")
-        sent, received = tuple(self._sent.tolist()), tuple(self._received.tolist())
-        return Report(int(self._rounds.max()), float(self._ready.max()), self._messages, sent, received)
+        received = (0,) + (self._nbytes,) * (self._p - 1)  # all have each block, and none came twice
+        rounds, time = int(self._rounds.max()), float(self._ready.max())
+        return Report(rounds, time, self._messages, tuple(self._sent.tolist()), received)
+
+
+def _later(clock: NDArray[Any], skip: int, moves: NDArray[np.bool_], cost: NDArray[np.float64] | int) -> NDArray[Any]:
+    """Return the clock of each rank after its receipt from r - skip, if it `moves`, and its message to r + skip."""
+    end = np.where(moves, np.maximum(behind(clock, skip), clock) + cost, clock)
+    # Where nothing moves, `end` is no time of a message; it must not reach the rank that sends nothing.
+    sends = behind(np.where(moves, end, 0), len(clock) - skip)
+    return np.maximum(end, sends)

@@ -162,10 +162,10 @@ def schedule_tables(p: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     for k in range(q):
         length = s[k + 1] - s[k]
         while 2 * width <= length:
-            reach, width = reach | _behind(reach, width), 2 * width
-        window = _behind(reach, s[k])
+            reach, width = reach | behind(reach, width), 2 * width
+        window = behind(reach, s[k])
         if width < length:  # two windows that overlap
-            window |= _behind(reach, s[k] + length - width)
+            window |= behind(reach, s[k] + length - width)
         window &= ~used
         empty = np.flatnonzero(window == 0)
         window[empty] = bits[empty - s[k + 1]]
@@ -173,12 +173,12 @@ def schedule_tables(p: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         used |= np.left_shift(1, block, dtype=used.dtype)
         recv[k] = block - q
         recv[k, s[k] : s[k + 1]] = own[s[k] : s[k + 1]]  # those whose window holds the root
-        send[k] = _behind(recv[k], p - s[k])
+        send[k] = behind(recv[k], p - s[k])
     recv.flags.writeable = send.flags.writeable = False
     return recv, send
 
 
-def _behind(x: NDArray[Any], d: int) -> NDArray[Any]:
+def behind(x: NDArray[Any], d: int) -> NDArray[Any]:
     """Return y with y[r] = x[r - d] (cyclic); `numpy.roll` takes five times as long for the usual p."""
     return np.concatenate((x[-d:], x[:-d]))
 
