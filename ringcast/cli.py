@@ -14,6 +14,7 @@ from ringcast.control import version
 _COMMANDS = {
     "bench": ("ringcast.bench.run", "measure collectives, and compare with other libraries"),
     "explain": ("ringcast.explain_command", "list the algorithms, or show one round by round"),
+    "simulate": ("ringcast.simulate_command", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.calibrate.command", "measure the links of a job, for the choice of algorithms"),
 }
 

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--algorithm", metavar="NAME", help="instead of the one that is predicted to be fastest")
     add("--nblocks", type=int, metavar="N", help="number of blocks, instead of the best by the model")
     add("--root", type=int, default=0, metavar="RANK", help="where there is one (default 0)")
-    add("--counts", type=_counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
+    add("--counts", type=counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
     add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
     add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
     add("--list", action="store_true", help="list all algorithms with paper, rounds, volume and tests")
@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
+    """Return what --counts says, as the type of an argument."""
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:

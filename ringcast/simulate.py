@@ -238,4 +238,5 @@ def _later(clock: NDArray[Any], skip: int, moves: NDArray[np.bool_], cost: NDArr
     end = np.where(moves, np.maximum(behind(clock, skip), clock) + cost, clock)
     # Where nothing moves, `end` is no time of a message; it must not reach the rank that sends nothing.
     sends = behind(np.where(moves, end, 0), len(clock) - skip)
-    return np.maximum(end, sends)
+    later: NDArray[Any] = np.maximum(end, sends)
+    return later

@@ -31,9 +31,9 @@ def _part_by_part(call: Call) -> Load:
 
 def subtrees(call: Call) -> Load:
     """In each round the heaviest subtree of those that are handed on counts."""
-    p = call.params.size
+    p, parts = call.params.size, call.parts
     tree = one_to_all.Scatter(p, 0, call.params.root)
-    ends = list(accumulate((call.parts[tree.rank_of(label)] for label in range(p)), initial=0))
+    ends = list(accumulate((parts[tree.rank_of(label)] for label in range(p)), initial=0))
     messages = [
         max(ends[min(label + half, p)] - ends[label] for label in range(half, p, 2 * half))
         for half in (1 << k for k in range(log_rounds(call.params)))

@@ -56,16 +56,8 @@ class Mesh:
         return self.rows // self.high
 
     def route(self, source: int, target: int) -> list[tuple[int, int]]:
-        """Return the links from `source` to `target`: along the row, then along the column.
-
-        >>> Mesh(2, 4, 1, 2).route(0, 6)
-        [(0, 1), (1, 2), (2, 6)]
-        """
-        (y0, x0), (y1, x1) = divmod(source, self.columns), divmod(target, self.columns)
-        dx, dy = (1 if x1 >= x0 else -1), (1 if y1 >= y0 else -1)
-        ranks = [y0 * self.columns + x for x in range(x0, x1 + dx, dx)]
-        ranks += [y * self.columns + x1 for y in range(y0 + dy, y1 + dy, dy)] if y0 != y1 else []
-        return list(pairwise(ranks))
+        """Return the links from `source` to `target`; see `xy_route`."""
+        return xy_route(self.columns, source, target)
 
     def snakes(self, spot: Spot) -> list[tuple[int, ...]]:
         """Return the ways through the submesh at `spot`: from each corner, row by row or column by column."""
@@ -76,6 +68,19 @@ class Mesh:
             ways.add(tuple(y * self.columns + x for i, y in enumerate(v) for x in h[:: (-1) ** i]))
             ways.add(tuple(y * self.columns + x for i, x in enumerate(h) for y in v[:: (-1) ** i]))
         return sorted(ways)
+
+
+def xy_route(columns: int, source: int, target: int) -> list[tuple[int, int]]:
+    """Return the links from rank `source` to rank `target` of a mesh: along the row, then along the column.
+
+    >>> xy_route(4, 0, 6)
+    [(0, 1), (1, 2), (2, 6)]
+    """
+    (y0, x0), (y1, x1) = divmod(source, columns), divmod(target, columns)
+    dx, dy = (1 if x1 >= x0 else -1), (1 if y1 >= y0 else -1)
+    ranks = [y0 * columns + x for x in range(x0, x1 + dx, dx)]
+    ranks += [y * columns + x1 for y in range(y0 + dy, y1 + dy, dy)] if y0 != y1 else []
+    return list(pairwise(ranks))
 
 
 def h_tree(side: int) -> list[tuple[Spot, Spot]]:
