@@ -94,16 +94,35 @@ def _best_time(p: int, k: float, t: float, run: int) -> float:
     return tree_time(p, k, t, run, best_packets(p, k, t, run))
 
 
+def pipeline_packets(fill: int, k: float, t: float) -> int:
+    """Return the s that is best for a pipeline of s + `fill` steps: sqrt(k fill / t), rounded down or up.
+
+    >>> pipeline_packets(4, 400, 1), pipeline_packets(0, 400, 1)
+    (40, 1)
+    """
+    s = sqrt(k * fill / t)
+    return min((max(floor(s), 1), max(ceil(s), 1)), key=lambda n: (fill + n) * (t + k / n))
+
+
 def pipeline_time(fill: int, k: float, t: float) -> float:
-    """Return the time of a pipeline of s + `fill` steps, with the best s: sqrt(k fill / t), rounded down or up.
+    """Return the time of a pipeline of s + `fill` steps, with the best s.
 
     `fill` is p - 2 for the linear pipeline, and ceil(log2 p) - 1 for circulant schedules, which have no lower one.
 
     >>> pipeline_time(4, 400, 1), pipeline_time(0, 400, 1)
     (484.0, 401.0)
     """
-    s = sqrt(k * fill / t)
-    return min((fill + n) * (t + k / n) for n in (max(floor(s), 1), max(ceil(s), 1)))
+    n = pipeline_packets(fill, k, t)
+    return (fill + n) * (t + k / n)
+
+
+def simple_time(p: int, k: float, t: float) -> float:
+    """Return the time of the better of linear pipeline and pipelined binary tree; p > 1.
+
+    >>> simple_time(1024, 4096, 1) > tree_time(1024, 4096, 1, 10, 503)
+    True
+    """
+    return min(pipeline_time(p - 2, k, t), _best_time(p, k, t, 1))
 
 
 @dataclass(frozen=True)
@@ -122,7 +141,7 @@ def speedup(p: int, ratio: float) -> Speedup:
     >>> round(point.fractional, 2), round(point.circulant, 2)
     (1.56, 1.97)
     """
-    simple = min(pipeline_time(p - 2, ratio, 1), _best_time(p, ratio, 1, 1))
+    simple = simple_time(p, ratio, 1)
     tree = _best_time(p, ratio, 1, best_run(p, ratio, 1))
     circulant = pipeline_time((p - 1).bit_length() - 1, ratio, 1)
     return Speedup(ratio, max(simple / tree, 1.0), simple / circulant)

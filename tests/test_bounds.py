@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ringcast import bounds
 from ringcast.schedules import circulant, fractional, grouptree, mesh
 from ringcast.schedules.simplex import simplex_tree
-from ringcast.simulate import simulate
+from ringcast.simulate import simulate, simulate_bcast
 
 sizes = st.integers(3, 20_000)
 ratios = st.floats(1, 1e8)
@@ -57,6 +57,22 @@ def test_times_are_those_of_the_simulator(p: int) -> None:
         schedules = [fractional.fractional_tree(p, rank, nblocks=s, run=r) for rank in range(p)]
         time = simulate(schedules, [10] * s, alpha=7.0, beta=1.0).time
         assert time == pytest.approx(bounds.tree_time(p, 10 * s, 7.0, r, s) - 17.0)  # one step less
+
+
+@pytest.mark.parametrize(
+    ("p", "ratio"), [(64, 1), (64, 64), (64, 4096), (1024, 64), pytest.param(1024, 4096, marks=pytest.mark.long)]
+)
+def test_points_of_figure_3_are_what_schedules_take(p: int, ratio: int) -> None:
+    r = bounds.best_run(p, ratio, 1)
+    s = bounds.best_packets(p, ratio, 1, r)
+    tree = simulate([fractional.fractional_tree(p, rank, nblocks=s, run=r) for rank in range(p)])
+    steps = fractional.depth(p, r) + s * (1 + 1 / r)
+    assert steps - 1 <= tree.rounds < steps  # the paper counts one more, and a last run that is full
+    fill = (p - 1).bit_length() - 1
+    n = bounds.pipeline_packets(fill, ratio, 1)
+    circulant = simulate_bcast(p, n, n, alpha=1.0, beta=ratio / n)
+    assert circulant.rounds == fill + n
+    assert circulant.time == pytest.approx(bounds.pipeline_time(fill, ratio, 1))
 
 
 @pytest.mark.parametrize(("p", "k", "t"), [(33, 480, 1.0), (33, 480, 10.0), (64, 1200, 5.0)])
