@@ -11,7 +11,7 @@ from ringcast.outfile import write_whole
 
 
 def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
-    """Draw the time that rows are sorted by; rows by formula are circles that are not filled.
+    """Draw the time that rows are sorted by; what is by formula has markers that are not filled.
 
     Raises:
         OSError: the file cannot be written.
@@ -27,8 +27,9 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
         nbytes, seconds, by_formula = zip(*mine, strict=True)
         colour = COLOURS[k % len(COLOURS)]
         marker = MARKERS[(k + k // len(COLOURS)) % len(MARKERS)]  # a colour comes back with another marker
-        (line,) = axes.plot(nbytes, seconds, label=name, color=colour, marker=marker, markersize=4)
-        line.set_markerfacecolor("white" if all(by_formula) else colour)
+        axes.plot(nbytes, seconds, label=name, color=colour, marker=marker, markersize=4)
+        for point in (i for i, one in enumerate(by_formula) if one):
+            axes.plot(nbytes[point], seconds[point], marker=marker, markersize=4, color=colour, markerfacecolor="white")
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="seconds", title=heading)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")

@@ -56,8 +56,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
     from ringcast.comparison_plot import draw
 
+    # Formulas know nothing of a network that is not full: beside times on it theirs would mislead.
+    rows = [row for case, rows in found for row in rows if case.network == FULL or row.traffic is not None]
     try:
-        draw(options.plot, [row for _, rows in found for row in rows], _heading(cases[0]))
+        draw(options.plot, rows, _heading(cases[0]))
     except OSError as error:
         print(f"ringcast simulate: --plot: {error}", file=sys.stderr)
         return FAILED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -84,13 +83,18 @@ def test_rows_say_what_the_simulator_says() -> None:
     assert row.volume == report.volume
 
 
-def test_the_fastest_on_the_network_comes_first() -> None:
-    for network in "full", "ring", "mesh:4x4", "hypercube", "crossbar:2x8":
-        rows = compare(replace(case_of("allgather", 16, 16_000), network=network))
+@pytest.mark.parametrize("collective", ALGORITHMS)
+@pytest.mark.parametrize("network", ["full", "ring", "mesh:4x4", "hypercube", "crossbar:2x8"])
+def test_the_fastest_on_the_network_comes_first(collective: str, network: str) -> None:
+    for nbytes in 0, 1, 16_000:
+        rows = compare(replace(case_of(collective, 16, nbytes), network=network))
         assert [row.order for row in rows] == sorted(row.order for row in rows)
         assert all((row.traffic is None) == (network == "full") for row in rows)
         for row in rows:  # ranks that wait for each other, and share links, are no faster
             assert row.traffic is None or row.traffic.time >= row.seconds * (1 - 1e-9)
+
+
+def test_an_algorithm_for_the_hypercube_contends_on_a_ring() -> None:
     rings = by_name(compare(replace(case_of("allgather", 16, 16_000), network="ring")))
     assert rings["ring"].traffic is not None
     assert rings["hypercube"].traffic is not None
@@ -100,8 +104,7 @@ def test_the_fastest_on_the_network_comes_first() -> None:
 def test_a_hundred_thousand_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     begin = time.process_time()
     found = asked(capsys, "bcast", "-n", "100000", "--nblocks", "100")
-    if not os.environ.get("COVERAGE_RUN"):
-        assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 2
     rows = {row["algorithm"]: row for row in found["rows"]}
     assert rows["circulant"]["rounds"] == 99 + 17
     assert rows["circulant"]["messages"] == 99_999 * 100
