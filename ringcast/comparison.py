@@ -5,7 +5,8 @@ Time is that of the one-ported linear model: a message takes alpha + beta * byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -90,7 +91,7 @@ def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] =
     """
     route_on(case.network, case.params.size)
     rows = []
-    for name, n in _legal(case, names):
+    for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, that says why
         tell(name)
         rows.append(_row(case, name, replace(case.params, nblocks=n)))
     if case.network != FULL and all(row.by_formula for row in rows):
@@ -102,17 +103,15 @@ def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] =
     return sorted(rows, key=lambda row: row.order)
 
 
-def _legal(case: Case, names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the algorithms to compare, each with its number of blocks."""
-    table = ALGORITHMS[case.collective]
-    if not names:
-        _choose(case, None)  # says why, if none can
-    for name in names or table:
-        try:
-            yield name, _choose(case, name)[1]
-        except ValueError:
-            if names:
-                raise
+def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the algorithms to compare, each with its number of blocks."""
+    if names:
+        return [_choose(case, name) for name in names]
+    legal = []
+    for name in ALGORITHMS[case.collective]:
+        with suppress(ValueError):
+            legal.append(_choose(case, name))
+    return legal
 
 
 def _choose(case: Case, name: str | None) -> tuple[str, int]:
@@ -131,6 +130,7 @@ def _choose(case: Case, name: str | None) -> tuple[str, int]:
 
 
 def _row(case: Case, name: str, params: Params) -> Row:
+    build(case.collective, name, params, 0)  # refuses a wrong root, or counts, also where no schedule is run
     rounds = ALGORITHMS[case.collective][name].rounds(params)
     row = Row(name, params.nblocks, case.nbytes, rounds, 0.0)
     at_once = case.network == FULL and (case.collective, name) in AT_ONCE

@@ -160,6 +160,7 @@ def test_what_cannot_be_simulated_is_said(capsys: pytest.CaptureFixture[str], tm
     assert "power of two ranks, not 6" in refused(capsys, "alltoall", "-n", "6", "--algorithm", "ring,xor")
     assert "no group of 0 ranks" in refused(capsys, "bcast", "-n", "0")
     assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9")
+    assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9", "--algorithm", "circulant")
     assert "2 counts for 3 ranks" in refused(capsys, "allgatherv", "-n", "3", "--counts", "1,2")
     assert "'lots' is not a size" in refused(capsys, "bcast", "--nbytes", "lots")
     assert "--alpha must be a number of seconds, 0 or more, not -1.0" in refused(capsys, "bcast", "--alpha", "-1")
