@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import ALGORITHMS, Params, build, nonsense
 from ringcast.algorithms.load import Call
 from ringcast.cost import Network, choose, predict
 from ringcast.networks import FULL, Traffic, route_on, traffic
@@ -89,6 +89,8 @@ def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] =
         ValueError: an algorithm that is named cannot do the call, none can, there is no such network for that many
             ranks, or nothing is small enough to be sent over it message by message.
     """
+    if reason := nonsense(case.params):
+        raise ValueError(f"{case.collective}: {reason}")
     route_on(case.network, case.params.size)
     rows = []
     for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, that says why
@@ -130,7 +132,6 @@ def _choose(case: Case, name: str | None) -> tuple[str, int]:
 
 
 def _row(case: Case, name: str, params: Params) -> Row:
-    build(case.collective, name, params, 0)  # refuses a wrong root, or counts, also where no schedule is run
     rounds = ALGORITHMS[case.collective][name].rounds(params)
     row = Row(name, params.nblocks, case.nbytes, rounds, 0.0)
     at_once = case.network == FULL and (case.collective, name) in AT_ONCE

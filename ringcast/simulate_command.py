@@ -106,12 +106,10 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
     Raises:
         ValueError: what is asked for makes no sense.
     """
-    if options.size < 1:
-        raise ValueError(f"there is no group of {options.size} ranks")
     for name in "alpha", "beta":
         if not 0 <= getattr(options, name) < float("inf"):
             raise ValueError(f"--{name} must be a number of seconds, 0 or more, not {getattr(options, name)}")
-    distance = options.distance % options.size if options.collective == "shift" else 0
+    distance = options.distance % max(options.size, 1) if options.collective == "shift" else 0
     params = Params(options.size, options.root, counts=options.counts, distance=distance)
     for nbytes in _sizes(options):
         case = Case(options.collective, params, nbytes, options.nblocks)

@@ -27,7 +27,7 @@ from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "nonsense"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
@@ -61,8 +61,8 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
     return entry.build(params, rank)
 
 
-def _objection(entry: Algorithm, p: Params, rank: int) -> str:
-    """Return why `entry` cannot do what is asked for, or nothing."""
+def nonsense(p: Params, rank: int = 0) -> str:
+    """Return why no algorithm can do what is asked for, or nothing."""
     if p.size < 1:
         return f"there is no group of {p.size} ranks"
     for name, r in ("rank", rank), ("root", p.root):
@@ -70,12 +70,19 @@ def _objection(entry: Algorithm, p: Params, rank: int) -> str:
             return f"{name} {r} is not one of {p.size} ranks"
     if not 0 <= p.distance < p.size:
         return f"distance {p.distance} is not in 0..{p.size - 1}"
-    if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):
-        return f"cannot cut into {p.nblocks} blocks" + ("" if entry.blocks else ", it always uses one")
     if p.counts and len(p.counts) != p.size:
         return f"{len(p.counts)} counts for {p.size} ranks"
     if min(p.counts, default=0) < 0:
         return f"a count of {min(p.counts)} is negative"
+    return ""
+
+
+def _objection(entry: Algorithm, p: Params, rank: int) -> str:
+    """Return why `entry` cannot do what is asked for, or nothing."""
+    if reason := nonsense(p, rank):
+        return reason
+    if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):
+        return f"cannot cut into {p.nblocks} blocks" + ("" if entry.blocks else ", it always uses one")
     if entry.equal_counts and len(set(p.counts)) > 1:
         return "all counts must be equal"
     return entry.fits(p)
