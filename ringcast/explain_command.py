@@ -14,6 +14,7 @@ from typing import Any
 from ringcast import catalogue, diagram, outfile, tables
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.cost import NETWORKS, choose, predict
+from ringcast.hosts import hosts_of
 from ringcast.rounds import Message, label, messages
 from ringcast.schedule import Schedule
 from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--root", type=int, default=0, metavar="RANK", help="where there is one (default 0)")
     add("--counts", type=counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
     add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
+    add("--ranks-per-host", type=int, default=1, metavar="RANKS", help="ranks that share a host's link (default 1)")
     add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
     add("--list", action="store_true", help="list all algorithms with paper, rounds, volume and tests")
     add("--json", action="store_true", help="print JSON")
@@ -121,6 +123,9 @@ def _case(options: argparse.Namespace) -> _Case:
     """
     if options.size < 1:
         raise ValueError(f"there is no group of {options.size} ranks")
+    if options.ranks_per_host < 1:
+        raise ValueError(f"there is no host of {options.ranks_per_host} ranks")
+    hosts = hosts_of([rank // options.ranks_per_host for rank in range(options.size)])
     nbytes = options.nbytes if options.nbytes is not None else sum(options.counts) or 1_000_000
     distance = options.distance % options.size if options.collective == "shift" else 0
     facts: dict[str, Any] = {
@@ -130,10 +135,11 @@ def _case(options: argparse.Namespace) -> _Case:
         "root": options.root,
         "counts": options.counts,
         "distance": distance,
+        "hosts": hosts,
         "nblocks": options.nblocks,
     }
     name, n = choose(options.collective, algorithm=options.algorithm, **facts)
-    params = Params(options.size, options.root, n, options.counts, distance)
+    params = Params(options.size, options.root, n, options.counts, distance, hosts)
     schedules = [build(options.collective, name, params, rank) for rank in range(options.size)]
     prices = sorted(_prices(options.collective, facts))
     return _Case(ALGORITHMS[options.collective][name], params, facts["nbytes"], schedules, prices)
@@ -145,7 +151,7 @@ def _prices(collective: str, facts: dict[str, Any]) -> Iterator[tuple[float, str
             _, n = choose(collective, algorithm=name, **facts)
         except ValueError:
             continue
-        params = Params(facts["size"], facts["root"], n, facts["counts"], facts["distance"])
+        params = Params(facts["size"], facts["root"], n, facts["counts"], facts["distance"], facts["hosts"])
         yield predict(collective, name, params, facts["nbytes"], NETWORK), name, n
 
 

@@ -124,6 +124,15 @@ def test_the_text_names_parts_and_blocks(capsys: pytest.CaptureFixture[str]) -> 
     assert "baseblock     | 0| 0| 1| 2  0| 3" in capsys.readouterr().out
 
 
+def test_ranks_that_share_hosts_are_told_by_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "bcast", "-n", "6", "--ranks-per-host", "2"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("bcast by full_lane on 6 ranks, ")
+    assert "round 0: 0>1 " in text  # the root scatters within its host
+    assert cli.main(["explain", "bcast", "-n", "6"]) == 0
+    assert capsys.readouterr().out.startswith("bcast by circulant on 6 ranks, ")
+
+
 def test_what_cannot_be_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "name a collective, or ask for the --list" in refused(capsys)
     assert "there is no such algorithm; possible here: circulant" in refused(capsys, "bcast", "--algorithm", "magic")
@@ -131,6 +140,9 @@ def test_what_cannot_be_shown_is_said(capsys: pytest.CaptureFixture[str]) -> Non
     assert "no group of 0 ranks" in refused(capsys, "bcast", "-n", "0")
     assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9")
     assert "2 counts for 3 ranks" in refused(capsys, "allgatherv", "-n", "3", "--counts", "1,2")
+    assert "there is no host of 0 ranks" in refused(capsys, "bcast", "--ranks-per-host", "0")
+    lanes = ["bcast", "-n", "5", "--ranks-per-host", "2", "--algorithm", "full_lane"]
+    assert "it needs as many ranks on each host, not 2, 2, 1; possible here: circulant" in refused(capsys, *lanes)
     assert "has no block schedules" in refused(capsys, "allreduce", "--tables")
     for argv in (["brodcast"], ["bcast", "--counts", "a,b"]):
         with pytest.raises(SystemExit):
