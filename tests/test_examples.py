@@ -103,6 +103,12 @@ def test_matrix_vector(n: int) -> None:
     assert launch(n, "matrix_vector.py").endswith("largest eigenvalue: 1199.995633\n")
 
 
+@pytest.mark.parametrize(("n", "side"), [(1, 1), (3, 1), (4, 2), (9, 3)])
+def test_matrix_vector_2d(n: int, side: int) -> None:
+    grid = f"{side} x {side} ranks, {n - side * side} idle"
+    assert launch(n, "matrix_vector_2d.py") == f"{grid}, largest eigenvalue: 1199.995633\n"
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_gathered_schedules(n: int) -> None:
     assert launch(n, "gathered_schedules.py").endswith(f"the same schedules of {n} ranks\n")
