@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import bounds
-from ringcast.schedules import circulant, fractional, grouptree, mesh
+from ringcast.schedules import circulant, embedding, fractional, grouptree, mesh
 from ringcast.schedules.simplex import simplex_tree
 from ringcast.simulate import simulate, simulate_bcast
 
@@ -17,7 +17,7 @@ sizes = st.integers(3, 20_000)
 ratios = st.floats(1, 1e8)
 
 
-@pytest.mark.parametrize("module", [bounds, fractional, grouptree, mesh], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [bounds, fractional, grouptree, embedding, mesh], ids=lambda module: module.__name__)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -1,0 +1,155 @@
+"""Groups of ranks on a mesh: where they are, and in which rounds they use which links, so that none is used twice.
+
+Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, section 4.
+
+The mesh is cut into submeshes of r1 x r2 ranks, each a group, r = r1 r2. A group's chain goes through it column
+by column. Rank y * b + x is in row y and column x of b. Links have two directions, which count as two; messages go
+along the row first, then along the column (x-y routing). After r+1 rounds everything repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from ringcast.schedules.grouptree import Group
+
+Spot: TypeAlias = tuple[int, int]  # row and column of a group
+Turn: TypeAlias = tuple[int, int]  # of a chain: 1 = columns from left to right, -1 = to the left; 1 = first column down
+Link: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh of `rows` x `columns` ranks, cut into groups of `high` x `wide`.
+
+    Raises:
+        ValueError: rows / high and columns / wide are not the same power of two.
+    """
+
+    rows: int
+    columns: int
+    high: int
+    wide: int
+
+    def __post_init__(self) -> None:
+        n = self.rows // self.high if self.high > 0 else 0
+        if n * self.high != self.rows or n * self.wide != self.columns or n < 1 or n & (n - 1):
+            shape = f"{self.rows} x {self.columns} ranks in groups of {self.high} x {self.wide}"
+            raise ValueError(f"{shape}: there must be as many groups in a row as in a column, a power of two")
+
+    @property
+    def run(self) -> int:
+        return self.high * self.wide
+
+    @property
+    def side(self) -> int:
+        """The number of groups in a row, and in a column."""
+        return self.rows // self.high
+
+    def route(self, source: int, target: int) -> list[Link]:
+        """Return the links from `source` to `target`; see `xy_route`."""
+        return xy_route(self.columns, source, target)
+
+    def snake(self, spot: Spot, turn: Turn) -> tuple[int, ...]:
+        """Return the way through the submesh at `spot`, column by column.
+
+        >>> Mesh(2, 4, 2, 4).snake((0, 0), (1, -1))
+        (4, 0, 1, 5, 6, 2, 3, 7)
+        """
+        ys = range(spot[0] * self.high, (spot[0] + 1) * self.high)[:: turn[1]]
+        xs = range(spot[1] * self.wide, (spot[1] + 1) * self.wide)[:: turn[0]]
+        return tuple(y * self.columns + x for i, x in enumerate(xs) for y in ys[:: (-1) ** i])
+
+
+def xy_route(columns: int, source: int, target: int) -> list[Link]:
+    """Return the links from rank `source` to rank `target` of a mesh: along the row, then along the column.
+
+    >>> xy_route(4, 0, 6)
+    [(0, 1), (1, 2), (2, 6)]
+    """
+    (y0, x0), (y1, x1) = divmod(source, columns), divmod(target, columns)
+    dx, dy = (1 if x1 >= x0 else -1), (1 if y1 >= y0 else -1)
+    ranks = [y0 * columns + x for x in range(x0, x1 + dx, dx)]
+    ranks += [y * columns + x1 for y in range(y0 + dy, y1 + dy, dy)] if y0 != y1 else []
+    return list(pairwise(ranks))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A group in its place."""
+
+    spot: Spot
+    turn: Turn
+    members: tuple[int, ...]
+    start: int  # when its head gets the first block; see `ringcast.schedules.fractional.Place`
+    parent: Spot | None
+    below: bool  # it follows its parent's last member
+    links: dict[Link, int]  # that it uses, and in which rounds: bit i stands for those that are i modulo r+1
+
+
+class Embedding:
+    """The groups that are in their places, and the links that they use."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.nodes: dict[Spot, Node] = {}
+        self._followed: set[tuple[Spot | None, bool]] = set()  # a group, and whether below
+        self._used: dict[Link, int] = {}
+
+    def node(self, spot: Spot, turn: Turn, parent: Spot | None = None, *, below: bool = True) -> Node | None:
+        """Return a group as it would be in its place, or None if it is in the way of itself or of others."""
+        members, start, feeds = self.mesh.snake(spot, turn), -1, []
+        if parent is not None:
+            above = self.nodes[parent]
+            start = above.start + self.mesh.run + (not below)
+            feeds = self._feeds(above.members, members[0], start, below=below)
+        chain = [(link, self._all_but(start + i)) for i, link in enumerate(pairwise(members))]
+        links: dict[Link, int] = {}
+        for link, rounds in [*feeds, *chain]:
+            if links.get(link, 0) & rounds:
+                return None
+            links[link] = links.get(link, 0) | rounds
+        node = Node(spot, turn, members, start, parent, below, links)
+        return node if self.fits(node) else None
+
+    def fits(self, node: Node) -> bool:
+        """Return whether nobody else uses the node's links, nor follows its parent as it would."""
+        free = all(not self._used.get(link, 0) & rounds for link, rounds in node.links.items())
+        return free and (node.parent, node.below) not in self._followed
+
+    def _feeds(self, above: tuple[int, ...], head: int, start: int, *, below: bool) -> list[tuple[Link, int]]:
+        """Return the links, and their rounds, by which a head gets its blocks: from the last one, or one from each."""
+        if below:
+            return [(link, self._all_but(start - 1)) for link in self.mesh.route(above[-1], head)]
+        period = self.mesh.run + 1
+        return [(link, 1 << (start + i) % period) for i, a in enumerate(above) for link in self.mesh.route(a, head)]
+
+    def _all_but(self, pause: int) -> int:
+        period = self.mesh.run + 1
+        return (1 << period) - 1 - (1 << pause % period)
+
+    def put(self, node: Node) -> None:
+        self.nodes[node.spot] = node
+        self._followed.add((node.parent, node.below))
+        for link, rounds in node.links.items():
+            self._used[link] = self._used.get(link, 0) | rounds
+
+    def remove(self, node: Node) -> None:
+        del self.nodes[node.spot]
+        self._followed.remove((node.parent, node.below))
+        for link, rounds in node.links.items():
+            self._used[link] -= rounds
+
+    def tree(self) -> Group:
+        """Return the tree of the groups."""
+        groups = {spot: Group(node.members) for spot, node in self.nodes.items()}
+        for spot, node in self.nodes.items():
+            if node.parent is None:
+                root = groups[spot]
+            elif node.below:
+                groups[node.parent].down = groups[spot]
+            else:
+                groups[node.parent].right = groups[spot]
+        return root
