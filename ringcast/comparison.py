@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ringcast.algorithms import ALGORITHMS, Params, build, nonsense
+from ringcast.algorithms import ALGORITHMS, Params, build, find, nonsense
 from ringcast.algorithms.load import Call
 from ringcast.cost import Network, choose, predict
 from ringcast.networks import FULL, Traffic, route_on, traffic
@@ -132,7 +132,7 @@ def _choose(case: Case, name: str | None) -> tuple[str, int]:
 
 
 def _row(case: Case, name: str, params: Params) -> Row:
-    rounds = ALGORITHMS[case.collective][name].rounds(params)
+    rounds = find(case.collective, name).rounds(params)
     row = Row(name, params.nblocks, case.nbytes, rounds, 0.0)
     at_once = case.network == FULL and (case.collective, name) in AT_ONCE
     if at_once and params.size * rounds <= MOST_AT_ONCE:
@@ -156,7 +156,7 @@ def _with(row: Row, report: Report) -> Row:
 
 def _work(case: Case, name: str, params: Params) -> int:
     """Return about how many steps it takes all ranks, where moving slots counts as steps, too."""
-    entry = ALGORITHMS[case.collective][name]
+    entry = find(case.collective, name)
     rounds = entry.rounds(params)
     nslots = sum(build(case.collective, name, params, 0).parts)
     moved = entry.load(Call(params, nslots, rounds)).volume  # as if each slot was a byte

@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, table
 from ringcast.algorithms.load import SMOOTH, Call, Load
 from ringcast.hosts import Hosts
 from ringcast.wire import EAGER_IN_COLLECTIVES
@@ -87,7 +87,7 @@ def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> boo
 
 def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple[int, Load]:
     """Return the number of rounds, and what they add up to."""
-    entry = ALGORITHMS[collective][algorithm]
+    entry = find(collective, algorithm)
     rounds = entry.rounds(params)
     load = entry.load(Call(params, nbytes, rounds))
     return rounds, _sharing(load, entry.leaving(params)) if params.hosts else load
@@ -156,13 +156,14 @@ def choose(
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
     call = Params(size, root, 1, counts, distance, hosts)
-    objections = {name: _objection(entry, properties, call, nblocks) for name, entry in ALGORITHMS[collective].items()}
+    named = table(collective, algorithm)
+    objections = {name: _objection(entry, properties, call, nblocks) for name, entry in named.items()}
     if algorithm is not None and objections.get(algorithm, "unknown"):
         reason = objections.get(algorithm, "there is no such algorithm")
         legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
         raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
     best: tuple[tuple[float, float], str, int] | None = None
-    for name, entry in ALGORITHMS[collective].items():
+    for name, entry in named.items():
         if objections[name] or algorithm not in (None, name):
             continue
         if algorithm is None and entry.only_by_name(hosts):

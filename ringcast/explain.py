@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms import ALGORITHMS, find, table
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
@@ -110,7 +110,8 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
     options, excluded = [], {}
-    for name in ALGORITHMS[stage.collective]:
+    algorithms = table(stage.collective, stage.algorithm)
+    for name in algorithms:
         try:
             one = _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks))
         except ArgumentError as error:
@@ -119,8 +120,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
             options.append(_option(group, one, _buffer(collective, data)))
     options.sort(key=lambda option: option.seconds)
     chosen = next(option for option in options if option.algorithm == stage.algorithm)
-    table = ALGORITHMS[stage.collective]
-    named = [one for one in options if table[one.algorithm].only_by_name(group.hosts)]
+    named = [one for one in options if algorithms[one.algorithm].only_by_name(group.hosts)]
     faster = [one.algorithm for one in named if one.seconds < chosen.seconds]
     remarks = _remarks(collective, data, choice)
     if faster:
@@ -129,7 +129,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
 
 
 def _option(group: Group, stage: Plan, nbytes: int) -> Option:
-    rounds = ALGORITHMS[stage.collective][stage.algorithm].rounds(stage.params)
+    rounds = find(stage.collective, stage.algorithm).rounds(stage.params)
     seconds = predict(stage.collective, stage.algorithm, stage.params, nbytes, group.network)
     return Option(stage.algorithm, stage.params.nblocks, rounds, seconds)
 

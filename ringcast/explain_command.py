@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ringcast import catalogue, diagram, outfile, tables
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build, find, table
 from ringcast.cost import NETWORKS, choose, predict
 from ringcast.hosts import hosts_of
 from ringcast.rounds import Message, label, messages
@@ -141,12 +141,12 @@ def _case(options: argparse.Namespace) -> _Case:
     name, n = choose(options.collective, algorithm=options.algorithm, **facts)
     params = Params(options.size, options.root, n, options.counts, distance, hosts)
     schedules = [build(options.collective, name, params, rank) for rank in range(options.size)]
-    prices = sorted(_prices(options.collective, facts))
-    return _Case(ALGORITHMS[options.collective][name], params, facts["nbytes"], schedules, prices)
+    prices = sorted(_prices(options.collective, name, facts))
+    return _Case(find(options.collective, name), params, facts["nbytes"], schedules, prices)
 
 
-def _prices(collective: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
-    for name in ALGORITHMS[collective]:
+def _prices(collective: str, algorithm: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
+    for name in table(collective, algorithm):
         try:
             _, n = choose(collective, algorithm=name, **facts)
         except ValueError:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import Params, build, find
 from ringcast.call import Call
 from ringcast.cost import Network, choose, granted
 from ringcast.endpoint import Endpoint
@@ -69,7 +69,7 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether every rank gets the whole vector, of which the caller takes a part."""
-        return ALGORITHMS[self.collective][self.algorithm].whole
+        return find(self.collective, self.algorithm).whole
 
 
 def plan(

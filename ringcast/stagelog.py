@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms import find
 from ringcast.call import OBJECT
 from ringcast.cost import Network, predict
 from ringcast.group import Plan
@@ -23,7 +23,7 @@ def stage_log(network: Network, stream: TextIO) -> Callable[[Plan, float], None]
 def in_words(stage: Plan, network: Network, seconds: float) -> str:
     """Return the line for a stage that took `seconds`; the sizes of Python objects are not known to it."""
     name, params = stage.algorithm, stage.params
-    rounds = ALGORITHMS[stage.collective][name].rounds(params)
+    rounds = find(stage.collective, name).rounds(params)
     expected = predict(stage.collective, name, params, stage.nbytes, network)
     size = "objects" if stage.call.dtype == OBJECT else f"{stage.nbytes} bytes"
     what = f"{stage.call.collective} of {size} by {name}, {params.nblocks} blocks, {rounds} rounds"

@@ -6,11 +6,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ringcast
 from ringcast import spec
+from ringcast.algorithms import ALGORITHMS, Params, build, find
+from ringcast.algorithms.load import Call
+from ringcast.cost import NETWORKS, choose
 from ringcast.schedule import Schedule
 from ringcast.schedules import circulant, fractional
 from ringcast.schedules.grouptree import Group, edges_of, schedules_of, tree_of
@@ -149,3 +154,49 @@ def test_a_tree_that_cannot_be() -> None:
         schedules_of(Group((0, 1, 2)), run=2, nblocks=1)
     with pytest.raises(ValueError, match="the groups have 2 ranks, which must be 0 to 1"):
         schedules_of(Group((0, 2)), run=2, nblocks=1)
+
+
+@pytest.mark.parametrize("collective", ["bcast", "reduce"])
+@pytest.mark.parametrize("p", [1, 2, 3, 13, 33, 65])
+def test_a_tree_is_named_with_its_r(p: int, collective: str) -> None:
+    for r in (1, 2, 5, 8, 100):
+        name = f"fractional_tree_{r}"
+        params = Params(p, p // 2, 12)
+        schedules = [build(collective, name, params, rank) for rank in range(p)]
+        rounds = checked(schedules, p // 2, collective).rounds
+        entry = find(collective, name)
+        assert rounds == entry.rounds(params) == fractional.tree_rounds(p, r, 12)
+        letters = {"p": p, "n": 12, "m": 24, "depth": fractional.depth}
+        assert rounds == (eval(entry.rounds_formula, letters) if p > 1 else 0)
+        assert entry.load(Call(params, 24, rounds)).volume == 2 * rounds
+        assert choose(collective, size=p, nbytes=10**7, network=NETWORKS["tcp"], algorithm=name)[0] == name
+
+
+def test_r_and_the_number_of_blocks_make_the_worked_example() -> None:
+    rounds = find("bcast", "fractional_tree_8").rounds(Params(1024, nblocks=456))
+    assert rounds == 57 + 456 + 57 - 1
+
+
+@pytest.mark.parametrize("name", ["fractional_tree_0", "fractional_tree_", "fractional_tree_-1", "binary_tree_2"])
+def test_what_is_no_name_of_a_tree(name: str) -> None:
+    with pytest.raises(ValueError, match=f"there is no algorithm '{name}' for bcast; known are circulant"):
+        build("bcast", name, Params(4), 0)
+    with pytest.raises(ValueError, match=f"bcast by '{name}': there is no such algorithm; possible here: circulant"):
+        choose("bcast", size=4, nbytes=8, network=NETWORKS["tcp"], algorithm=name)
+    assert "fractional_tree_8" not in ALGORITHMS["bcast"]
+    with pytest.raises(ValueError, match="allgather by 'fractional_tree_8': there is no such algorithm"):
+        choose("allgather", size=4, nbytes=8, network=NETWORKS["tcp"], algorithm="fractional_tree_8")
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 100_000])
+def test_a_tree_with_its_r_runs_and_is_explained(nbytes: int) -> None:
+    def program(comm: ringcast.Communicator) -> None:
+        mine = np.arange(nbytes, dtype=np.uint8) if comm.rank == 3 else None
+        got = comm.bcast(mine, root=3, algorithm="fractional_tree_2", nblocks=5)
+        np.testing.assert_array_equal(got, np.arange(nbytes, dtype=np.uint8))
+        total = comm.reduce(np.ones(nbytes, dtype=np.int64), root=2, algorithm="fractional_tree_3")
+        assert comm.rank != 2 or (total == comm.size).all()
+        told = comm.explain("bcast", nbytes=nbytes, dtype="uint8", algorithm="fractional_tree_2")
+        assert told.chosen.algorithm == "fractional_tree_2"
+
+    ringcast.run(program, 5, backend="threads")

@@ -1,11 +1,13 @@
 """All algorithms: one file per family, and the table of them. A family's TESTED is the file that states its laws.
 
 `ALGORITHMS[collective][name]` says what an algorithm needs, and what it takes; `build` checks a call and returns a
-rank's schedule. At a tie in the cost model the first in the table is chosen.
+rank's schedule. At a tie in the cost model the first in the table is chosen. `table` and `find` also know what is not
+listed: fractional trees that are named with their r.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -27,7 +29,7 @@ from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "nonsense"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "find", "nonsense", "table"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
@@ -39,6 +41,26 @@ def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorith
 
 FAMILIES = circulant, doubling, ring, ordered, scan, fractional, grama, grama_all, merging, exchange, shift, lanes
 ALGORITHMS = _table(tuple(entry for family in FAMILIES for entry in family.ALGORITHMS))
+
+_WITH_RUN = re.compile(r"(fractional_tree)_([1-9]\d{0,8})")
+
+
+def table(collective: str, algorithm: str | None = None) -> Mapping[str, Algorithm]:
+    """Return the algorithms of a collective, with `algorithm` if that is a fractional tree that is named with its r.
+
+    >>> [name for name in table("bcast", "fractional_tree_8") if name not in ALGORITHMS["bcast"]]
+    ['fractional_tree_8']
+    """
+    named = ALGORITHMS[collective]
+    match = _WITH_RUN.fullmatch(algorithm or "")
+    if match is None or match[1] not in named:
+        return named
+    return {**named, match[0]: fractional.with_run(named[match[1]], int(match[2]))}
+
+
+def find(collective: str, algorithm: str) -> Algorithm:
+    """Return an algorithm of the table, or a fractional tree that is named with its r."""
+    return table(collective, algorithm)[algorithm]
 
 
 def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedule:
@@ -52,10 +74,10 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
     """
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
-    if algorithm not in ALGORITHMS[collective]:
+    if algorithm not in table(collective, algorithm):
         known = ", ".join(ALGORITHMS[collective])
         raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {known}")
-    entry = ALGORITHMS[collective][algorithm]
+    entry = find(collective, algorithm)
     if reason := _objection(entry, params, rank):
         raise ValueError(f"{collective} by {algorithm}: {reason}")
     return entry.build(params, rank)

@@ -5,6 +5,9 @@ depth(p, r) = the last round in which a rank gets a first block; run(p, n) = the
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.load import Call, Load, combining, even
 from ringcast.algorithms.papers import SANDERS
@@ -26,6 +29,21 @@ def _binary(p: Params) -> int:
 
 def _fractional(p: Params) -> int:
     return fractional.tree_rounds(p.size, fractional.run_for(p.size, p.nblocks), p.nblocks)
+
+
+@lru_cache(maxsize=64)
+def with_run(entry: Algorithm, run: int) -> Algorithm:
+    """Return the fractional tree `entry` with chains of `run` ranks, instead of a length that is chosen."""
+    schedule = fractional.fractional_tree if entry.collective == "bcast" else fractional.fractional_reduce
+    rounds = f"n if p == 2 else depth(p, {run})+n+-(-n//{run})-1"
+    return replace(
+        entry,
+        name=f"{entry.name}_{run}",
+        build=lambda p, rank: schedule(p.size, rank, nblocks=p.nblocks, run=run, root=p.root),
+        rounds=lambda p: fractional.tree_rounds(p.size, run, p.nblocks),
+        rounds_formula=rounds,
+        volume_formula=f"({rounds})*m/n",
+    )
 
 
 def _pipeline(call: Call) -> Load:
