@@ -15,12 +15,16 @@ from typing import Protocol
 import numpy as np
 
 from ringcast.errors import ScheduleError
-from ringcast.schedule import IDLE, Copy, Local, Merge, Schedule, Slots, Step
+from ringcast.schedule import IDLE, Copy, Local, Merge, Schedule, Slots, Step, disjoint
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a rank is: the step it does, and the peers of those halves that are not complete yet."""
+    """Where a rank is: the step it does, and the peers of those halves that are not complete yet.
+
+    A message moves in the round behind those in which its two ranks ended their steps before; `round` counts the
+    rounds until this step began, `until` those until it has ended, as far as is known.
+    """
 
     rank: int
     index: int = -1
@@ -29,6 +33,8 @@ class Place:
     recv: Sequence[int] = ()
     to: int | None = None
     source: int | None = None
+    round: int = 0
+    until: int = 0
 
     @property
     def met(self) -> bool:
@@ -48,8 +54,10 @@ class Stage(Protocol):
         """The rank has completed both halves of its step."""
 
 
-def enact(schedules: Sequence[Schedule], stage: Stage) -> None:
-    """Do the steps of all ranks on `stage`; costs O(1) calls per step, and two passes over its slots.
+def enact(schedules: Sequence[Schedule], stage: Stage) -> int:
+    """Do the steps of all ranks on `stage`; return the rounds: the longest chain of messages that wait for each other.
+
+    Costs O(1) calls per step, and two passes over its slots.
 
     Raises:
         ScheduleError: a step is not well formed, the ends of a message disagree, a message has one end only, or the
@@ -63,39 +71,44 @@ def enact(schedules: Sequence[Schedule], stage: Stage) -> None:
     while free:
         place = free.pop()
         if _begin(place, steps[place.rank], len(places), nslots, stage):
-            ends = [(place.rank, place.to), (place.source, place.rank)]
-            for a, b in ends:
-                if a is not None and b is not None and places[a].to == b and places[b].source == a:
-                    free += _meet(places[a], places[b], stage)
+            to, source = place.to, place.source
+            if to is not None and places[to].source == place.rank:
+                _meet(place, places[to], stage, free)
+            if source is not None and places[source].to == place.rank:
+                _meet(places[source], place, stage, free)
     waiting = [place for place in places if not place.met]
     if waiting:
         raise _stuck(places, waiting)
+    return max(place.until for place in places)
 
 
 def _begin(place: Place, steps: Iterator[tuple[int, Step]], size: int, nslots: int, stage: Stage) -> bool:
     """Bring `place` to its next step with a message; return False when there is none."""
-    for place.index, place.step in steps:
-        place.send, place.recv = _numbers(place.step.send), _numbers(place.step.recv)
+    for index, step in steps:
+        place.index, place.step, place.round = index, step, place.until
+        place.send, place.recv = _numbers(step.send), _numbers(step.recv)
         _check_step(place, size, nslots)
-        place.to, place.source = place.step.send_to, place.step.recv_from
+        place.to, place.source = to, source = step.send_to, step.recv_from
         stage.enter(place)
-        if not place.met:
+        if to is not None or source is not None:
             return True
         stage.leave(place)
     return False
 
 
-def _meet(sender: Place, receiver: Place, stage: Stage) -> list[Place]:
-    """Move one message; return the places whose step it completed."""
+def _meet(sender: Place, receiver: Place, stage: Stage, free: list[Place]) -> None:
+    """Move one message; the ranks whose step it completes become `free`."""
     if len(sender.send) != len(receiver.recv):
         text = f"sends {len(sender.send)} slots, but step {receiver.index} of the peer receives {len(receiver.recv)}"
         raise fault(sender, receiver.rank, text)
     stage.deliver(sender, receiver)
     sender.to = receiver.source = None
-    complete = [place for place in (sender, receiver) if place.met]
-    for place in complete:
-        stage.leave(place)
-    return complete
+    end = max(sender.round, receiver.round) + 1
+    for place in (sender, receiver):
+        place.until = max(place.until, end)
+        if place.met:
+            stage.leave(place)
+            free.append(place)
 
 
 def fault(place: Place, peer: int | None, text: str) -> ScheduleError:
@@ -122,27 +135,31 @@ def _check_alike(schedules: Sequence[Schedule]) -> None:
 
 
 def _check_step(place: Place, size: int, nslots: int) -> None:
-    """Check what can be seen of one step alone."""
-    step = place.step
-    _check_half(place, step.send_to, place.send, "sends", size, nslots)
-    _check_half(place, step.recv_from, place.recv, "receives", size, nslots)
-    if overlap := set(place.send) & set(place.recv):
-        text = f"receives into slot {min(overlap)}, which it sends in the same step: send a copy in scratch"
+    """Check what can be seen of one step alone; most halves are idle, or of one slot."""
+    step, send, recv = place.step, place.send, place.recv
+    if send or step.send_to is not None:
+        _check_half(place, step.send_to, send, "sends", size, nslots)
+    if recv or step.recv_from is not None:
+        _check_half(place, step.recv_from, recv, "receives", size, nslots)
+    if send and recv and not disjoint(send, recv):
+        text = (
+            f"receives into slot {min(set(send) & set(recv))}, which it sends in the same step: send a copy in scratch"
+        )
         raise fault(place, step.recv_from, text)
-    if isinstance(step.accept, tuple) and len(step.accept) != len(place.recv):
-        raise fault(place, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(place.recv)}")
+    if isinstance(step.accept, tuple) and len(step.accept) != len(recv):
+        raise fault(place, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(recv)}")
     for local in step.local:
         if any(not 0 <= slot < nslots for slot in named(local)):
             raise fault(place, None, f"{local} names a slot that is not one of {nslots}")
 
 
 def _check_half(place: Place, peer: int | None, slots: Sequence[int], half: str, size: int, nslots: int) -> None:
+    """Check a half that has a peer or slots."""
     if peer is None:
-        if slots:
-            raise fault(place, None, f"{half} slots {list(slots)} without a peer")
-    elif not 0 <= peer < size or peer == place.rank:
+        raise fault(place, None, f"{half} slots {list(slots)} without a peer")
+    if not 0 <= peer < size or peer == place.rank:
         raise fault(place, peer, f"{half} with a peer that is not another of the {size} ranks")
-    elif slots and not 0 <= min(slots) <= max(slots) < nslots:
+    if slots and not 0 <= min(slots) <= max(slots) < nslots:
         raise fault(place, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
 
 

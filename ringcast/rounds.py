@@ -30,7 +30,7 @@ def messages(schedules: Sequence[Schedule]) -> list[Message]:
     Raises:
         ScheduleError: the schedules break a rule of the model.
     """
-    log = _Log(len(schedules))
+    log = _Log()
     enact(schedules, log)
     return sorted(log.by_step if log.in_step else log.by_round)
 
@@ -60,23 +60,19 @@ def label(slots: Sequence[int], parts: Sequence[int]) -> str:
 class _Log:
     """The stage that writes down what moves."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self) -> None:
         self.by_step: list[Message] = []
         self.by_round: list[Message] = []
         self.in_step = True
-        self._free = [0] * size  # the first round in which a rank can be in its next step
-        self._until = [0] * size
 
     def enter(self, place: Place) -> None:
         pass
 
     def deliver(self, sender: Place, receiver: Place) -> None:
         a, b, slots = sender.rank, receiver.rank, tuple(sender.send)
-        now = max(self._free[a], self._free[b])
-        self._until[a], self._until[b] = max(self._until[a], now + 1), max(self._until[b], now + 1)
         self.in_step &= sender.index == receiver.index
         self.by_step.append(Message(sender.index, a, b, slots))
-        self.by_round.append(Message(now, a, b, slots))
+        self.by_round.append(Message(max(sender.round, receiver.round), a, b, slots))
 
     def leave(self, place: Place) -> None:
-        self._free[place.rank] = max(self._free[place.rank], self._until[place.rank])
+        pass

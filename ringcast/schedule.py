@@ -90,10 +90,11 @@ def independent(step: Step, following: Step) -> bool:
     """Whether what `following` receives may arrive while `step` is under way: it touches nothing that `step` uses."""
     if following.local:
         return False
-    return _disjoint(following.recv, step.send) and _disjoint(following.recv, step.recv)
+    return disjoint(following.recv, step.send) and disjoint(following.recv, step.recv)
 
 
-def _disjoint(a: Slots, b: Slots) -> bool:
+def disjoint(a: Slots | Sequence[int], b: Slots | Sequence[int]) -> bool:
+    """Whether no slot is in both."""
     if not len(a) or not len(b):
         return True
     if isinstance(a, range) and isinstance(b, range) and a.step == b.step == 1:

@@ -66,15 +66,15 @@ def simulate(
     """
     clock = _Clock(schedules, sizes, alpha, beta)
     log = _Log(clock, operation)
-    enact(schedules, clock if observer is None else log)
+    rounds = enact(schedules, clock if observer is None else log)
     if observer is not None:
         for event in sorted(log.events, key=lambda event: event.time):
             observer(event)
-    return clock.report()
+    return clock.report(rounds)
 
 
 class _Clock:
-    """The stage that counts: for each rank when it is ready for its next step, in seconds and in rounds."""
+    """The stage that counts: for each rank when it is ready for its next step, in seconds."""
 
     def __init__(self, schedules: Sequence[Schedule], sizes: Sequence[int] | None, alpha: float, beta: float) -> None:
         layout = schedules[0]
@@ -85,7 +85,6 @@ class _Clock:
         self.sizes = user + [user[s] for s in layout.scratch]
         self._alpha, self._beta = alpha, beta
         self.ready, self._until = [0.0] * p, [0.0] * p  # _until: the end of the messages that a step has had so far
-        self._round, self._until_round = [0] * p, [0] * p
         self._sent, self._received, self._messages = [0] * p, [0] * p, 0
 
     def enter(self, place: Place) -> None:
@@ -95,17 +94,14 @@ class _Clock:
         nbytes = self._weigh(sender, receiver)
         a, b = sender.rank, receiver.rank
         end = max(self.ready[a], self.ready[b]) + self._alpha + self._beta * nbytes
-        end_round = max(self._round[a], self._round[b]) + 1
         for r in (a, b):
             self._until[r] = max(self._until[r], end)
-            self._until_round[r] = max(self._until_round[r], end_round)
         self._sent[a] += nbytes
         self._received[b] += nbytes
         self._messages += 1
 
     def leave(self, place: Place) -> None:
         self.ready[place.rank] = self._until[place.rank]
-        self._round[place.rank] = self._until_round[place.rank]
 
     def weight(self, slots: Sequence[int]) -> int:
         return sum(map(self.sizes.__getitem__, slots))
@@ -117,9 +113,9 @@ class _Clock:
             raise fault(sender, receiver.rank, f"sends slots of {out} bytes, which the peer receives as {into}")
         return sum(out)
 
-    def report(self) -> Report:
+    def report(self, rounds: int) -> Report:
         sent, received = tuple(self._sent), tuple(self._received)
-        return Report(max(self._round), max(self.ready), self._messages, sent, received)
+        return Report(rounds, max(self.ready), self._messages, sent, received)
 
 
 class _Log:

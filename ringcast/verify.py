@@ -16,8 +16,10 @@ from ringcast.schedule import STORE, Accept, Combine, Copy, Merge, Schedule
 from ringcast.spec import Promise, Value
 
 
-def verify(schedules: Sequence[Schedule], promise: Promise, *, ordered: bool = False) -> None:
+def verify(schedules: Sequence[Schedule], promise: Promise, *, ordered: bool = False) -> int:
     """Check that `schedules`, one per rank, obey the model and turn `promise.start` into `promise.end`.
+
+    Returns the number of rounds, as `enact` does.
 
     Besides what `enact` checks: no rank sends a slot that it does not hold, receives data that it has already, counts
     a contribution twice, puts a piece into a slot of another piece's size, or ends with anything else than promised.
@@ -30,8 +32,9 @@ def verify(schedules: Sequence[Schedule], promise: Promise, *, ordered: bool = F
     if len(promise.start) != len(schedules):
         raise ScheduleError(f"{len(schedules)} schedules, but a promise to {len(promise.start)} ranks")
     ledger = _Ledger(schedules, promise, ordered=ordered)
-    enact(schedules, ledger)
+    rounds = enact(schedules, ledger)
     ledger.check_end(promise)
+    return rounds
 
 
 class _Ledger:
