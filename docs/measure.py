@@ -2,8 +2,10 @@
 
 python docs/measure.py rounds                       CPU per round and rank on the simulated wire
 python docs/measure.py schedules                    time to make schedules
+python docs/measure.py growth                       CPU per rank of merge_sorted, for more and more ranks
 ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
 ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
+ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers beside a sort of them by one process
 """
 
 import argparse
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import zmq
@@ -36,13 +39,14 @@ SERIES = 100  # calls that are timed together
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rounds", "schedules", "memory", "calls"))
+    parser.add_argument("what", choices=("rounds", "schedules", "growth", "memory", "calls", "merge"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
     if options.what == "memory":
         memory()
     else:
-        {"rounds": rounds, "schedules": schedules, "calls": calls}[options.what](options.repeat)
+        actions = {"rounds": rounds, "schedules": schedules, "growth": growth, "calls": calls, "merge": merge}
+        actions[options.what](options.repeat)
 
 
 def heading(figure: str) -> None:
@@ -117,6 +121,54 @@ def schedules(repeat: int) -> None:
     print(
         f"both schedules of one rank, p = {p}: {least(repeat, pairs) / len(ranks) * 1e6:.1f} µs (mean of {len(ranks)})"
     )
+
+
+def growth(repeat: int) -> None:
+    """Merge the same number of items on more and more ranks, all in this one thread, as `rounds` does."""
+    heading(f"least of {repeat}")
+    for p in 2, 4, 8, 16, 32:
+        wire, endpoints = simulated_endpoints(p)
+        groups = [Group(endpoint, 1, NETWORKS["ipc"]) for endpoint in endpoints]
+        runs = [np.sort(drawn(r, 1_000_000 // p)) for r in range(p)]
+        each = least(repeat, partial(merge_of_all, wire, groups, runs)) / p * 1e3
+        log = (p - 1).bit_length()
+        print(f"merge_sorted of 10^6 int64, p = {p}: {each:.1f} ms per rank, {each / log:.1f} ms per rank and log2 p")
+
+
+def merge_of_all(wire: SimulatedWire, groups: Sequence[Group], runs: Sequence[np.ndarray]) -> None:
+    """Call merge_sorted on all ranks."""
+    steps = [collectives.merge_sorted(group, run, Choice()) for group, run in zip(groups, runs, strict=True)]
+    drive_together(wire, [group.endpoint for group in groups], steps)
+
+
+def drawn(rank: int, length: int) -> np.ndarray:
+    """Return the numbers of a rank, in random order."""
+    return np.random.default_rng(rank).integers(0, 1 << 62, length)
+
+
+def merge(repeat: int) -> None:
+    """Take turns: rank 0 sorts all numbers while the others wait; all ranks merge what each has sorted before."""
+    with ringcast.init() as comm:
+        numbers = 10_000_000 // comm.size
+        run = np.sort(drawn(comm.rank, numbers))
+        everything = np.concatenate([drawn(r, numbers) for r in range(comm.size)] if comm.rank == 0 else [run[:0]])
+        sort, together = partial(np.sort, everything, kind="stable"), partial(comm.merge_sorted, run)
+        merged = together()  # the first call makes connections
+        assert comm.rank > 0 or np.array_equal(merged, sort())
+        if comm.rank == 0:
+            heading(f"medians of {repeat} pairs on {comm.size} ranks")
+        pairs = [(slowest(comm, sort), slowest(comm, together)) for _ in range(repeat)]
+        a, b, ratio = (median(times) for times in zip(*((a, b, b / a) for a, b in pairs), strict=True))
+        if comm.rank == 0:
+            print(f"{len(merged)} int64: np.sort by one rank {a:.2f} s, merge_sorted {b:.2f} s, {ratio:.2f} times that")
+
+
+def slowest(comm: ringcast.Communicator, action: Callable[[], object]) -> float:
+    """Return the wall-clock seconds of a call on the rank that was slowest."""
+    comm.barrier()
+    start = time.perf_counter()
+    action()
+    return float(comm.allreduce(time.perf_counter() - start, max))
 
 
 def calls(repeat: int) -> None:

@@ -104,7 +104,7 @@ def disjoint(a: Slots | Sequence[int], b: Slots | Sequence[int]) -> bool:
     return set(_numbers(a)).isdisjoint(_numbers(b))
 
 
-def _numbers(slots: Slots) -> Iterable[int]:
+def _numbers(slots: Slots | Sequence[int]) -> Iterable[int]:
     return slots.tolist() if isinstance(slots, np.ndarray) else slots
 
 
