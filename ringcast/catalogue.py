@@ -50,8 +50,8 @@ def _entry(entry: Algorithm, laws: str) -> Entry:
 
 
 def needs(entry: Algorithm) -> Iterator[str]:
-    """Yield what an algorithm needs of operator and counts, and whether it has to be named to be taken."""
-    for trait in "commutative", "elementwise", "exact", "equal_counts", "offered":
+    """Yield what an algorithm needs of operator and counts."""
+    for trait in "commutative", "elementwise", "exact", "equal_counts":
         if getattr(entry, trait):
             yield trait.replace("_", " ")
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, table
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, nonsense, table
 from ringcast.algorithms.load import SMOOTH, Call, Load
 from ringcast.hosts import Hosts
 from ringcast.wire import EAGER_IN_COLLECTIVES
@@ -25,6 +25,7 @@ from ringcast.wire import EAGER_IN_COLLECTIVES
 # most 256 kB, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
 MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
+TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far
 SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
 
 
@@ -43,13 +44,15 @@ class Network:
     lookahead: int = 0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol`
 
 
-# Where nobody has calibrated: ranks of one machine over ipc, a cluster of 1 Gbit/s over tcp. The square root in the
-# number of blocks forgives: on links of a tenth or ten times that rate it is wrong by a factor of three. Long messages
-# took a tenth more per byte on emulated links of 20 to 100 Mbit/s.
+# Where nobody has calibrated. threads, ipc: measured with 4 ranks that share two cores; gamma is 0, as what is combined
+# while it arrives takes no time of its own. On threads the caches hold the blocks of 30 MB and more, but not long
+# messages, which took twice as long per byte; below that there was no difference, so stream is less than that.
+# tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten times that
+# rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20 to 100 Mbit/s.
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
-        "threads": Network(alpha=100e-6, beta=1 / 3e9, gamma=1 / 4e9, frame=3e-6, grant=50e-6),
-        "ipc": Network(alpha=120e-6, beta=1 / 2e9, gamma=1 / 4e9, frame=5e-6, grant=100e-6),
+        "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, stream=0.3e-9),
+        "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, stream=0.84e-9),
         "tcp": Network(
             alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, stream=0.1 / 118e6, local=1e-9
         ),
@@ -123,7 +126,7 @@ def choose(
 ) -> tuple[str, int]:
     """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
 
-    Some are taken only by name; see `Algorithm.only_by_name`.
+    Of those whose predictions are equal, but for rounding of parts and the like (TIE), it is the first in the table.
 
     Args:
         collective: as in `ringcast.algorithms.ALGORITHMS`.
@@ -142,7 +145,7 @@ def choose(
         nblocks: consider only algorithms that cut into blocks, and this number of them (1: all algorithms).
 
     Raises:
-        ValueError: there is no such collective or algorithm, or none is legal; the message says why and what is.
+        ValueError: there is no such collective, call or algorithm, or none is legal; the message says why and what is.
 
     >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"])
     ('census', 1)
@@ -151,32 +154,31 @@ def choose(
     """
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
+    call = Params(size, root, 1, counts, distance, hosts)
+    if reason := nonsense(call):
+        raise ValueError(f"{collective}: {reason}")
     items = nbytes // itemsize
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
-    call = Params(size, root, 1, counts, distance, hosts)
     named = table(collective, algorithm)
     objections = {name: _objection(entry, properties, call, nblocks) for name, entry in named.items()}
     if algorithm is not None and objections.get(algorithm, "unknown"):
         reason = objections.get(algorithm, "there is no such algorithm")
         legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
         raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
-    best: tuple[tuple[float, float], str, int] | None = None
+    options: list[tuple[tuple[float, float], str, int]] = []
     for name, entry in named.items():
-        if objections[name] or algorithm not in (None, name):
-            continue
-        if algorithm is None and entry.only_by_name(hosts):
-            continue
-        blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
-        params = replace(call, nblocks=blocks)
-        price = _price(collective, name, params, nbytes, network)
-        if best is None or price < best[0]:  # at a tie the first in the table
-            best = price, name, blocks
-    if best is None:
+        if not objections[name] and algorithm in (None, name):
+            blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
+            options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
+    if not options:
         reasons = "; ".join(f"{name}: {objection}" for name, objection in objections.items())
         raise ValueError(f"{collective}: no algorithm fits: {reasons}")
-    return best[1:]
+    least, _, _ = min(options)
+    seconds, steps = least
+    factor = TIE if seconds == steps else 1.0  # what the wire makes equal is told apart by the rounds alone
+    return next(option[1:] for option in options if option[0] <= (factor * seconds, factor * steps))
 
 
 def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], params: Params, nblocks: int | None) -> str:

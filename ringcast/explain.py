@@ -53,7 +53,8 @@ class Explanation:
         nbytes: size of the whole buffer, all parts (of an exchange: what a rank gives); 0 for Python objects, of
             which nobody knows it.
         chosen: what the call would use.
-        options: all algorithms that could do the call, the fastest first, each with its best number of blocks.
+        options: all algorithms that could do the call, the chosen first, then the fastest, each with its best number of
+            blocks.
         excluded: the other algorithms, and why they cannot.
         remarks: what the times leave out.
     """
@@ -118,14 +119,10 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
             excluded[name] = _reason(error)
         else:
             options.append(_option(group, one, _buffer(collective, data)))
-    options.sort(key=lambda option: option.seconds)
-    chosen = next(option for option in options if option.algorithm == stage.algorithm)
-    named = [one for one in options if algorithms[one.algorithm].only_by_name(group.hosts)]
-    faster = [one.algorithm for one in named if one.seconds < chosen.seconds]
-    remarks = _remarks(collective, data, choice)
-    if faster:
-        remarks += (f"only taken by name, as the prediction flatters: {', '.join(faster)}",)
-    return Explanation(collective, group.size, data.nbytes, chosen, tuple(options), excluded, remarks)
+    options.sort(key=lambda option: (option.algorithm != stage.algorithm, option.seconds))
+    return Explanation(
+        collective, group.size, data.nbytes, options[0], tuple(options), excluded, _remarks(collective, data, choice)
+    )
 
 
 def _option(group: Group, stage: Plan, nbytes: int) -> Option:

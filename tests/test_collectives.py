@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jobs import KINDS, Job, Jobs
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
-from ringcast.algorithms import ALGORITHMS, Params
+from ringcast.algorithms import ALGORITHMS, Params, grama, grama_all
 from ringcast.collectives.rows import even
 from ringcast.cost import NETWORKS, choose
 
@@ -488,13 +488,14 @@ def force(job: Job, collective: str, how: dict[str, Any], size: int, root: int) 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 
 
-# Those that are taken by name only are run on real sockets in the long tests.
+# Those of the textbook are seldom taken but by name: the long tests run them on real sockets.
+TEXTBOOK = (*grama.ALGORITHMS, *grama_all.ALGORITHMS)
 ON_KINDS = [
     pytest.param(
         entry,
         kind,
         id=f"{entry.collective}-{entry.name}-{kind}",
-        marks=[pytest.mark.long] * (entry.offered and kind != "threads"),
+        marks=[pytest.mark.long] * (entry in TEXTBOOK and kind != "threads"),
     )
     for entry in ENTRIES
     for kind in KINDS

@@ -1,4 +1,4 @@
-"""The textbook's algorithms: messages go only where its networks have links, and a default is never one of them."""
+"""The textbook's algorithms: messages go only where its networks have links, and each is had by its name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringcast.algorithms import ALGORITHMS, Params, build
-from ringcast.cost import NETWORKS, choose
+from ringcast.algorithms import Params, build, grama, grama_all
+from ringcast.cost import NETWORKS, Network, choose
 from ringcast.schedule import Schedule
 from ringcast.schedules import grid, hypercube, one_to_all
 from ringcast.simulate import simulate
@@ -103,12 +103,10 @@ def test_folded_ranks_of_a_hypercube_send_and_receive_once(p: int) -> None:
         assert [(step.send_to, len(step.send), len(step.recv)) for step in steps] == [(r - 1, 1, 0), (None, 0, p - 1)]
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("p", [2, 3, 8, 36])
-def test_what_is_offered_is_taken_by_name_only(p: int, network: str) -> None:
-    for collective, named in ALGORITHMS.items():
-        offered = {name for name, entry in named.items() if entry.offered}
+def test_all_of_them_are_had_by_name(p: int, network: Network) -> None:
+    for entry in (*grama.ALGORITHMS, *grama_all.ALGORITHMS):
         for nbytes in (0, 8 * p, 10**5 * p, 10**7 * p):
-            assert choose(collective, size=p, nbytes=nbytes, network=NETWORKS[network])[0] not in offered
-            for name in offered:
-                assert choose(collective, size=p, nbytes=nbytes, network=NETWORKS[network], algorithm=name) == (name, 1)
+            wanted = entry.name, 1
+            assert choose(entry.collective, size=p, nbytes=nbytes, network=network, algorithm=entry.name) == wanted

@@ -84,7 +84,7 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
 
 
 def nonsense(p: Params, rank: int = 0) -> str:
-    """Return why no algorithm can do what is asked for, or nothing."""
+    """Return why there is no such call, whatever the algorithm, or nothing."""
     if p.size < 1:
         return f"there is no group of {p.size} ranks"
     for name, r in ("rank", rank), ("root", p.root):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ringcast.algorithms.load import Formula
 from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params
-from ringcast.hosts import Hosts, members
+from ringcast.hosts import members
 from ringcast.schedule import Schedule
 
 
@@ -46,14 +46,8 @@ class Algorithm:
     equal_counts: bool = False  # needs parts of equal size
     blocks: bool = False  # cuts parts into `nblocks` blocks
     fits: Callable[[Params], str] = _any  # why it cannot do a call of that many ranks, or nothing
-    offered: bool = False  # is taken only by name: another is as good or better, also where the model errs
-    shared: bool = False  # for hosts of several ranks: it is taken only by name where no ranks share one
     leaving: Callable[[Params], int] = all_at_once  # most messages that leave a host in a round, where ranks share one
     whole: bool = False  # a reduce_scatter that gives every rank the whole vector: the caller takes its part
-
-    def only_by_name(self, hosts: Hosts) -> bool:
-        """Whether it is never chosen by itself in a job whose ranks share hosts so."""
-        return self.offered or (self.shared and not hosts)
 
     @property
     def source(self) -> str:

@@ -1,6 +1,5 @@
 """The textbook's algorithms from one rank to all, and back; see `ringcast.schedules.one_to_all`, `grid`, `hypercube`.
 
-All of them are `offered`: the algorithms on the circulant graph take no more rounds, and with n blocks less time.
 p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.
 """
 
@@ -59,7 +58,6 @@ LINEAR_BCAST = Algorithm(
     "section 4.1.1, the naive way",
     "p-1",
     "(p-1)*m",
-    offered=True,
 )
 BINOMIAL_BCAST = Algorithm(
     "binomial",
@@ -71,7 +69,6 @@ BINOMIAL_BCAST = Algorithm(
     "section 4.1.1, recursive doubling on a ring",
     "q",
     "q*m",
-    offered=True,
 )
 MESH_BCAST = Algorithm(
     "mesh",
@@ -83,7 +80,6 @@ MESH_BCAST = Algorithm(
     "section 4.1.2, on a mesh",
     "(a-1).bit_length() + (b-1).bit_length()",
     "((a-1).bit_length() + (b-1).bit_length())*m",
-    offered=True,
 )
 HYPERCUBE_BCAST = Algorithm(
     "hypercube",
@@ -95,7 +91,6 @@ HYPERCUBE_BCAST = Algorithm(
     "section 4.1.3, on a hypercube",
     "q",
     "q*m",
-    offered=True,
 )
 SCATTER_ALLGATHER = Algorithm(
     "scatter_allgather",
@@ -107,7 +102,6 @@ SCATTER_ALLGATHER = Algorithm(
     "section 4.7, splitting and routing messages in parts",
     "2*q",
     "2*m*(p-1)/p",
-    offered=True,
 )
 LINEAR_SCATTER = Algorithm(
     "linear",
@@ -119,7 +113,6 @@ LINEAR_SCATTER = Algorithm(
     "section 4.4, a message for each rank",
     "p-1",
     "m*(p-1)/p",
-    offered=True,
 )
 HYPERCUBE_SCATTER = Algorithm(
     "hypercube",
@@ -131,7 +124,6 @@ HYPERCUBE_SCATTER = Algorithm(
     "section 4.4, on a hypercube",
     "q",
     "m*(p-1)/p",
-    offered=True,
 )
 REDUCE_SCATTER_GATHER = Algorithm(
     "reduce_scatter_gather",
@@ -145,7 +137,6 @@ REDUCE_SCATTER_GATHER = Algorithm(
     "2*m*(p-1)/p",
     commutative=True,
     elementwise=True,
-    offered=True,
 )
 
 

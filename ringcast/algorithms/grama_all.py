@@ -1,6 +1,6 @@
 """The textbook's algorithms from all ranks to all; their schedules are in `ringcast.schedules.grid` and `hypercube`.
 
-The ring is in `ringcast.algorithms.ring`. All of these are `offered`, as those in `ringcast.algorithms.grama`.
+The ring is in `ringcast.algorithms.ring`.
 p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.
 """
 
@@ -58,7 +58,6 @@ BROADCASTS = Algorithm(
     "section 4.2, as p one-to-all broadcasts",
     "p*q",
     "q*m",
-    offered=True,
 )
 RING = Algorithm(
     "ring",
@@ -70,7 +69,6 @@ RING = Algorithm(
     "section 4.2.1, on a ring",
     "p-1",
     "m*(p-1)/p",
-    offered=True,
 )
 MESH = Algorithm(
     "mesh",
@@ -82,7 +80,6 @@ MESH = Algorithm(
     "section 4.2.2, on a mesh",
     "a+b-2",
     "m*(p-1)/p",
-    offered=True,
 )
 HYPERCUBE = Algorithm(
     "hypercube",
@@ -94,7 +91,6 @@ HYPERCUBE = Algorithm(
     "section 4.2.3, on a hypercube",
     "d + 2*(p > 2**d)",
     "m*(sum(2**k + min(2**k, p - 2**d) for k in range(d)) + p*(p > 2**d))/p",
-    offered=True,
 )
 
 

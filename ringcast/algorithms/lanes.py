@@ -96,7 +96,6 @@ BCAST = Algorithm(
     f"2*m*(b-1)/b + {_ALONG}*m/(b*n)",
     blocks=True,
     fits=_even_hosts,
-    shared=True,
 )
 ALLGATHER = Algorithm(
     "full_lane",
@@ -110,7 +109,6 @@ ALLGATHER = Algorithm(
     "m*(p-1)/p",
     equal_counts=True,
     fits=_even_hosts,
-    shared=True,
 )
 ALGORITHMS = (
     BCAST,
