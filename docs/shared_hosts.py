@@ -19,8 +19,8 @@ from ringcast.bench.workers import start_workers
 from ringcast.ops import MAX
 
 WAYS = {
-    "bcast": ("circulant", "full_lane"),
-    "reduce": ("circulant", "full_lane"),
+    "bcast": ("circulant", "linear_pipeline", "full_lane"),
+    "reduce": ("circulant", "linear_pipeline", "full_lane"),
     "allgather": ("circulant", "pipelined_ring", "full_lane"),
     "reduce_scatter": ("circulant", "pipelined_ring", "full_lane"),
     "allreduce": ("circulant", "pipelined_ring", "full_lane"),

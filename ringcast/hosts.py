@@ -44,3 +44,14 @@ def leaving(hosts: Hosts, distance: int) -> int:
     """
     p = len(hosts)
     return max(sum(hosts[(r + distance) % p] != host for r in ranks) for host, ranks in enumerate(members(hosts)))
+
+
+@lru_cache(maxsize=64)
+def chain(hosts: Hosts, root: int) -> tuple[int, ...]:
+    """Return all ranks, those of a host in a row: the root, the others of its host, then host by host.
+
+    >>> chain((0, 1, 0, 1, 2), root=3)
+    (3, 1, 0, 2, 4)
+    """
+    own = [r for r, host in enumerate(hosts) if host == hosts[root] and r != root]
+    return (root, *own, *(r for ranks in members(hosts) if root not in ranks for r in ranks))

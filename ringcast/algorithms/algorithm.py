@@ -21,6 +21,11 @@ def all_at_once(p: Params) -> int:
     return max(map(len, members(p.hosts)))
 
 
+def one_at_a_time(_: Params) -> int:
+    """Return 1: ranks lie in a row, those of a host side by side."""
+    return 1
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """One way to do a collective: how to get its schedule, what it needs, what it takes, where it is from.

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ringcast.algorithms.algorithm import Algorithm
+from ringcast.algorithms.algorithm import Algorithm, one_at_a_time
 from ringcast.algorithms.load import Call, Load, combining, even
 from ringcast.algorithms.papers import SANDERS
 from ringcast.algorithms.params import Params
+from ringcast.hosts import chain
+from ringcast.schedule import Schedule, relabel, reverse
 from ringcast.schedules import fractional
 
 _PIPELINE = "n+p-2"
@@ -46,6 +48,14 @@ def with_run(entry: Algorithm, run: int) -> Algorithm:
     )
 
 
+def _in_a_row(p: Params, rank: int) -> Schedule:
+    """Return the linear pipeline, which passes the ranks of a host one after the other."""
+    if not p.hosts:
+        return fractional.linear_pipeline(p.size, rank, nblocks=p.nblocks, root=p.root)
+    order = chain(p.hosts, p.root)
+    return relabel(fractional.linear_pipeline(p.size, order.index(rank), nblocks=p.nblocks), order, p.size)
+
+
 def _pipeline(call: Call) -> Load:
     return even(call.rounds, call.block)
 
@@ -55,7 +65,7 @@ ALGORITHMS = (
     Algorithm(
         "linear_pipeline",
         "bcast",
-        lambda p, rank: fractional.linear_pipeline(p.size, rank, nblocks=p.nblocks, root=p.root),
+        _in_a_row,
         _linear,
         _pipeline,
         SANDERS,
@@ -63,6 +73,7 @@ ALGORITHMS = (
         _PIPELINE,
         f"({_PIPELINE})*m/n",
         blocks=True,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "binary_tree",
@@ -93,7 +104,7 @@ ALGORITHMS = (
     Algorithm(
         "linear_pipeline",
         "reduce",
-        lambda p, rank: fractional.pipeline_reduce(p.size, rank, nblocks=p.nblocks, root=p.root),
+        lambda p, rank: reverse(_in_a_row(p, rank)),
         _linear,
         combining(_pipeline),
         SANDERS,
@@ -103,6 +114,7 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "binary_tree",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ringcast.algorithms.algorithm import Algorithm
+from ringcast.algorithms.algorithm import Algorithm, one_at_a_time
 from ringcast.algorithms.load import Call, Load, combining, even, twice
 from ringcast.algorithms.papers import GRAMA, RING_2010
 from ringcast.algorithms.params import Params
@@ -23,11 +23,6 @@ def linear(call: Call) -> Load:
 def _neighbours(p: Params) -> int:
     """Return how many messages leave a host at a time, when ranks send around the ring in their order."""
     return leaving(p.hosts, 1)
-
-
-def _in_and_out(p: Params) -> int:  # noqa: ARG001 (however many ranks a host has)
-    """The ranks of a host are neighbours, and one of them sends to the next host."""
-    return 1
 
 
 @lru_cache(maxsize=64)
@@ -68,7 +63,7 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
-        leaving=_in_and_out,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "ring",
@@ -95,7 +90,7 @@ ALGORITHMS = (
         "m*(p-1)/p",
         equal_counts=True,
         blocks=True,
-        leaving=_in_and_out,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "ring",
@@ -120,7 +115,7 @@ ALGORITHMS = (
         "(p-1)*n",
         "m*(p-1)/p",
         blocks=True,
-        leaving=_in_and_out,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "pipelined_ring_full",
@@ -133,7 +128,7 @@ ALGORITHMS = (
         "(p-1)*n",
         "m*(p-1)/p",
         blocks=True,
-        leaving=_in_and_out,
+        leaving=one_at_a_time,
     ),
     Algorithm(
         "pipelined_ring",
@@ -148,6 +143,6 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
         blocks=True,
-        leaving=_in_and_out,
+        leaving=one_at_a_time,
     ),
 )

@@ -216,11 +216,6 @@ def fractional_reduce(size: int, rank: int, *, nblocks: int, run: int, root: int
     return reverse(fractional_tree(size, rank, nblocks=nblocks, run=run, root=root))
 
 
-def pipeline_reduce(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedule:
-    """Return the reduction that runs `linear_pipeline` backwards; commutative operators."""
-    return reverse(linear_pipeline(size, rank, nblocks=nblocks, root=root))
-
-
 def binary_reduce(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedule:
     """Return the reduction that runs `binary_tree` backwards; commutative operators."""
     return reverse(binary_tree(size, rank, nblocks=nblocks, root=root))
