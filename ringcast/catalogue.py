@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from ringcast.algorithms import ALGORITHMS, FAMILIES, Algorithm
+from ringcast.algorithms.algorithm import power_of_two
 
 TESTED = ("tests/test_every_algorithm.py", "tests/test_collectives.py")  # all of them: symbolically, and live
 COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume", "tested")
@@ -27,13 +28,14 @@ class Entry(TypedDict):
     tested: list[str]
 
 
-def entries() -> list[Entry]:
-    """Return all algorithms, those of a paper together, papers in the order in which the table names them."""
+def entries(collective: str | None = None) -> list[Entry]:
+    """Return all algorithms (of a collective), those of a paper together, papers in the order of the table."""
     every = [entry for named in ALGORITHMS.values() for entry in named.values()]
     papers = list(dict.fromkeys(entry.paper for entry in every))
     laws = {(entry.collective, entry.name): family.TESTED for family in FAMILIES for entry in family.ALGORITHMS}
     every.sort(key=lambda entry: papers.index(entry.paper))
-    return [_entry(entry, laws[entry.collective, entry.name]) for entry in every]
+    wanted = [entry for entry in every if collective in (None, entry.collective)]
+    return [_entry(entry, laws[entry.collective, entry.name]) for entry in wanted]
 
 
 def _entry(entry: Algorithm, laws: str) -> Entry:
@@ -50,15 +52,19 @@ def _entry(entry: Algorithm, laws: str) -> Entry:
 
 
 def needs(entry: Algorithm) -> Iterator[str]:
-    """Yield what an algorithm needs of operator and counts."""
+    """Yield what an algorithm needs of operator, counts, and ranks."""
     for trait in "commutative", "elementwise", "exact", "equal_counts":
         if getattr(entry, trait):
             yield trait.replace("_", " ")
+    if entry.fits is power_of_two:
+        yield "a power of two ranks"
+    if entry.shared:
+        yield "as many ranks on each host"
 
 
-def text() -> str:
+def text(found: Sequence[Entry]) -> str:
     """Return the table in columns."""
-    rows = [COLUMNS, *map(_row, entries())]
+    rows = [COLUMNS, *map(_row, found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     letters = "p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes; more in docs/algorithms.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = import_module(_COMMANDS[arguments[0]][0])
         try:
             code: int = command.main(arguments[1:])
-        except BrokenPipeError:  # nobody reads on, as behind "| head"; nor what Python would still flush at its end
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ENOSPC):
+                raise
+            if error.errno == errno.ENOSPC:
+                print(f"ringcast {arguments[0]}: the output could not be written: {error.strerror}", file=sys.stderr)
+            # Nobody reads on, as behind "| head"; nor what Python would still flush at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 1
         return code

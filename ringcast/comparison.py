@@ -19,7 +19,7 @@ from ringcast.schedule import Schedule
 from ringcast.simulate import Report, simulate, simulate_bcast
 from ringcast.slots import bounds
 
-MOST = 1_000_000  # steps of all ranks, beyond which formulas take over: some ten seconds for each algorithm
+MOST = 200_000  # steps of all ranks, beyond which formulas take over: a few seconds for each algorithm
 SLOTS = 8  # that are moved in the time that a step takes
 # These are simulated for all ranks at once: up to so many ranks times rounds, which is half a minute and a gigabyte.
 AT_ONCE = (("bcast", "circulant"), ("reduce", "circulant"))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, nonsense, table
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, known, nonsense, table
 from ringcast.algorithms.load import SMOOTH, Call, Load
 from ringcast.hosts import Hosts
 from ringcast.wire import EAGER_IN_COLLECTIVES
@@ -157,19 +157,22 @@ def choose(
     call = Params(size, root, 1, counts, distance, hosts)
     if reason := nonsense(call):
         raise ValueError(f"{collective}: {reason}")
+    if nbytes < 0:
+        raise ValueError(f"{collective}: there are no {nbytes} bytes")
     items = nbytes // itemsize
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     properties = commutative, elementwise, exact
     named = table(collective, algorithm)
     objections = {name: _objection(entry, properties, call, nblocks) for name, entry in named.items()}
-    if algorithm is not None and objections.get(algorithm, "unknown"):
-        reason = objections.get(algorithm, "there is no such algorithm")
+    if algorithm is not None and algorithm not in named:
+        raise ValueError(f"{collective} by {algorithm!r}: there is no such algorithm; known are {known(collective)}")
+    if algorithm is not None and objections[algorithm]:
         legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
-        raise ValueError(f"{collective} by {algorithm!r}: {reason}; possible here: {legal}")
+        raise ValueError(f"{collective} by {algorithm!r}: {objections[algorithm]}; possible here: {legal}")
     options: list[tuple[tuple[float, float], str, int]] = []
     for name, entry in named.items():
-        if not objections[name] and algorithm in (None, name):
+        if not objections[name] and (algorithm == name or (algorithm is None and (hosts or not entry.shared))):
             blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
             options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
     if not options:

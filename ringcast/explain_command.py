@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ringcast import catalogue, diagram, outfile, tables
+from ringcast import call_options, catalogue, diagram, outfile, sizes, tables
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build, find, table
 from ringcast.cost import NETWORKS, choose, predict
 from ringcast.hosts import hosts_of
@@ -21,6 +21,7 @@ from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, s
 from ringcast.simulate import simulate
 
 USAGE = 2
+MOST = 1_000_000  # steps of all ranks; their list would be some 100 MB
 NETWORK = NETWORKS["tcp"]
 _DESCRIPTION = "List all algorithms, or show what one does: its rounds, who sends which block to whom, and its price."
 _EPILOG = """\
@@ -38,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         _check_plot(options)
         if options.list:
-            print(json.dumps(catalogue.entries(), indent=1) if options.json else catalogue.text())
+            entries = catalogue.entries(options.collective)
+            print(json.dumps(entries, indent=1) if options.json else catalogue.text(entries))
         elif not options.collective:
             raise ValueError("name a collective, or ask for the --list of all algorithms")
         else:
@@ -63,27 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("collective", nargs="?", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
-    add("-n", dest="size", type=int, default=8, metavar="RANKS", help="number of ranks (default 8)")
+    call_options.add_to(parser)
     add("--algorithm", metavar="NAME", help="instead of the one that is predicted to be fastest")
-    add("--nblocks", type=int, metavar="N", help="number of blocks, instead of the best by the model")
-    add("--root", type=int, default=0, metavar="RANK", help="where there is one (default 0)")
-    add("--counts", type=counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
-    add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
     add("--ranks-per-host", type=int, default=1, metavar="RANKS", help="ranks that share a host's link (default 1)")
-    add("--nbytes", type=int, metavar="BYTES", help="of the whole buffer, for prices (default: the counts, or 1 MB)")
+    add("--nbytes", metavar="BYTES", help="of the whole buffer, for prices, such as 10k (default: the counts, or 1m)")
     add("--list", action="store_true", help="list all algorithms with paper, rounds, volume and tests")
-    add("--json", action="store_true", help="print JSON")
+    add("--json", action="store_true", help="print JSON; of a broadcast with its block schedules")
     add("--plot", type=Path, metavar="IMAGE", help="draw ranks, rounds and messages (needs matplotlib)")
     add("--tables", action="store_true", help="print the block schedules of all ranks as the paper of 2022 does")
     return parser
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """Return what --counts says, as the type of an argument."""
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers, such as 5,0,3") from None
 
 
 def _check_plot(options: argparse.Namespace) -> None:
@@ -121,32 +111,40 @@ def _case(options: argparse.Namespace) -> _Case:
     Raises:
         ValueError: there is none; the message says why and what is possible.
     """
-    if options.size < 1:
-        raise ValueError(f"there is no group of {options.size} ranks")
+    call = call_options.params(options)
     if options.ranks_per_host < 1:
         raise ValueError(f"there is no host of {options.ranks_per_host} ranks")
-    hosts = hosts_of([rank // options.ranks_per_host for rank in range(options.size)])
-    nbytes = options.nbytes if options.nbytes is not None else sum(options.counts) or 1_000_000
-    distance = options.distance % options.size if options.collective == "shift" else 0
+    nbytes = sizes.parse(options.nbytes) if options.nbytes is not None else sum(call.counts) or 1_000_000
     facts: dict[str, Any] = {
-        "size": options.size,
+        "size": call.size,
         "nbytes": 0 if options.collective == "barrier" else nbytes,
         "network": NETWORK,
-        "root": options.root,
-        "counts": options.counts,
-        "distance": distance,
-        "hosts": hosts,
+        "root": call.root,
+        "counts": call.counts,
+        "distance": call.distance,
+        "hosts": hosts_of([rank // options.ranks_per_host for rank in range(call.size)]),
         "nblocks": options.nblocks,
     }
-    name, n = choose(options.collective, algorithm=options.algorithm, **facts)
-    params = Params(options.size, options.root, n, options.counts, distance, hosts)
-    schedules = [build(options.collective, name, params, rank) for rank in range(options.size)]
-    prices = sorted(_prices(options.collective, name, facts))
-    return _Case(find(options.collective, name), params, facts["nbytes"], schedules, prices)
+    name, n = choose(options.collective, algorithm=options.algorithm or _with_schedules(options), **facts)
+    params = replace(call, nblocks=n, hosts=facts["hosts"])
+    entry = find(options.collective, name)
+    if (work := params.size * entry.rounds(params)) > MOST:
+        raise ValueError(f"{work:,} steps of all ranks are too many to list; take fewer ranks or blocks")
+    schedules = [build(options.collective, name, params, rank) for rank in range(params.size)]
+    prices = sorted(_prices(options.collective, name, facts), key=lambda price: (price[0], price[1] != name))
+    return _Case(entry, params, facts["nbytes"], schedules, prices)
 
 
-def _prices(collective: str, algorithm: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
-    for name in table(collective, algorithm):
+def _with_schedules(options: argparse.Namespace) -> str | None:
+    """Return the algorithm whose block schedules are asked for, if none is named."""
+    if options.collective == "bcast" and (options.json or options.tables):
+        return "circulant"
+    return "circulant_blocks" if options.collective in ("allgatherv", "reduce_scatter") and options.tables else None
+
+
+def _prices(collective: str, chosen: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
+    """Yield seconds, name and number of blocks of all algorithms that can do the call."""
+    for name in table(collective, chosen):
         try:
             _, n = choose(collective, algorithm=name, **facts)
         except ValueError:
@@ -199,7 +197,7 @@ def _tables(case: _Case) -> str:
     """
     if case.entry.name not in ("circulant", "circulant_blocks") or not case.entry.blocks:
         raise ValueError(f"{case.entry.collective} by {case.entry.name} has no block schedules; use bcast by circulant")
-    return tables.table(case.params.size)
+    return tables.table_5() if case.params.size == 9 else tables.table(case.params.size)
 
 
 def _to_json(case: _Case) -> dict[str, Any]:

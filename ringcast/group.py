@@ -42,9 +42,9 @@ class Group:
     endpoint: Endpoint
     context: int
     network: Network
-    hosts: Hosts = ()  # which ranks share a host
     observe: Observer | None = None
     on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
+    hosts: Hosts = ()  # which ranks share a host
 
     @property
     def rank(self) -> int:

@@ -10,13 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ringcast import outfile
-from ringcast.algorithms import ALGORITHMS, Params
-from ringcast.bench.sizes import label, parse_range
+from ringcast import call_options, outfile
+from ringcast.algorithms import ALGORITHMS
 from ringcast.comparison import Case, Row, compare
 from ringcast.cost import NETWORKS
-from ringcast.explain_command import counts
 from ringcast.networks import FULL, KINDS
+from ringcast.sizes import label, parse_range
 
 FAILED, USAGE = 1, 2
 MODEL = NETWORKS["tcp"]
@@ -76,12 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("collective", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
-    add("-n", dest="size", type=int, default=8, metavar="RANKS", help="number of ranks (default 8)")
+    call_options.add_to(parser)
     add("--algorithm", type=_names, default=(), metavar="NAME,...", help="only these (default: all that can do it)")
-    add("--nblocks", type=int, metavar="N", help="number of blocks, instead of each algorithm's best by the model")
-    add("--root", type=int, default=0, metavar="RANK", help="where there is one (default 0)")
-    add("--counts", type=counts, default=(), metavar="N,N,...", help="bytes of each rank's part")
-    add("--distance", type=int, default=1, metavar="RANKS", help="of a shift (default 1)")
     add(
         "--nbytes",
         metavar="MIN:MAX",
@@ -109,8 +104,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
     for name in "alpha", "beta":
         if not 0 <= getattr(options, name) < float("inf"):
             raise ValueError(f"--{name} must be a number of seconds, 0 or more, not {getattr(options, name)}")
-    distance = options.distance % max(options.size, 1) if options.collective == "shift" else 0
-    params = Params(options.size, options.root, counts=options.counts, distance=distance)
+    params = call_options.params(options)
     for nbytes in _sizes(options):
         case = Case(options.collective, params, nbytes, options.nblocks)
         yield replace(case, alpha=options.alpha, beta=options.beta, network=options.network)

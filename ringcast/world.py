@@ -112,7 +112,7 @@ def _join(config: WorkerConfig, network: Network) -> Group:
     _report_uncaught_errors(control)
     endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
-    return Group(endpoint, WORLD, network, hosts_of([address.rpartition(":")[0] for address in addresses]))
+    return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
 
 
 def _bind_address(config: WorkerConfig) -> str:

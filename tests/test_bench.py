@@ -22,8 +22,9 @@ from beds import make_bed
 from jobs import Jobs
 from matplotlib.figure import Figure
 
+from ringcast import sizes
 from ringcast.algorithms import ALGORITHMS
-from ringcast.bench import distributions, limits, plan, plot, report, run, sizes
+from ringcast.bench import distributions, limits, plan, plot, report, run
 from ringcast.bench.bed import BedError
 from ringcast.bench.cases import COLLECTIVES, IRREGULAR, OURS, PARTED, REGULAR, Case, Measurement
 from ringcast.bench.constants import calibrate
@@ -152,7 +153,7 @@ def test_what_the_user_says_about_repetitions_holds() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (wish("bcast", algorithm="ring"), "bcast by 'ring': there is no such algorithm; possible here: circulant"),
+        (wish("bcast", algorithm="ring"), "bcast by 'ring': there is no such algorithm; known are circulant"),
         (wish("bcast", "scatter", nblocks=4), "scatter"),
         (wish("allreduce", algorithm="census"), "exact"),  # sums of floats are not
         (wish("gather", nblocks=2), "no algorithm fits"),
@@ -402,7 +403,7 @@ BED = ("--hosts-bed", "3x100mbit")
         (("--hosts-bed", "eight"), "eight"),
         (("bcast", "--hosts-bed", "1x100mbit"), "one host has nobody to talk to; make it 2 or more"),
         (("--config", "/nowhere.toml", *BED), "/nowhere.toml: the configuration file cannot be read"),
-        (("bcast", "--algorithm", "rng", *BED), "possible here: circulant"),
+        (("bcast", "--algorithm", "rng", *BED), "known are circulant"),
         (("bcast", "--distribution", "all", *BED), "--distribution is for allgatherv and alltoallv, which are not"),
         (("--tune", "--nblocks", "2", *BED), "--tune tries algorithms and block counts"),
         (("--plot", "out.gif", *BED), "must end with one of .png"),

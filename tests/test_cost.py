@@ -1,5 +1,6 @@
 """The cost model: it agrees with the simulator and the schedules, and ranks that know the same choose the same."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -330,3 +331,11 @@ def test_of_what_the_wire_makes_equal_the_cheaper_is_chosen() -> None:
     half = (10**6,) * 4 + (0,) * 4
     assert choose("allgatherv", size=8, nbytes=10**7, network=slow, counts=half) == ("pipelined_ring", 39)
     assert choose("allgatherv", size=8, nbytes=10**7, network=slow) == ("pipelined_ring", 20)
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_no_formula_takes_quadratic_time(collective: str) -> None:
+    p = 50_000
+    started = time.process_time()
+    choose(collective, size=p, nbytes=8 * p, network=TCP, itemsize=8)
+    assert time.process_time() - started < 20  # quadratic ones took minutes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringcast import catalogue, cli
+from ringcast import catalogue, cli, tables
 from ringcast.algorithms import ALGORITHMS, FAMILIES, Params, build
 from ringcast.rounds import Message, messages
 from ringcast.schedules.blocks import schedule_tables
@@ -124,6 +124,28 @@ def test_the_text_names_parts_and_blocks(capsys: pytest.CaptureFixture[str]) -> 
     assert "baseblock     | 0| 0| 1| 2  0| 3" in capsys.readouterr().out
 
 
+def test_a_broadcast_as_data_has_its_schedules_whatever_is_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    for p, n in (5, 3), (2, 1), (9, 1), (17, 100), (1, 1):
+        assert cli.main(["explain", "bcast", "-n", str(p), "--nblocks", str(n), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert {"p", "skips", "baseblock", "recv", "send", "rounds", "messages"} <= set(told)
+        assert told["rounds"] == (n - 1 + (p - 1).bit_length() if p > 1 else 0)
+        assert len(told["recv"]) == len(told["send"]) == p
+
+
+def test_tables_are_those_of_the_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    for collective in "bcast", "allgatherv", "reduce_scatter":
+        assert cli.main(["explain", collective, "-n", "20", "--tables"]) == 0
+        assert tables.table(20) in capsys.readouterr().out
+    assert cli.main(["explain", "bcast", "-n", "9", "--nblocks", "3", "--tables"]) == 0
+    assert tables.table_5() in capsys.readouterr().out
+
+
+def test_the_list_of_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "scan", "--list", "--json"]) == 0
+    assert {entry["algorithm"] for entry in json.loads(capsys.readouterr().out)} == set(ALGORITHMS["scan"])
+
+
 def test_ranks_that_share_hosts_are_told_by_their_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain", "bcast", "-n", "6", "--ranks-per-host", "2"]) == 0
     text = capsys.readouterr().out
@@ -135,11 +157,17 @@ def test_ranks_that_share_hosts_are_told_by_their_number(capsys: pytest.CaptureF
 
 def test_what_cannot_be_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "name a collective, or ask for the --list" in refused(capsys)
-    assert "there is no such algorithm; possible here: circulant" in refused(capsys, "bcast", "--algorithm", "magic")
+    assert "there is no such algorithm; known are circulant" in refused(capsys, "bcast", "--algorithm", "magic")
     assert "power of two ranks, not 6" in refused(capsys, "alltoall", "-n", "6", "--algorithm", "xor")
     assert "no group of 0 ranks" in refused(capsys, "bcast", "-n", "0")
     assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9")
     assert "2 counts for 3 ranks" in refused(capsys, "allgatherv", "-n", "3", "--counts", "1,2")
+    assert "allreduce has no root" in refused(capsys, "allreduce", "--root", "1")
+    assert "scan has no --counts; those of allgatherv" in refused(capsys, "scan", "-n", "2", "--counts", "1,2")
+    assert "bcast has no distance" in refused(capsys, "bcast", "--distance", "2")
+    assert "'-5' is not a size" in refused(capsys, "bcast", "--nbytes=-5")
+    assert "2000000 ranks are too many" in refused(capsys, "bcast", "-n", "2000000")
+    assert "steps of all ranks are too many to list" in refused(capsys, "bcast", "--nblocks", "200000", "--json")
     assert "there is no host of 0 ranks" in refused(capsys, "bcast", "--ranks-per-host", "0")
     lanes = ["bcast", "-n", "5", "--ranks-per-host", "2", "--algorithm", "full_lane"]
     assert "it needs as many ranks on each host, not 2, 2, 1; possible here: circulant" in refused(capsys, *lanes)

@@ -86,7 +86,9 @@ def test_full_lanes_keep_their_promise_wherever_ranks_are(entry: Algorithm, host
 
 @pytest.mark.parametrize("hosts", [(0, 0, 1), (0, 1, 0, 2, 1, 0), (0, 0, 1, 1, 2, 3, 3, 3), (0,) * 20 + (1,) * 13])
 @pytest.mark.parametrize("entry", AROUND, ids=lambda entry: f"{entry.collective}-{entry.name}")
-def test_rings_and_rows_keep_their_promise_and_one_message_leaves_a_host_at_a_time(entry: Algorithm, hosts: Hosts) -> None:
+def test_rings_and_rows_keep_their_promise_and_one_message_leaves_a_host_at_a_time(
+    entry: Algorithm, hosts: Hosts
+) -> None:
     for params in calls(entry, hosts):
         check(entry, params)
         out = Counter((m.round, params.hosts[m.source]) for m in far(entry, params))

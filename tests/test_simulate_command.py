@@ -156,7 +156,7 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_simulated_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "there is no such algorithm; possible here: circulant" in refused(capsys, "bcast", "--algorithm", "magic")
+    assert "there is no such algorithm; known are circulant" in refused(capsys, "bcast", "--algorithm", "magic")
     assert "power of two ranks, not 6" in refused(capsys, "alltoall", "-n", "6", "--algorithm", "ring,xor")
     assert "no group of 0 ranks" in refused(capsys, "bcast", "-n", "0")
     assert "root 9 is not one of 8 ranks" in refused(capsys, "bcast", "--root", "9")

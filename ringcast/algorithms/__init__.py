@@ -29,7 +29,7 @@ from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
 from ringcast.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "find", "nonsense", "table"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "find", "known", "nonsense", "table"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
@@ -58,6 +58,16 @@ def table(collective: str, algorithm: str | None = None) -> Mapping[str, Algorit
     return {**named, match[0]: fractional.with_run(named[match[1]], int(match[2]))}
 
 
+def known(collective: str) -> str:
+    """Return the names of all algorithms of a collective, as errors list them.
+
+    >>> known("bcast")
+    'circulant, linear_pipeline, binary_tree, fractional_tree, ..., full_lane; or fractional_tree_R, R = 1, 2, ...'
+    """
+    named = ", ".join(ALGORITHMS[collective])
+    return f"{named}; or fractional_tree_R, R = 1, 2, ..." if "fractional_tree" in ALGORITHMS[collective] else named
+
+
 def find(collective: str, algorithm: str) -> Algorithm:
     """Return an algorithm of the table, or a fractional tree that is named with its r."""
     return table(collective, algorithm)[algorithm]
@@ -75,8 +85,7 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
     if algorithm not in table(collective, algorithm):
-        known = ", ".join(ALGORITHMS[collective])
-        raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {known}")
+        raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {known(collective)}")
     entry = find(collective, algorithm)
     if reason := _objection(entry, params, rank):
         raise ValueError(f"{collective} by {algorithm}: {reason}")

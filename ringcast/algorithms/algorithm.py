@@ -52,6 +52,7 @@ class Algorithm:
     blocks: bool = False  # cuts parts into `nblocks` blocks
     fits: Callable[[Params], str] = _any  # why it cannot do a call of that many ranks, or nothing
     leaving: Callable[[Params], int] = all_at_once  # most messages that leave a host in a round, where ranks share one
+    shared: bool = False  # for ranks that share hosts: where none do, it is taken only by name
     whole: bool = False  # a reduce_scatter that gives every rank the whole vector: the caller takes its part
 
     @property

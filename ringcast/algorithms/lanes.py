@@ -31,9 +31,7 @@ def _grid(size: int, hosts: Hosts) -> lanes.Grid:
 def _even_hosts(p: Params) -> str:
     """Return an objection unless all hosts have as many ranks."""
     ranks = [len(host) for host in _grid(p.size, p.hosts)]
-    if len(set(ranks)) == 1:
-        return ""
-    return f"it needs as many ranks on each host, not {', '.join(map(str, ranks))}"
+    return "" if len(set(ranks)) == 1 else f"it needs as many ranks on each host, not {', '.join(map(str, ranks))}"
 
 
 def _shape(p: Params) -> tuple[int, int]:
@@ -68,7 +66,8 @@ def _allgather(call: Call) -> Load:
     """The heaviest lane counts in the first rounds; then parts of each lane move within each host."""
     grid = _grid(call.params.size, call.params.hosts)
     hosts, cores = len(grid), len(grid[0])
-    columns = [tuple(call.parts[ranks[i]] for ranks in grid) for i in range(cores)]
+    parts = call.parts
+    columns = [tuple(parts[ranks[i]] for ranks in grid) for i in range(cores)]
     lane = max((windows(Call(Params(hosts, counts=c), sum(c), 0)) for c in columns), key=lambda load: load.volume)
     sums = tuple(map(sum, columns))
     near = windows(Call(Params(cores, counts=sums), sum(sums), 0))
@@ -96,6 +95,7 @@ BCAST = Algorithm(
     f"2*m*(b-1)/b + {_ALONG}*m/(b*n)",
     blocks=True,
     fits=_even_hosts,
+    shared=True,
 )
 ALLGATHER = Algorithm(
     "full_lane",
@@ -109,6 +109,7 @@ ALLGATHER = Algorithm(
     "m*(p-1)/p",
     equal_counts=True,
     fits=_even_hosts,
+    shared=True,
 )
 ALGORITHMS = (
     BCAST,

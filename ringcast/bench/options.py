@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringcast import networkfile, outfile
-from ringcast.bench import plan, plot, sizes
+from ringcast import networkfile, outfile, sizes
+from ringcast.bench import plan, plot
 from ringcast.bench.bed import parse as parse_bed
 from ringcast.bench.cases import COLLECTIVES, IRREGULAR, Case
 from ringcast.bench.distributions import DISTRIBUTIONS

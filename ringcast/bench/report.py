@@ -9,9 +9,9 @@ from datetime import datetime
 from ringcast import networkfile
 from ringcast.bench.cases import IRREGULAR, OURS, title
 from ringcast.bench.figures import AROUND, Row
-from ringcast.bench.sizes import label
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.cost import Network
+from ringcast.sizes import label
 
 UNKNOWN = "-"
 

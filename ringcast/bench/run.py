@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from ringcast import networkfile
-from ringcast.bench import plot, report, sizes
+from ringcast import networkfile, sizes
+from ringcast.bench import plot, report
 from ringcast.bench.bed import Bed
 from ringcast.bench.cases import OURS, Case, title
 from ringcast.bench.constants import calibrate
