@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ringcast.algorithms.load import Formula
+from ringcast.algorithms.load import Formula, combining
 from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params
 from ringcast.hosts import members
-from ringcast.schedule import Schedule
+from ringcast.schedule import Schedule, reverse
 
 
 def _any(_: Params) -> str:
@@ -58,6 +58,30 @@ class Algorithm:
     @property
     def source(self) -> str:
         return f"{self.paper.title}, {self.place}"
+
+
+_BACKWARDS = {"bcast": "reduce", "allgatherv": "reduce_scatter"}
+
+
+def reduction(spread: Algorithm, *, elementwise: bool = True) -> Algorithm:
+    """Return the reduction that is a bcast or an allgatherv backwards: its dual, as Grama et al. say.
+
+    `elementwise` is False where the schedule moves whole values only.
+    """
+    return replace(
+        spread,
+        collective=_BACKWARDS[spread.collective],
+        build=lambda p, rank: reverse(spread.build(p, rank)),
+        load=combining(spread.load),
+        place=f"{spread.place}, backwards",
+        commutative=True,
+        elementwise=elementwise,
+    )
+
+
+def regular(allgatherv: Algorithm) -> Algorithm:
+    """Return the allgather of equal parts by the same schedule."""
+    return replace(allgatherv, collective="allgather", equal_counts=True)
 
 
 def power_of_two(p: Params) -> str:

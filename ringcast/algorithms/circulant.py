@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.algorithm import Algorithm, log_rounds, regular
 from ringcast.algorithms.load import Call, Load, combining, even, in_a_row, twice, uneven, values
 from ringcast.algorithms.papers import REDUCE_SCATTER, REVERSAL, TRAEFF_2022
 from ringcast.algorithms.params import Params
@@ -91,6 +91,18 @@ def _tree(call: Call) -> Load:
 
 
 TESTED = "tests/test_circulant.py"
+
+ALLGATHERV = Algorithm(
+    "circulant",
+    "allgatherv",
+    lambda p, rank: circulant.allgather(p.size, rank),
+    log_rounds,
+    windows,
+    TRAEFF_2022,
+    "Algorithm 7",
+    "q",
+    "m*(p-1)/p",
+)
 ALGORITHMS = (
     Algorithm(
         "circulant",
@@ -146,29 +158,8 @@ ALGORITHMS = (
         commutative=True,
         elementwise=True,
     ),
-    Algorithm(
-        "circulant",
-        "allgather",
-        lambda p, rank: circulant.allgather(p.size, rank),
-        log_rounds,
-        windows,
-        TRAEFF_2022,
-        "Algorithm 7",
-        "q",
-        "m*(p-1)/p",
-        equal_counts=True,
-    ),
-    Algorithm(
-        "circulant",
-        "allgatherv",
-        lambda p, rank: circulant.allgather(p.size, rank),
-        log_rounds,
-        windows,
-        TRAEFF_2022,
-        "Algorithm 7",
-        "q",
-        "m*(p-1)/p",
-    ),
+    regular(ALLGATHERV),
+    ALLGATHERV,
     Algorithm(
         "circulant_blocks",
         "allgatherv",

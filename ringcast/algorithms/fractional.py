@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ringcast.algorithms.algorithm import Algorithm, one_at_a_time
-from ringcast.algorithms.load import Call, Load, combining, even
+from ringcast.algorithms.algorithm import Algorithm, one_at_a_time, reduction
+from ringcast.algorithms.load import Call, Load, even
 from ringcast.algorithms.papers import SANDERS
 from ringcast.algorithms.params import Params
 from ringcast.hosts import chain
-from ringcast.schedule import Schedule, relabel, reverse
+from ringcast.schedule import Schedule, relabel
 from ringcast.schedules import fractional
 
 _PIPELINE = "n+p-2"
@@ -61,7 +61,7 @@ def _pipeline(call: Call) -> Load:
 
 
 TESTED = "tests/test_fractional.py"
-ALGORITHMS = (
+_TREES = (
     Algorithm(
         "linear_pipeline",
         "bcast",
@@ -101,49 +101,5 @@ ALGORITHMS = (
         f"({_FRACTIONAL})*m/n",
         blocks=True,
     ),
-    Algorithm(
-        "linear_pipeline",
-        "reduce",
-        lambda p, rank: reverse(_in_a_row(p, rank)),
-        _linear,
-        combining(_pipeline),
-        SANDERS,
-        "section 2, backwards",
-        _PIPELINE,
-        f"({_PIPELINE})*m/n",
-        commutative=True,
-        elementwise=True,
-        blocks=True,
-        leaving=one_at_a_time,
-    ),
-    Algorithm(
-        "binary_tree",
-        "reduce",
-        lambda p, rank: fractional.binary_reduce(p.size, rank, nblocks=p.nblocks, root=p.root),
-        _binary,
-        combining(_pipeline),
-        SANDERS,
-        "section 2, backwards",
-        _BINARY,
-        f"({_BINARY})*m/n",
-        commutative=True,
-        elementwise=True,
-        blocks=True,
-    ),
-    Algorithm(
-        "fractional_tree",
-        "reduce",
-        lambda p, rank: fractional.fractional_reduce(
-            p.size, rank, nblocks=p.nblocks, run=fractional.run_for(p.size, p.nblocks), root=p.root
-        ),
-        _fractional,
-        combining(_pipeline),
-        SANDERS,
-        "section 3, backwards",
-        _FRACTIONAL,
-        f"({_FRACTIONAL})*m/n",
-        commutative=True,
-        elementwise=True,
-        blocks=True,
-    ),
 )
+ALGORITHMS = (*_TREES, *map(reduction, _TREES))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from ringcast.algorithms.algorithm import Algorithm, log_rounds
+from ringcast.algorithms.algorithm import Algorithm, log_rounds, reduction
 from ringcast.algorithms.circulant import windows
 from ringcast.algorithms.load import Call, Load, combining, even, in_turn, uneven
 from ringcast.algorithms.papers import GRAMA
@@ -140,19 +140,6 @@ REDUCE_SCATTER_GATHER = Algorithm(
 )
 
 
-def _reduction(bcast: Algorithm, name: str) -> Algorithm:
-    """Return the reduction that is the broadcast backwards: its dual, as the book says."""
-    return replace(
-        bcast,
-        name=name,
-        collective="reduce",
-        build=lambda p, rank: reverse(bcast.build(p, rank)),
-        load=combining(bcast.load),
-        place=f"{bcast.place}, backwards",
-        commutative=True,
-    )
-
-
 def _gather(scatter: Algorithm) -> Algorithm:
     """Return the gather that is the scatter backwards."""
     return replace(
@@ -170,10 +157,11 @@ ALGORITHMS = (
     MESH_BCAST,
     HYPERCUBE_BCAST,
     SCATTER_ALLGATHER,
-    _reduction(LINEAR_BCAST, "linear"),
-    _reduction(BINOMIAL_BCAST, "ring"),  # "binomial" is the one in rank order: the same tree if the root is rank 0
-    _reduction(MESH_BCAST, "mesh"),
-    _reduction(HYPERCUBE_BCAST, "hypercube"),
+    reduction(LINEAR_BCAST, elementwise=False),
+    # "binomial" is the one in rank order: the same tree if the root is rank 0
+    replace(reduction(BINOMIAL_BCAST, elementwise=False), name="ring"),
+    reduction(MESH_BCAST, elementwise=False),
+    reduction(HYPERCUBE_BCAST, elementwise=False),
     REDUCE_SCATTER_GATHER,
     LINEAR_SCATTER,
     HYPERCUBE_SCATTER,

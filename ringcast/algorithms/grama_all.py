@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from ringcast.algorithms.algorithm import Algorithm, log_rounds
-from ringcast.algorithms.load import Call, Load, combining, twice, uneven
+from ringcast.algorithms.algorithm import Algorithm, all_at_once, log_rounds, reduction, regular
+from ringcast.algorithms.load import Call, Load, twice, uneven
 from ringcast.algorithms.papers import GRAMA
-from ringcast.algorithms.ring import linear
-from ringcast.schedule import reverse
-from ringcast.schedules import grid, hypercube, one_to_all, ring
+from ringcast.algorithms.ring import RING
+from ringcast.schedules import grid, hypercube, one_to_all
 
 
 def _hypercube(call: Call) -> Load:
@@ -59,17 +58,6 @@ BROADCASTS = Algorithm(
     "p*q",
     "q*m",
 )
-RING = Algorithm(
-    "ring",
-    "allgatherv",
-    lambda p, rank: ring.ring(p.size, rank),
-    lambda p: p.size - 1,
-    linear,
-    GRAMA,
-    "section 4.2.1, on a ring",
-    "p-1",
-    "m*(p-1)/p",
-)
 MESH = Algorithm(
     "mesh",
     "allgatherv",
@@ -92,25 +80,6 @@ HYPERCUBE = Algorithm(
     "d + 2*(p > 2**d)",
     "m*(sum(2**k + min(2**k, p - 2**d) for k in range(d)) + p*(p > 2**d))/p",
 )
-
-
-def _regular(allgatherv: Algorithm) -> Algorithm:
-    return replace(allgatherv, collective="allgather", equal_counts=True)
-
-
-def _reduction(allgatherv: Algorithm) -> Algorithm:
-    """Return the reduce_scatter that is the allgather backwards: the book's all-to-all reduction."""
-    return replace(
-        allgatherv,
-        collective="reduce_scatter",
-        build=lambda p, rank: reverse(allgatherv.build(p, rank)),
-        load=combining(allgatherv.load),
-        place=f"{allgatherv.place}, backwards",
-        commutative=True,
-        elementwise=True,
-    )
-
-
 HYPERCUBE_ALLREDUCE = replace(
     HYPERCUBE,
     collective="allreduce",
@@ -127,9 +96,11 @@ HYPERCUBE_ALLREDUCE = replace(
 TESTED = "tests/test_grama.py"
 ALGORITHMS = (
     HYPERCUBE_ALLREDUCE,
-    *map(_regular, (MESH, HYPERCUBE, BROADCASTS)),
+    *map(regular, (MESH, HYPERCUBE, BROADCASTS)),
     MESH,
     HYPERCUBE,
     BROADCASTS,
-    *map(_reduction, (RING, MESH, HYPERCUBE)),
+    reduction(replace(RING, paper=GRAMA, place="section 4.2.1, on a ring", leaving=all_at_once)),
+    reduction(MESH),
+    reduction(HYPERCUBE),
 )

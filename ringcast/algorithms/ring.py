@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ringcast.algorithms.algorithm import Algorithm, one_at_a_time
-from ringcast.algorithms.load import Call, Load, combining, even, twice
+from ringcast.algorithms.algorithm import Algorithm, one_at_a_time, reduction, regular
+from ringcast.algorithms.load import Call, Load, even, twice
 from ringcast.algorithms.papers import GRAMA, RING_2010
 from ringcast.algorithms.params import Params
 from ringcast.hosts import Hosts, leaving
-from ringcast.schedule import Schedule, reverse
+from ringcast.schedule import Schedule
 from ringcast.schedules import ring
 from ringcast.schedules.ringorder import node_order
 
@@ -49,6 +49,32 @@ def _pipelined_ring(call: Call) -> Load:
 
 
 TESTED = "tests/test_ring.py"
+
+RING = Algorithm(
+    "ring",
+    "allgatherv",
+    lambda p, rank: ring.ring(p.size, rank),
+    lambda p: p.size - 1,
+    linear,
+    RING_2010,
+    "section 2.1",
+    "p-1",
+    "m*(p-1)/p",
+    leaving=_neighbours,
+)
+PIPELINED = Algorithm(
+    "pipelined_ring",
+    "allgatherv",
+    _pipelined,
+    _pipelined_rounds,
+    _pipelined_ring,
+    RING_2010,
+    "section 2.2",
+    "(p-1)*n",
+    "m*(p-1)/p",
+    blocks=True,
+    leaving=one_at_a_time,
+)
 ALGORITHMS = (
     Algorithm(
         "pipelined_ring",
@@ -65,84 +91,15 @@ ALGORITHMS = (
         blocks=True,
         leaving=one_at_a_time,
     ),
-    Algorithm(
-        "ring",
-        "allgather",
-        lambda p, rank: ring.ring(p.size, rank),
-        lambda p: p.size - 1,
-        linear,
-        GRAMA,
-        "section 4.2.1",
-        "p-1",
-        "m*(p-1)/p",
-        equal_counts=True,
-        leaving=_neighbours,
+    replace(regular(RING), paper=GRAMA, place="section 4.2.1"),
+    regular(PIPELINED),
+    RING,
+    PIPELINED,
+    replace(
+        PIPELINED,
+        name="pipelined_ring_full",
+        build=lambda p, rank: _pipelined(p, rank, full_blocks=True),
+        place="section 2.3, blocks of size B but the last of a part",
     ),
-    Algorithm(
-        "pipelined_ring",
-        "allgather",
-        _pipelined,
-        _pipelined_rounds,
-        _pipelined_ring,
-        RING_2010,
-        "section 2.2",
-        "(p-1)*n",
-        "m*(p-1)/p",
-        equal_counts=True,
-        blocks=True,
-        leaving=one_at_a_time,
-    ),
-    Algorithm(
-        "ring",
-        "allgatherv",
-        lambda p, rank: ring.ring(p.size, rank),
-        lambda p: p.size - 1,
-        linear,
-        RING_2010,
-        "section 2.1",
-        "p-1",
-        "m*(p-1)/p",
-        leaving=_neighbours,
-    ),
-    Algorithm(
-        "pipelined_ring",
-        "allgatherv",
-        _pipelined,
-        _pipelined_rounds,
-        _pipelined_ring,
-        RING_2010,
-        "section 2.2",
-        "(p-1)*n",
-        "m*(p-1)/p",
-        blocks=True,
-        leaving=one_at_a_time,
-    ),
-    Algorithm(
-        "pipelined_ring_full",
-        "allgatherv",
-        lambda p, rank: _pipelined(p, rank, full_blocks=True),
-        _pipelined_rounds,
-        _pipelined_ring,
-        RING_2010,
-        "section 2.3, blocks of size B but the last of a part",
-        "(p-1)*n",
-        "m*(p-1)/p",
-        blocks=True,
-        leaving=one_at_a_time,
-    ),
-    Algorithm(
-        "pipelined_ring",
-        "reduce_scatter",
-        lambda p, rank: reverse(_pipelined(p, rank)),
-        _pipelined_rounds,
-        combining(_pipelined_ring),
-        RING_2010,
-        "section 2.2, backwards",
-        "(p-1)*n",
-        "m*(p-1)/p",
-        commutative=True,
-        elementwise=True,
-        blocks=True,
-        leaving=one_at_a_time,
-    ),
+    reduction(PIPELINED),
 )
