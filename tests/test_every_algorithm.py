@@ -99,6 +99,13 @@ def side(p: int) -> int:
     return max(a for a in range(1, p + 1) if p % a == 0 and a * a <= p)
 
 
+def nearest_to_a_cube(p: int) -> tuple[int, int, int]:
+    """The sides of the box of that volume which has the shortest edges."""
+    divisors = [u for u in range(1, p + 1) if p % u == 0]
+    boxes = [(u, v, p // (u * v)) for u in divisors for v in divisors if u <= v <= p / (u * v) and p % (u * v) == 0]
+    return min(boxes, key=sum)
+
+
 def skips_in(e: int, p: int) -> int:
     """The summands of e, the largest first, all of them sizes of the ranges into which p ranks are halved."""
     return 0 if e == 0 else 1 + skips_in(e - p, p) if e >= p else skips_in(e, (p + 1) // 2)
@@ -118,6 +125,7 @@ def test_takes_what_its_formulas_say(entry: Algorithm) -> None:
                 "s": params.distance,
                 "a": (a := side(p)),
                 "b": p // a,
+                **dict(zip("uvw", nearest_to_a_cube(p), strict=True)),
                 "h": sum(skips_in(e, p) for e in range(p)),
             }
             assert rounds == eval(entry.rounds_formula, letters), params

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from math import prod
 
 import pytest
 
@@ -11,6 +13,8 @@ from ringcast.cost import NETWORKS, Network, choose
 from ringcast.schedule import Schedule
 from ringcast.schedules import grid, hypercube, one_to_all
 from ringcast.simulate import simulate
+from ringcast.spec import promise
+from ringcast.verify import verify
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 SIZES = (*range(1, 20), 33, 36, 64, 65)
@@ -18,6 +22,11 @@ SIZES = (*range(1, 20), 33, 36, 64, 65)
 
 def of_all(collective: str, name: str, p: int, root: int = 0) -> list[Schedule]:
     return [build(collective, name, Params(p, root), r) for r in range(p)]
+
+
+def of_mesh(shape: tuple[int, ...], root: int = 0) -> list[Schedule]:
+    p = prod(shape)
+    return [grid.Broadcast(p, r, shape, root) for r in range(p)]
 
 
 def messages(schedules: list[Schedule]) -> Iterator[tuple[int, int, int]]:
@@ -41,6 +50,31 @@ def test_broadcast_on_a_mesh_of_sixteen_as_the_book_draws_it() -> None:
     row = [(0, 0, 2), (1, 0, 1), (1, 2, 3)]
     columns = [(i, a + x, b + x) for x in range(4) for i, a, b in ((2, 0, 8), (3, 0, 4), (3, 8, 12))]
     assert sorted(messages(of_all("bcast", "mesh", 16))) == sorted(row + columns)
+
+
+def test_broadcast_on_a_mesh_of_three_dimensions_goes_along_rows_then_columns_then_through_planes() -> None:
+    row = [(0, 0, 1)]
+    columns = [(1, x, 2 + x) for x in range(2)]
+    planes = [(i, a + x, b + x) for x in range(4) for i, a, b in ((2, 0, 8), (3, 0, 4), (3, 8, 12))]
+    assert sorted(messages(of_mesh((4, 2, 2)))) == sorted(row + columns + planes)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (3, 1, 4), (2, 3, 2, 3), (2,) * 5, (1, 1), ()])
+def test_broadcast_on_a_mesh_of_any_dimension_doubles_along_one_after_the_other(shape: tuple[int, ...]) -> None:
+    p = prod(shape)
+    place = list(product(*map(range, shape)))
+    dimension_of = [d for d, side in reversed([*enumerate(shape)]) for _ in range((side - 1).bit_length())]
+    for root in {0, p // 3, p - 1}:
+        schedules = of_mesh(shape, root)
+        assert verify(schedules, promise("bcast", p, schedules[0].parts, root=root)) == len(dimension_of)
+        for i, a, b in messages(schedules):
+            assert {d for d in range(len(shape)) if place[a][d] != place[b][d]} == {dimension_of[i]}
+
+
+@pytest.mark.parametrize("p", [1, 2, 5, 8, 33])
+def test_a_mesh_of_one_dimension_is_a_ring(p: int) -> None:
+    for root in {0, p // 3, p - 1}:
+        assert [*messages(of_mesh((p,), root))] == [*messages(of_all("bcast", "binomial", p, root))]
 
 
 def test_scatter_on_eight_ranks_as_the_book_draws_it() -> None:
@@ -77,6 +111,17 @@ def test_on_a_mesh_messages_stay_in_a_row_or_a_column(collective: str, p: int) -
         assert x // b == y // b or x % b == y % b
         if collective not in ("bcast", "reduce"):  # neighbours, around
             assert (y - x) % p in (b, p - b) or (y % b - x % b) % b in (1, b - 1)
+
+
+@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize("collective", ["bcast", "reduce"])
+def test_on_a_mesh_of_three_dimensions_messages_stay_in_a_line(collective: str, p: int) -> None:
+    u, v, w = grid.mesh_3d_shape(p)
+    assert u * v * w == p
+    assert u <= v <= w
+    place = list(product(range(u), range(v), range(w)))
+    for _, a, b in messages(of_all(collective, "mesh_3d", p, p // 2)):
+        assert sum(x != y for x, y in zip(place[a], place[b], strict=True)) == 1
 
 
 @pytest.mark.parametrize("p", SIZES)

@@ -33,7 +33,8 @@ class Algorithm:
     `rounds` is exact; `load` tells what they add up to, for the cost model. The formulas say the same for readers, and
     are Python: p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes of the whole buffer (all parts; of an
     exchange and a shift: what a rank gives and what it gets); s = distance; a x b = the mesh nearest to a
-    square, a <= b; h = the skips in 1, ..., p-1, each a sum of skips of the circulant graph, the largest first.
+    square, a <= b; u x v x w = the mesh nearest to a cube (of least u + v + w), u <= v <= w; h = the skips in
+    1, ..., p-1, each a sum of skips of the circulant graph, the largest first.
     """
 
     name: str

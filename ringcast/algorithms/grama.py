@@ -1,6 +1,6 @@
 """The textbook's algorithms from one rank to all, and back; see `ringcast.schedules.one_to_all`, `grid`, `hypercube`.
 
-p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.
+p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh; p = u*v*w, that of three dimensions.
 """
 
 from __future__ import annotations
@@ -40,10 +40,6 @@ def subtrees(call: Call) -> Load:
     return uneven(messages, len(messages))
 
 
-def _mesh_rounds(p: Params) -> int:
-    return sum((side - 1).bit_length() for side in grid.mesh_shape(p.size))
-
-
 def _twice_log_rounds(p: Params) -> int:
     return 2 * log_rounds(p)
 
@@ -73,13 +69,25 @@ BINOMIAL_BCAST = Algorithm(
 MESH_BCAST = Algorithm(
     "mesh",
     "bcast",
-    lambda p, rank: grid.Broadcast(p.size, rank, p.root),
-    _mesh_rounds,
+    lambda p, rank: grid.Broadcast(p.size, rank, grid.mesh_shape(p.size), p.root),
+    lambda p: grid.doubling_rounds(grid.mesh_shape(p.size)),
     _whole,
     GRAMA,
     "section 4.1.2, on a mesh",
     "(a-1).bit_length() + (b-1).bit_length()",
     "((a-1).bit_length() + (b-1).bit_length())*m",
+)
+_ROUNDS_3D = "(u-1).bit_length() + (v-1).bit_length() + (w-1).bit_length()"
+MESH_3D_BCAST = Algorithm(
+    "mesh_3d",
+    "bcast",
+    lambda p, rank: grid.Broadcast(p.size, rank, grid.mesh_3d_shape(p.size), p.root),
+    lambda p: grid.doubling_rounds(grid.mesh_3d_shape(p.size)),
+    _whole,
+    GRAMA,
+    "section 4.1.2, on a mesh of three dimensions",
+    _ROUNDS_3D,
+    f"({_ROUNDS_3D})*m",
 )
 HYPERCUBE_BCAST = Algorithm(
     "hypercube",
@@ -155,12 +163,14 @@ ALGORITHMS = (
     LINEAR_BCAST,
     BINOMIAL_BCAST,
     MESH_BCAST,
+    MESH_3D_BCAST,
     HYPERCUBE_BCAST,
     SCATTER_ALLGATHER,
     reduction(LINEAR_BCAST, elementwise=False),
     # "binomial" is the one in rank order: the same tree if the root is rank 0
     replace(reduction(BINOMIAL_BCAST, elementwise=False), name="ring"),
     reduction(MESH_BCAST, elementwise=False),
+    reduction(MESH_3D_BCAST, elementwise=False),
     reduction(HYPERCUBE_BCAST, elementwise=False),
     REDUCE_SCATTER_GATHER,
     LINEAR_SCATTER,

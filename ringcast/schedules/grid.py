@@ -1,18 +1,21 @@
-"""Broadcast and allgather on a mesh: first along its rows, then along its columns.
+"""Broadcast and allgather on a mesh: first along its rows, then along its columns, then along further dimensions.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.1.2 and 4.2.2; backwards these are
-the reductions. Our addition: meshes that are not square. A prime number of ranks has one row, which is a ring.
+the reductions. Our addition: meshes that are neither square nor cubic. A prime number of ranks has one row, which is
+a ring.
 
-p = a*b ranks in a <= b rows of b; rank r is in row r div b and column r mod b.
+p = a*b ranks in a <= b rows of b; rank r is in row r div b and column r mod b. p = u*v*w ranks in u <= v planes of
+v <= w rows of w.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import isqrt
 
-from ringcast.schedule import IDLE, Schedule, Step, concat, relabel
+from ringcast.schedule import IDLE, Schedule, Step, relabel
 from ringcast.schedules.one_to_all import Binomial
 
 
@@ -27,28 +30,46 @@ def mesh_shape(p: int) -> tuple[int, int]:
     return a, p // a
 
 
+@lru_cache(maxsize=64)
+def mesh_3d_shape(p: int) -> tuple[int, int, int]:
+    """Return (u, v, w), u <= v <= w, as near to a cube as p allows: with the least sum.
+
+    >>> mesh_3d_shape(24), mesh_3d_shape(27), mesh_3d_shape(68), mesh_3d_shape(7)
+    ((2, 3, 4), (3, 3, 3), (2, 2, 17), (1, 1, 7))
+    """
+    sides = (u for u in range(1, isqrt(p) + 1) if p % u == 0)
+    return min(((u, *mesh_shape(p // u)) for u in sides), key=sum)
+
+
+def doubling_rounds(shape: Sequence[int]) -> int:
+    """Return how many rounds recursive doubling takes along all dimensions of `shape`, one after the other."""
+    return sum((side - 1).bit_length() for side in shape)
+
+
 @dataclass(frozen=True)
 class Broadcast(Schedule):
-    """Broadcast in ceil(log2 a) + ceil(log2 b) rounds: recursive doubling in the root's row, then in each column."""
+    """Broadcast on a mesh of any dimension: recursive doubling in the root's row, then in each column, and so on.
 
+    `shape` gives the sides, whose product is p; the ranks of a row, the last dimension, follow one another. A ring is
+    the mesh of shape (p,); a hypercube that of shape (2, ..., 2).
+    """
+
+    shape: tuple[int, ...]
     root: int = 0
 
     def __len__(self) -> int:
-        return len(self._line)
+        return doubling_rounds(self.shape)
 
     def _step(self, i: int) -> Step:
-        b = mesh_shape(self.size)[1]
-        if i < (b - 1).bit_length() and self.rank // b != self.root // b:
+        p, (*outer, side) = self.size, self.shape
+        (x, y), (root_x, root_y) = divmod(self.rank, side), divmod(self.root, side)
+        rounds = (side - 1).bit_length()
+        if i >= rounds:  # each place in the row has a mesh of its own, of one dimension less
+            column = Broadcast(p // side, x, tuple(outer), root_x)
+            return relabel(column, range(y, p, side), p)[i - rounds]
+        if x != root_x:
             return IDLE
-        return self._line[i]
-
-    @cached_property
-    def _line(self) -> Schedule:
-        """The rank's row, as if it was that of the root, then its column."""
-        p, (a, b) = self.size, mesh_shape(self.size)
-        (x, y), (root_x, root_y) = divmod(self.rank, b), divmod(self.root, b)
-        row = relabel(Binomial(b, y, root_y), range(x * b, x * b + b), p)
-        return concat(row, relabel(Binomial(a, x, root_x), range(y, p, b), p))
+        return relabel(Binomial(side, y, root_y), range(x * side, x * side + side), p)[i]
 
 
 @dataclass(frozen=True)
