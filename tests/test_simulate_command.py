@@ -148,7 +148,6 @@ def test_parts_are_as_the_counts_say(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / "all.png"
     found = asked(capsys, "bcast", "-n", "9", "--network", "ring", "--plot", str(path))
     assert path.read_bytes().startswith(b"\x89PNG")

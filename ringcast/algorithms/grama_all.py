@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from ringcast.algorithms.algorithm import Algorithm, all_at_once, log_rounds, reduction, regular
+from ringcast.algorithms.algorithm import Algorithm, log_rounds, reduction, regular
 from ringcast.algorithms.load import Call, Load, twice, uneven
 from ringcast.algorithms.papers import GRAMA
 from ringcast.algorithms.ring import RING
@@ -100,7 +100,7 @@ ALGORITHMS = (
     MESH,
     HYPERCUBE,
     BROADCASTS,
-    reduction(replace(RING, paper=GRAMA, place="section 4.2.1, on a ring", leaving=all_at_once)),
+    reduction(replace(RING, paper=GRAMA, place="section 4.2.1, on a ring")),
     reduction(MESH),
     reduction(HYPERCUBE),
 )

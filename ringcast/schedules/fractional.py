@@ -214,8 +214,3 @@ def binary_tree(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedul
 def fractional_reduce(size: int, rank: int, *, nblocks: int, run: int, root: int = 0) -> Schedule:
     """Return the reduction that runs `fractional_tree` backwards; commutative operators."""
     return reverse(fractional_tree(size, rank, nblocks=nblocks, run=run, root=root))
-
-
-def binary_reduce(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedule:
-    """Return the reduction that runs `binary_tree` backwards; commutative operators."""
-    return reverse(binary_tree(size, rank, nblocks=nblocks, root=root))
