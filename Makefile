@@ -12,10 +12,10 @@ demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
 
 test: .venv/installed-test
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not long"
 
 test-long: .venv/installed-test
-	$(BIN)/pytest -m long
+	$(BIN)/pytest -n 2 --dist worksteal -m long
 
 check: .venv/installed-test
 	$(BIN)/ruff check

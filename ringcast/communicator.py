@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringcast import collectives
-from ringcast.errors import UsageError
+from ringcast.errors import ArgumentError, UsageError
 from ringcast.execute import Result, Steps, drive
 from ringcast.explain import Explanation, Size, explain
 from ringcast.group import Choice, Group
@@ -26,10 +27,11 @@ class Communicator:
     choice and must be equal on all ranks (bcast: those of the root count). p is the number of ranks; m is the number
     of bytes of the whole buffer; n is the number of blocks. Rounds and volumes hold in the one-ported model.
 
-    Use it from the thread that made it, and not in a forked child.
+    Use it from the thread that made it, and not in a forked child. Every call takes `timeout`, the seconds that it may
+    take before `CollectiveTimeout`; None is the communicator's.
 
     Attributes:
-        timeout: seconds that a call may take before `CollectiveTimeout`; None means no limit.
+        timeout: the same for all calls that say nothing else; None means no limit.
     """
 
     def __init__(self, group: Group, timeout: float | None = None) -> None:
@@ -57,7 +59,13 @@ class Communicator:
         return f"<Communicator: rank {self.rank} of {self.size}>"
 
     def bcast(
-        self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
+        self,
+        value: Any = None,
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return the root's value on every rank.
 
@@ -68,7 +76,7 @@ class Communicator:
         Raises:
             ArgumentError: a wrong root, or a buffer that does not fit what the root sends.
         """
-        return self._call(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)))
+        return self._call(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)), timeout)
 
     def reduce(
         self,
@@ -79,6 +87,7 @@ class Communicator:
         out: Any = None,
         algorithm: str | None = None,
         nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return the combination of the values of all ranks at the root, None elsewhere.
 
@@ -88,7 +97,7 @@ class Communicator:
         root if `out` is given.
         """
         choice = Choice(algorithm, nblocks)
-        return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice))
+        return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice), timeout)
 
     def allreduce(
         self,
@@ -98,6 +107,7 @@ class Communicator:
         out: Any = None,
         algorithm: str | None = None,
         nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return the combination of the values of all ranks, with the same bits on every rank.
 
@@ -107,15 +117,19 @@ class Communicator:
         census (exact operators, ceil(log2 p) rounds) or folding and recursive doubling, in rank order, which also
         serves all other operators.
         """
-        return self._call(collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)))
+        return self._call(
+            collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
+        )
 
-    def gather(self, value: Any, root: int = 0, *, out: Any = None, algorithm: str | None = None) -> Any:
+    def gather(
+        self, value: Any, root: int = 0, *, out: Any = None, algorithm: str | None = None, timeout: float | None = None
+    ) -> Any:
         """Return all values at the root: arrays of one shape stacked as (p, *shape), or a list; None elsewhere.
 
         ceil(log2 p) rounds on a circulant tree; the root receives m(p-1)/p bytes. Memory besides the result: ranks on
         the way hold what they pass on, at most half of all data, or all but the root's where counts are uneven.
         """
-        return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)))
+        return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)), timeout)
 
     def gatherv(
         self,
@@ -125,40 +139,55 @@ class Communicator:
         *,
         out: Any = None,
         algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return the concatenation (along axis 0, in rank order) of arrays of any lengths at the root.
 
         `counts[r]` is the number of rows of rank r; left out, they are exchanged first (ceil(log2 p) rounds).
         Then as `gather`.
         """
-        return self._call(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)))
+        return self._call(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)), timeout)
 
-    def scatter(self, values: Any = None, root: int = 0, *, algorithm: str | None = None) -> Any:
+    def scatter(
+        self, values: Any = None, root: int = 0, *, algorithm: str | None = None, timeout: float | None = None
+    ) -> Any:
         """Return `values[rank]` of the root's array or sequence on each rank; other ranks pass nothing.
 
         A descriptor goes first; then ceil(log2 p) rounds on a circulant tree; the root sends m(p-1)/p bytes. Memory as
         for `gather`.
         """
-        return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)))
+        return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)), timeout)
 
     def scatterv(
-        self, value: Any = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
+        self,
+        value: Any = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return `counts[rank]` rows of the root's array on each rank, in rank order; other ranks pass nothing.
 
         `counts` left out: as even as possible, the first ranks get one more. Then as `scatter`.
         """
-        return self._call(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)))
+        return self._call(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)), timeout)
 
     def allgather(
-        self, value: Any, *, out: Any = None, algorithm: str | None = None, nblocks: int | None = None
+        self,
+        value: Any,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return all values on every rank: arrays of one shape stacked as (p, *shape), or a list.
 
         ceil(log2 p) rounds (Träff 2022, Algorithm 7), or (p-1)n around a ring, where these can be hidden behind the
         wire (Träff et al. 2010); every rank receives m(p-1)/p bytes.
         """
-        return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)))
+        return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
 
     def allgatherv(
         self,
@@ -168,6 +197,7 @@ class Communicator:
         out: Any = None,
         algorithm: str | None = None,
         nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return the concatenation (along axis 0, in rank order) of arrays of any lengths on every rank.
 
@@ -175,9 +205,9 @@ class Communicator:
         of 8 bytes a rank). Then n-1+ceil(log2 p) rounds (Träff 2022, Algorithm 9), or a pipelined ring (Träff et al.
         2010); every rank receives exactly what the others contribute. Lists are concatenated as objects.
         """
-        return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
+        return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout)
 
-    def merge_sorted(self, array: Any, *, algorithm: str | None = None) -> Any:
+    def merge_sorted(self, array: Any, *, algorithm: str | None = None, timeout: float | None = None) -> Any:
         """Return the sorted sequence of all items of all ranks, of which every rank gives some, sorted.
 
         Arrays have one dimension, and any lengths, also 0. Sorted is what `np.sort` would leave as it is: NaNs come
@@ -190,7 +220,7 @@ class Communicator:
             ArgumentError: the array is not sorted, has not one dimension, or has items without an order.
             CollectiveMismatch: ranks have different dtypes.
         """
-        return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)))
+        return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)), timeout)
 
     def reduce_scatter(
         self,
@@ -201,6 +231,7 @@ class Communicator:
         out: Any = None,
         algorithm: str | None = None,
         nblocks: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return this rank's `counts[rank]` rows of the combination of the arrays of all ranks.
 
@@ -211,24 +242,42 @@ class Communicator:
         overwritten.
         """
         choice = Choice(algorithm, nblocks)
-        return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice))
+        return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout)
 
-    def scan(self, value: Any, op: Operator = SUM, *, out: Any = None, algorithm: str | None = None) -> Any:
+    def scan(
+        self,
+        value: Any,
+        op: Operator = SUM,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Return the combination of the values of ranks 0 to this one, in rank order.
 
         `out`: where the result goes; may be `value` itself. ceil(log2 p) rounds of m bytes; any associative operator.
         """
-        return self._call(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._call(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
-    def exscan(self, value: Any, op: Operator = SUM, *, out: Any = None, algorithm: str | None = None) -> Any:
+    def exscan(
+        self,
+        value: Any,
+        op: Operator = SUM,
+        *,
+        out: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Return the combination of the values of all ranks before this one, in rank order.
 
         Nobody is before rank 0: it gets None, or `out`, if that is given, as it is, so that it may hold a neutral
         element beforehand; as in MPI. Otherwise as `scan` (arXiv 2604.25667).
         """
-        return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
-    def alltoall(self, value: Any, *, out: Any = None, algorithm: str | None = None) -> Any:
+    def alltoall(
+        self, value: Any, *, out: Any = None, algorithm: str | None = None, timeout: float | None = None
+    ) -> Any:
         """Return from every rank what it has for this one: `result[j]` is `value[rank]` of rank j.
 
         `value` is an array with p rows, of one shape on all ranks, or a sequence of p objects; the result is an array
@@ -237,7 +286,7 @@ class Communicator:
         (arXiv 2410.14234). Large data: p-1 rounds, in which every row goes straight to its rank. Memory: the result,
         and up to twice the value where rows are passed on.
         """
-        return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)))
+        return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)), timeout)
 
     def alltoallv(
         self,
@@ -247,6 +296,7 @@ class Communicator:
         *,
         out: Any = None,
         algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return from every rank the rows that it has for this one, joined along axis 0 in rank order.
 
@@ -260,26 +310,28 @@ class Communicator:
             CollectiveMismatch: a rank's `recvcounts` are not what the others have for it.
         """
         choice = Choice(algorithm)
-        return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice))
+        return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
 
-    def shift(self, value: Any, distance: int, *, algorithm: str | None = None) -> Any:
+    def shift(self, value: Any, distance: int, *, algorithm: str | None = None, timeout: float | None = None) -> Any:
         """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
 
         Arrays are of one shape on all ranks. One round; or along the links of a ring, a mesh or a hypercube, if
         `algorithm` says so. A distance of 0 returns a copy of an array.
         """
-        return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)))
+        return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)), timeout)
 
-    def barrier(self) -> None:
+    def barrier(self, *, timeout: float | None = None) -> None:
         """Return when all ranks have called it: ceil(log2 p) rounds."""
-        self._call(collectives.barrier(self._group))
+        self._call(collectives.barrier(self._group), timeout)
 
-    def sendrecv(self, value: Any, dest: int | None, source: int | None, tag: int = 0) -> Any:
+    def sendrecv(
+        self, value: Any, dest: int | None, source: int | None, tag: int = 0, *, timeout: float | None = None
+    ) -> Any:
         """Send `value` to rank `dest` and return the value that arrives from rank `source`, at the same time.
 
         None for either leaves that half out. `tag` (0 .. 2**32-1) must be the same on both ends of a message.
         """
-        return self._call(collectives.sendrecv(self._group, value, dest, source, tag))
+        return self._call(collectives.sendrecv(self._group, value, dest, source, tag), timeout)
 
     def explain(
         self,
@@ -327,7 +379,7 @@ class Communicator:
         peers = {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {rank}
         self._group.endpoint.transport.connect(sorted(peers))
 
-    def _call(self, steps: Steps[Result]) -> Result:
+    def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         pid, thread = self._owner
         if os.getpid() != pid:
             raise UsageError(
@@ -341,4 +393,11 @@ class Communicator:
             )
         if self._closed:
             raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
-        return drive(self._group.endpoint, steps, self.timeout)
+        timeout = self.timeout if timeout is None else timeout
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise ArgumentError(
+                self.rank, "a call", "timeout", f"expected a number of seconds above 0, got {timeout!r}"
+            )
+        caller = sys._getframe(2)  # of the method that called this one
+        self._group.site = caller.f_code.co_filename, caller.f_lineno
+        return drive(self._group.endpoint, steps, timeout)

@@ -56,12 +56,39 @@ class LinkLost(RingcastError, ConnectionError):
 
 
 class PeerFailed(RingcastError):
-    """A rank that this one depends on is gone, failed, or has left the job."""
+    """A rank that this one depends on is gone, failed, or has left the job.
 
-    def __init__(self, rank: int, peer: int, cause: str, where: Where | None = None) -> None:
+    Attributes:
+        rank: who raises this.
+        peer: the rank that failed; the first one, where there are several.
+        ranks: all ranks that are known to have failed, `peer` among them.
+        cause: why `peer` failed.
+        host, pid: where it ran; empty and 0 where that is not known.
+        remote_traceback: of the error that ended it, where it could tell.
+        where: what this rank was doing.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        peer: int,
+        cause: str,
+        where: Where | None = None,
+        *,
+        ranks: tuple[int, ...] = (),
+        host: str = "",
+        pid: int = 0,
+        remote_traceback: str = "",
+    ) -> None:
         during = f" during {where}" if where is not None else ""
-        super().__init__(f"rank {rank}: peer rank {peer} failed{during}: {cause}")
+        others = sorted(set(ranks) - {peer})
+        more = f" (as did rank {', '.join(map(str, others))})" if others else ""
+        process = f" ({host}, pid {pid})" if host else ""
+        text = f"rank {rank}: peer rank {peer}{process} failed{during}: {cause}{more}"
+        super().__init__(f"{text}\n{remote_traceback.rstrip()}" if remote_traceback else text)
         self.rank, self.peer, self.cause, self.where = rank, peer, cause, where
+        self.ranks = (peer, *others)
+        self.host, self.pid, self.remote_traceback = host, pid, remote_traceback
 
 
 class CollectiveMismatch(RingcastError):
@@ -80,12 +107,39 @@ class CollectiveMismatch(RingcastError):
 
 
 class CollectiveTimeout(RingcastError, TimeoutError):
-    """A call did not finish before its deadline."""
+    """A call did not finish before its deadline, or cannot finish, because ranks wait for each other in a circle.
 
-    def __init__(self, rank: int, waiting_for: tuple[int, ...], seconds: float, where: Where) -> None:
+    Attributes:
+        rank: who raises this.
+        waiting_for: the ranks whose messages, grants or completions are missing.
+        seconds: how long the call has waited.
+        operation: the call and its number.
+        round: of the schedule, from 0; None before the first one.
+        progress: share of the rounds that are over, from 0 to 1; None where that is not known.
+        circle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        waiting_for: tuple[int, ...],
+        seconds: float,
+        where: Where,
+        *,
+        progress: float | None = None,
+        circle: tuple[int, ...] = (),
+    ) -> None:
         who = ", ".join(map(str, waiting_for)) or "nobody"
-        super().__init__(f"rank {rank}: {where} did not finish within {seconds:g} s; waiting for rank {who}")
+        far = f" after {100 * progress:.0f} % of its rounds" if progress is not None else ""
+        if circle:
+            chain = " -> ".join(f"rank {member}" for member in (*circle, circle[0]))
+            text = f"rank {rank}: deadlock in {where}{far}: each of these ranks waits for the next one: {chain}"
+        else:
+            text = f"rank {rank}: {where} did not finish within {seconds:g} s{far}; waiting for rank {who}"
+        super().__init__(text)
         self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
+        self.operation, self.round = Where(where.operation, where.number), where.round
+        self.progress, self.circle = progress, circle
 
 
 class Revoked(RingcastError):

@@ -150,7 +150,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         try:
             now = clock()
             if deadline is not None and timeout is not None and now >= deadline:
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where)
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
             until = now + (EXPLANATION if task.unexplained else QUIET)
             if not endpoint.progress(until if deadline is None else min(until, deadline)):
                 task.curious = not task.unexplained

@@ -45,6 +45,7 @@ class Group:
     observe: Observer | None = None
     on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
     hosts: Hosts = ()  # which ranks share a host
+    site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
 
     @property
     def rank(self) -> int:
@@ -186,9 +187,10 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     """
     protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
     start = clock()
-    op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align)
+    op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
     yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
     schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
+    op.rounds = len(schedule)
     slots = memory(schedule)
     steps = execute(schedule, slots, op)
     if group.observe is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ringcast import wire
 from ringcast.endpoint import Endpoint
+from ringcast.failure import Failure
 from ringcast.transports.base import Transport
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
@@ -20,25 +21,24 @@ class LocalControl:
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
     def revoke(self, context: int, cause: str) -> None:
-        self._tell(wire.Kind.REVOKE, cause, context=context)
+        self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
 
     def abort(self, cause: str) -> None:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
-        self._tell(wire.Kind.ABORT, cause)
+        self._tell(wire.Kind.ABORT, cause.encode())
 
     def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
         for peer, transport in self._others:
             count = sent.get(peer, 0)
             transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
 
-    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (threads raise it)
-        self._tell(wire.Kind.FAILED, error)
+    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)
+        self._tell(wire.Kind.FAILED, Failure(error, traceback=traceback).encode())
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _tell(self, kind: wire.Kind, cause: str, *, context: int = 0) -> None:
-        text = cause.encode()
+    def _tell(self, kind: wire.Kind, text: bytes, *, context: int = 0) -> None:
         header = wire.notice(kind, self._nonce, source=self._rank, context=context, length=len(text))
         for _, transport in self._others:
             transport.inject([header, text])

@@ -30,6 +30,7 @@ from typing import TypeAlias
 
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where
+from ringcast.failure import Failure
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
@@ -102,7 +103,7 @@ class Protocol:
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
         self.matched: Counter[int] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, Failure] = {}  # in the order in which that was heard
         self.finished: dict[int, int] = {}
         self.aborted: str | None = None
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
@@ -136,7 +137,16 @@ class Protocol:
         del self._contexts[context]
         self._retired.add(context)
 
-    def begin(self, context: int, call: Call, *, granted: bool = False, align: int = 1, p2p: bool = False) -> Operation:
+    def begin(
+        self,
+        context: int,
+        call: Call,
+        *,
+        granted: bool = False,
+        align: int = 1,
+        p2p: bool = False,
+        site: tuple[str, int] = ("", 0),
+    ) -> Operation:
         """Start an operation.
 
         Raises:
@@ -151,11 +161,11 @@ class Protocol:
         if state.poison is not None:
             raise self._cause(state)
         if p2p:
-            op = Operation(context, P2P, call, granted, align)
+            op = Operation(context, P2P, call, granted, align, site)
             state.exchanges.add(op)
             return op
         state.number = state.number % _NUMBERS + 1
-        op = Operation(context, state.number, call, granted, align)
+        op = Operation(context, state.number, call, granted, align, site)
         state.active[op.number] = op
         early = [header for _, (header, _) in state.mail[op.number].unclaimed()] if op.number in state.mail else []
         early += state.grants[op.number].values() if op.number in state.grants else ()
@@ -317,14 +327,21 @@ class Protocol:
         self.poison(op.context, error)
         self._contexts[op.context].reported = True
 
-    def lose(self, peer: int, cause: str) -> None:
+    def lose(self, peer: int, why: Failure | str) -> None:
         """Count `peer` as failed: every communicator of this rank is given up."""
         if peer in self.failed:
             return
-        self.failed[peer] = cause
+        self.failed[peer] = Failure(why) if isinstance(why, str) else why
         for context, state in list(self._contexts.items()):
             where = next((op.where for op in state.operations()), None)
-            self.poison(context, PeerFailed(self.rank, peer, cause, where))
+            self.poison(context, self._peer_failed(peer, where))
+
+    def _peer_failed(self, peer: int, where: Where | None) -> PeerFailed:
+        """Return the error that tells of a failed rank, and of all that are known to have failed."""
+        why, ranks = self.failed[peer], tuple(self.failed)
+        return PeerFailed(
+            self.rank, peer, why.cause, where, ranks=ranks, host=why.host, pid=why.pid, remote_traceback=why.traceback
+        )
 
     # What arrives.
 
@@ -602,12 +619,13 @@ class Protocol:
         return CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
 
     def _on_notice(self, h: Header, arrival: Arrival) -> None:
-        text = bytes(arrival.read()).decode(errors="replace") if arrival.more else ""
+        data = bytes(arrival.read()) if arrival.more else b""
+        text = data.decode(errors="replace")
         if h.kind == Kind.BYE:
             self.finished[h.source] = h.length
             self._check_left(h.source)
         elif h.kind == Kind.FAILED:
-            self.lose(h.source, text)
+            self.lose(h.source, Failure.decode(data))
         elif h.kind == Kind.REVOKE and h.context not in self._retired:
             self.poison(h.context, Revoked(self.rank, text, h.source))
         elif h.kind == Kind.ABORT:
@@ -702,6 +720,8 @@ class Protocol:
         """Return what other ranks are told of an error: the first cause, not who passed it on."""
         if isinstance(error, Revoked):
             return error.cause
+        if isinstance(error, PeerFailed):
+            return str(error).partition("\n")[0]  # everyone gets the traceback from the control plane
         return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
 
     def _refund(self, h: Header) -> None:
@@ -716,7 +736,7 @@ class Protocol:
     def _alive(self, op: Operation, peer: int) -> bool:
         """Whether `op`, which needs `peer` now, can still go on."""
         if op.error is None and peer in self.failed:
-            self.poison(op.context, PeerFailed(self.rank, peer, self.failed[peer], op.where))
+            self.poison(op.context, self._peer_failed(peer, op.where))
         return op.error is None
 
     def _dead(self, h: Header, answer: bool = True) -> bool:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ringcast.failure import Failure
+
 Message: TypeAlias = dict[str, Any]
 
 
@@ -287,7 +289,7 @@ class Roster:
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
             case Failing():
-                return [event, *self._fail(event.rank, event.error)]
+                return [event, *self._fail(event.rank, event.error, event.traceback)]
             case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
@@ -330,14 +332,16 @@ class Roster:
     def _lose(self, rank: int, cause: str) -> list[Action]:
         return [Lost(rank, cause), *self._fail(rank, cause)]
 
-    def _fail(self, rank: int, cause: str) -> list[Action]:
+    def _fail(self, rank: int, cause: str, traceback: str = "") -> list[Action]:
         member = self._members.get(rank)
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
-        return self._tell_others(rank, {"type": "failed", "rank": rank, "cause": cause})
+        host, pid = (member.host, member.pid) if member is not None else ("", 0)
+        failure = Failure(cause, host, pid, traceback)
+        return self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
 
     def _abort(self, cause: str) -> list[Action]:
         if not self._started:

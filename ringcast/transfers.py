@@ -107,13 +107,18 @@ class Operation:
         "pending",
         "received",
         "round",
+        "rounds",
         "segment",
         "sent",
+        "site",
         "window",
     )
 
-    def __init__(self, context: int, number: int, call: Call, granted: bool, align: int) -> None:
+    def __init__(
+        self, context: int, number: int, call: Call, granted: bool, align: int, site: tuple[str, int] = ("", 0)
+    ) -> None:
         self.context, self.number, self.call = context, number, call
+        self.site = site  # file and line of the program that made the call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
         self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
         self.align = align  # segments are cut at multiples of this many bytes
@@ -126,11 +131,19 @@ class Operation:
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.round: int | None = None
+        self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
 
     @property
     def where(self) -> Where:
         return Where(self.label, self.number or None, self.round)
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the rounds that are over; None before there is a schedule."""
+        if self.rounds is None:
+            return None
+        return (self.round or 0) / self.rounds if self.rounds else 1.0
 
     @property
     def waiting_for(self) -> tuple[int, ...]:

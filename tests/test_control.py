@@ -23,6 +23,7 @@ from ringcast import wire
 from ringcast.config import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, Pace, new_key, version
 from ringcast.errors import RendezvousError
+from ringcast.failure import Failure
 from ringcast.rendezvous import Failing, Finished, Notice, Started
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -102,7 +103,7 @@ class Worker:
 
     def news(self) -> tuple[wire.Header, str]:
         header, *cause = self.inbox.get(timeout=10)
-        return wire.unpack(header), b"".join(cause).decode()
+        return wire.unpack(header), Failure.decode(b"".join(cause)).cause
 
 
 @contextmanager
@@ -349,11 +350,12 @@ PROGRAM = """
 import os, queue, sys, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
+from ringcast.failure import Failure
 settings = config.from_environment()
 context, failures = zmq.Context(), queue.Queue()
 def inject(frames):
     if wire.unpack(frames[0]).kind == wire.Kind.FAILED:
-        failures.put((wire.unpack(frames[0]).source, frames[1].decode()))
+        failures.put((wire.unpack(frames[0]).source, Failure.decode(frames[1]).cause))
 client = ControlClient(settings, f"data{settings.rank}", inject, context)
 try:
     print(*client.join(settings.start_timeout), flush=True)

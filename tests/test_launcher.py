@@ -31,11 +31,12 @@ JOIN = """
 import os, sys, threading, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
+from ringcast.failure import Failure
 settings = config.from_environment()
 rank, context, failed = settings.rank, zmq.Context(), threading.Event()
 def inject(frames):
     if wire.unpack(frames[0]).kind in (wire.Kind.FAILED, wire.Kind.ABORT):
-        failed.cause = frames[1].decode()
+        failed.cause = Failure.decode(frames[1]).cause
         failed.set()
 client = ControlClient(settings, f"data{rank}", inject, context)
 client.join(settings.start_timeout)

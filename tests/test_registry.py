@@ -32,7 +32,7 @@ def test_collectives_and_names() -> None:
             assert entry.source
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 def test_every_operator_and_every_counts_has_an_algorithm(collective: str) -> None:
     named = ALGORITHMS[collective].values()
     assert any(not (e.commutative or e.elementwise or e.exact) for e in named)

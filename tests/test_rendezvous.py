@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from ringcast.failure import Failure
 from ringcast.rendezvous import (
     Abort,
     Action,
@@ -44,6 +45,11 @@ def sent(actions: list[Action]) -> dict[str, list[dict[str, object]]]:
         if isinstance(action, SendTo):
             found.setdefault(action.connection.decode(), []).append(action.message)
     return found
+
+
+def failure(rank: int, cause: str, traceback: str = "") -> dict[str, object]:
+    """What the others are told of a failed rank."""
+    return {"type": "failed", "rank": rank, "failure": Failure(cause, "host", 100 + rank, traceback).encode()}
 
 
 def notices(actions: list[Action]) -> list[Action]:
@@ -138,7 +144,7 @@ def test_a_rank_that_dies_before_the_start_ends_the_start_for_those_before_and_a
 def test_a_death_is_told_once_to_all_that_still_listen() -> None:
     roster = started(4)
     roster.handle(Finished(3, {}), 1.0)
-    failed = [{"type": "failed", "rank": 1, "cause": "killed"}]
+    failed = [failure(1, "killed")]
     assert sent(roster.handle(Died(1, "killed"), 2.0)) == {"c0": failed, "c2": failed}
     assert roster.handle(Died(1, "killed again"), 3.0) == []
 
@@ -164,7 +170,7 @@ def test_a_failing_rank_is_failed_for_the_others_at_once() -> None:
     roster = started()
     report = Failing(0, "ValueError: bad", "Traceback ...", ())
     actions = roster.handle(report, 1.0)
-    failed = [{"type": "failed", "rank": 0, "cause": "ValueError: bad"}]
+    failed = [failure(0, "ValueError: bad", "Traceback ...")]
     assert sent(actions) == {"c1": failed, "c2": failed}
     assert notices(actions) == [report]
 
@@ -192,7 +198,7 @@ def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_a_failure
     actions = roster.handle(Leave(b"c1"), 1.0)
     cause = "it closed its connection without finishing"
     assert notices(actions) == [Lost(1, cause)]
-    assert sent(actions) == {"c1": [{"type": "left"}], "c2": [{"type": "failed", "rank": 1, "cause": cause}]}
+    assert sent(actions) == {"c1": [{"type": "left"}], "c2": [failure(1, cause)]}
 
 
 def test_beats_go_to_members_once_a_period() -> None:
@@ -218,7 +224,7 @@ def test_silence_is_failure_only_where_nobody_watches_the_processes() -> None:
     actions = silent_history(started(hosted=False), 30)
     cause = "nothing was heard of it for 10 s"
     assert notices(actions) == [Lost(1, cause)]
-    failed = [{"type": "failed", "rank": 1, "cause": cause}]
+    failed = [failure(1, cause)]
     assert sent(actions) == {"c0": failed, "c2": failed}
 
 

@@ -28,7 +28,7 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         return message.value()
     if group.rank in (dest, source):
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
-    op = group.endpoint.protocol.begin(group.context, Call("sendrecv"), p2p=True)
+    op = group.endpoint.protocol.begin(group.context, Call("sendrecv"), p2p=True, site=group.site)
     op.label = f"sendrecv with tag {tag}"
     yield Exchange(op, dest, frames, False, source, message if source is not None else None, tag)
     group.endpoint.protocol.end(op)

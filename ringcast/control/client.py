@@ -237,10 +237,13 @@ class _Conversation:
                 self._left = True
             case {"type": "bye", "rank": int(rank), "sent": int(sent)}:
                 self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent))
-            case {"type": "failed", "rank": int(rank), "cause": str(cause)}:
-                self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), cause)
+            case {"type": "failed", "rank": int(rank), "failure": bytes(failure)}:
+                self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), failure)
             case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause)}:
-                self._forward(wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context), cause)
+                self._forward(
+                    wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context),
+                    cause.encode("utf-8", "replace"),
+                )
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
 
@@ -249,14 +252,13 @@ class _Conversation:
             return
         self._aborted = True
         if self._joined:
-            self._forward(wire.notice(wire.Kind.ABORT, self._nonce), cause)
+            self._forward(wire.notice(wire.Kind.ABORT, self._nonce), cause.encode("utf-8", "replace"))
         else:
             self._client._answer.put(cause)
 
-    def _forward(self, header: bytes, cause: str | None = None) -> None:
-        frames = [header] if cause is None else [header, cause.encode("utf-8", "replace")]
+    def _forward(self, header: bytes, *payload: bytes) -> None:
         try:
-            self._client._inject(frames)
+            self._client._inject([header, *payload])
         except zmq.ZMQError as error:
             if error.errno == zmq.ETERM:
                 raise
