@@ -360,6 +360,9 @@ class Protocol:
         if handler is None:
             self._on_notice(header, arrival)
             return
+        if source == self.rank:  # nobody sends to itself
+            self.dropped["foreign"] += 1
+            return
         if source in self.failed:
             self.dropped["zombie"] += 1
             return
