@@ -33,6 +33,8 @@ class Message:
         return [memoryview(pack_record(record)), flat(array).view(np.uint8).data]
 
     def announce(self, sizes: Sequence[int]) -> None:
+        if len(sizes) != 2:
+            raise ValueError(f"it has {len(sizes)} frames, not a record and its data")
         self.total = sum(sizes)
         self._parts = [np.empty(size, np.uint8).data for size in sizes]
         self._starts = list(accumulate(sizes, initial=0))

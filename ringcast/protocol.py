@@ -19,6 +19,7 @@ decides whether a message is sent, kept, matched, refused or dropped is in this 
 7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
    and still waits.
 8. Notices of the control plane (BYE, FAILED, REVOKE, ABORT) come through the same inbox as all messages.
+9. What a peer says is checked, and what is kept of it is bounded: one that breaks these rules counts as failed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 P2P = 0  # operation number of point-to-point messages
+KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
+NAMED = 4096  # communicators that a peer may name before this rank has come to them
+LONGEST_REASON = 10_000  # bytes of a refusal's text that are kept
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
 PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
 
@@ -66,7 +70,7 @@ def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
 class _Context:
     """One communicator: its operations under way, and what has arrived for them or for later ones."""
 
-    __slots__ = ("active", "ended", "exchanges", "grants", "mail", "number", "poison", "reported")
+    __slots__ = ("active", "ended", "exchanges", "grants", "mail", "namer", "number", "poison", "reported", "told")
 
     def __init__(self) -> None:
         self.number = 0  # of the last operation that was begun
@@ -77,6 +81,8 @@ class _Context:
         self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
         self.poison: BaseException | None = None
         self.reported = False
+        self.namer: int | None = None  # the peer that spoke of it before this rank has come to it
+        self.told: set[tuple[int, int]] = set()  # peers that were refused since it is dead, with the flags
 
     def operations(self) -> list[Operation]:
         return [*self.active.values(), *self.exchanges]
@@ -110,6 +116,8 @@ class Protocol:
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
         self._owed: Counter[int] = Counter()  # matched, but not yet given back
+        self._kept: Counter[int] = Counter()  # bytes of requests and grants from each peer that wait
+        self._named: Counter[int] = Counter()  # communicators that each peer has named ahead of this rank
         self._silent: Counter[int] = Counter()  # probes since a rank has left with messages missing
         self._contexts: dict[int, _Context] = defaultdict(_Context)
         self._retired: set[int] = set()
@@ -158,6 +166,9 @@ class Protocol:
         if self.aborted is not None:
             self.poison(context, JobAborted(self.rank, self.aborted))
         state = self._contexts[context]
+        if state.namer is not None:
+            self._named[state.namer] -= 1
+            state.namer = None
         if state.poison is not None:
             raise self._cause(state)
         if p2p:
@@ -187,11 +198,11 @@ class Protocol:
             state.exchanges.discard(op)
             return
         mail, grants = state.mail.pop(op.number, None), state.grants.pop(op.number, None)
-        left = [header for _, (header, _) in mail.unclaimed()] if mail else []
-        left += grants.values() if grants else ()
+        left = [message for _, message in mail.unclaimed()] if mail else []
+        left += [(grant, ()) for grant in grants.values()] if grants else []
         told: set[int] = set()
-        for header in left:
-            self._forget(header)
+        for header, frames in left:
+            self._forget(header, frames)
             theirs = "a call with a message that this rank does not expect"
             self._mismatch(op, header.source, header.ordinal, theirs, told)
         state.end(op)
@@ -222,6 +233,7 @@ class Protocol:
             sizes = struct.pack(f"<{len(frames)}Q", *map(len, frames))
             self._emit(RTS, 0, peer, op, ordinal, send.transfer, total, self._owed.pop(peer, 0), [sizes])
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
+            self._forget(grant)
             self._granted(send, grant)
         else:
             self._promised[peer, op.context, op.number, ordinal] = send
@@ -244,6 +256,8 @@ class Protocol:
             op.pending.add(recv)
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
         if found is not None:
+            if found[0].kind == RTS:
+                self._forget(*found)
             self._meet(recv, *found)
         elif op.granted:
             self._allow(recv)
@@ -272,13 +286,13 @@ class Protocol:
         for op in state.operations():
             self._kill(op, error, told)
         for mail in state.mail.values():
-            for (source, ordinal), (header, _) in mail.unclaimed():
+            for (source, ordinal), (header, frames) in mail.unclaimed():
+                self._forget(header, frames)
                 if header.kind == RTS:
                     self._refuse(source, context, header.operation, ordinal, self.reason(error), told)
-                else:
-                    self._give_back(source, header.length + 64)
         for number, grants in state.grants.items():
-            for source, ordinal in grants:
+            for (source, ordinal), header in grants.items():
+                self._forget(header)
                 self._refuse(source, context, number, ordinal, self.reason(error), told)
         for key, send in list(self._sending.items()):
             if send.trailing and send.operation.context == context:
@@ -374,16 +388,32 @@ class Protocol:
                 self.lose(source, f"the link is lost: {missing} messages before number {header.pair} are missing")
             return
         self.seen[source] += 1
-        handler(header, arrival)
+        if header.context in self._contexts or self._may_name(header):
+            handler(header, arrival)
         if source in self.finished:
             self._check_left(source)
+
+    def _may_name(self, h: Header) -> bool:
+        """Note who speaks of a communicator that this rank has not come to; False: of too many, and it is lost."""
+        if h.kind in (DATA, DONE) or h.context in self._retired or (h.kind == GRANT and h.flags & BUDGET_RETURN):
+            return True
+        if self._named[h.source] >= NAMED:
+            self._broken(h, f"it has named {NAMED} communicators that this rank does not know")
+            return False
+        self._named[h.source] += 1
+        self._contexts[h.context].namer = h.source
+        return True
+
+    def _broken(self, h: Header, how: str) -> None:
+        """Give up a peer that does not keep the rules."""
+        self.lose(h.source, f"it broke the protocol: {how}")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
         frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
         while arrival.more:
             frames.append(arrival.read())
         if sum(map(len, frames)) != h.length or self._held[h.source] + h.length > self.budget:
-            self.lose(h.source, f"it broke the protocol: an eager message of {h.length} bytes beyond its budget")
+            self._broken(h, f"an eager message of {h.length} bytes beyond its budget")
             return
         if h.word:
             self._refund(h)
@@ -396,7 +426,7 @@ class Protocol:
     def _on_rts(self, h: Header, arrival: Arrival) -> None:
         sizes = arrival.read() if arrival.more else b""
         if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
-            self.lose(h.source, f"it broke the protocol: a request for {h.length} bytes whose frames do not add up")
+            self._broken(h, f"a request for {h.length} bytes whose frames do not add up")
             return
         self._refund(h)
         if not self._dead(h):
@@ -406,21 +436,23 @@ class Protocol:
         state = self._contexts[h.context]
         op = state.active.get(h.operation)
         if op is None and h.operation != P2P and state.begun(h.operation):
-            self._forget(h)
+            self._forget_eager(h)
             self._unexpected(h)
             return
         if op is not None and not self._agree(op, h.source, h.ordinal, h):
-            self._forget(h)
+            self._forget_eager(h)
             return
         recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
         if recv is not None:
             self._meet(recv, h, frames)
+        elif h.kind == RTS:
+            self._keep(h, len(frames[0]))
 
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
         """Bring a posted receive and its message together; collectives have been compared when it arrived."""
         op = recv.operation
         if op.number == P2P and not self._agree(op, h.source, h.ordinal, h):
-            self._forget(h)
+            self._forget_eager(h)
             return
         if recv.total is None:
             sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
@@ -431,10 +463,13 @@ class Protocol:
                 return
             recv.total = h.length
         elif recv.total != h.length:
-            self._forget(h)
+            self._forget_eager(h)
             self._mismatch(op, h.source, h.ordinal, f"a message of {h.length} bytes where {recv.total} are expected")
             return
         if h.kind == RTS:
+            if (h.source, h.transfer) in self._receiving:
+                self._broken(h, f"it began transfer {h.transfer} twice")
+                return
             recv.transfer = h.transfer
             self._receiving[h.source, h.transfer] = recv
             self._allow(recv)
@@ -459,8 +494,7 @@ class Protocol:
             if send is None:
                 self.dropped["stale grant"] += 1
                 return
-            send.credit += h.word
-            self._pump(send)
+            self._credit(send, h)
             return
         if self._dead(h):
             return
@@ -476,7 +510,11 @@ class Protocol:
         elif state.begun(h.operation):
             self._unexpected(h)
             return
+        if (h.source, h.ordinal) in state.grants[h.operation]:
+            self._broken(h, f"it granted message {h.ordinal} of operation {h.operation} twice")
+            return
         state.grants[h.operation][h.source, h.ordinal] = h
+        self._keep(h, 0)
 
     def _on_probe(self, h: Header) -> None:
         """Somebody waits for this rank: in the same call, or in one that this rank has not come to, all is well."""
@@ -496,6 +534,13 @@ class Protocol:
         if h.length != send.total:
             theirs = f"a receive of {h.length} bytes where {send.total} are sent"
             self._mismatch(op, h.source, h.ordinal, theirs)
+            return
+        self._credit(send, h)
+
+    def _credit(self, send: Send, h: Header) -> None:
+        """Take what a grant allows."""
+        if send.credit + h.word > send.total:
+            self._broken(h, f"it granted {send.credit + h.word} bytes of a message of {send.total}")
             return
         send.credit += h.word
         self._pump(send)
@@ -524,8 +569,8 @@ class Protocol:
             self.dropped["dead data"] += 1
             return
         sink, offset, end = recv.sink, h.word, h.word + h.length
-        if offset != recv.received or end > recv.granted:
-            self.lose(h.source, f"it broke the protocol: bytes {offset}:{end} of a transfer at {recv.received}")
+        if offset != recv.received or end > recv.granted or (end == offset and recv.total):
+            self._broken(h, f"bytes {offset}:{end} of a transfer at {recv.received}")
             return
         self._moving.add(recv)
         while arrival.more:
@@ -535,17 +580,17 @@ class Protocol:
                 if fits:
                     place(sink, offset, memoryview(frame))
             else:
-                view = sink.view(offset, end - offset)
+                view = sink.view(offset, end - offset) if offset < end else memoryview(bytearray())
                 size = arrival.read_into(view)
                 fits = size <= len(view)  # a longer frame was cut silently
                 if fits:
                     sink.placed(offset, size)
             if not fits:
-                self.lose(h.source, f"it broke the protocol: a frame of {size} bytes at offset {offset} of {end}")
+                self._broken(h, f"a frame of {size} bytes at offset {offset} of {end}")
                 return
             offset += size
         if offset != end:
-            self.lose(h.source, f"it broke the protocol: {offset - h.word} bytes where {h.length} were announced")
+            self._broken(h, f"{offset - h.word} bytes where {h.length} were announced")
             return
         recv.received = end
         self._advance(recv)
@@ -585,6 +630,10 @@ class Protocol:
         op.pending.discard(recv)
 
     def _on_done(self, h: Header, _: Arrival) -> None:
+        send = self._sending.get((h.source, h.transfer))
+        if send is not None and send.offset < send.total:
+            self._broken(h, f"it confirmed {send.total} bytes of which {send.offset} were sent")
+            return
         self._finish((h.source, h.transfer))
 
     def _finish(self, key: tuple[int, int]) -> None:
@@ -595,7 +644,7 @@ class Protocol:
             send.operation.pending.discard(send)
 
     def _on_refuse(self, h: Header, arrival: Arrival) -> None:
-        text = bytes(arrival.read()).decode(errors="replace") if arrival.more else ""
+        text = bytes(arrival.read()[:LONGEST_REASON]).decode(errors="replace") if arrival.more else ""
         if h.context in self._retired:
             return
         state = self._contexts[h.context]
@@ -609,7 +658,8 @@ class Protocol:
         """Return the error for a mismatch that the other side has found, and tell it this rank's call."""
         call = op.call if op is not None else state.ended.get(h.operation)
         mine = str(call) if call is not None else "another call"
-        if not h.flags & ANSWER:
+        if not h.flags & ANSWER and (h.source, MISMATCH) not in state.told:
+            state.told.add((h.source, MISMATCH))
             self._refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH | ANSWER)
         where = op.where if op is not None else Where(call.collective if call else "operation", h.operation)
         known = state.poison
@@ -629,8 +679,9 @@ class Protocol:
             self._check_left(h.source)
         elif h.kind == Kind.FAILED:
             self.lose(h.source, Failure.decode(data))
-        elif h.kind == Kind.REVOKE and h.context not in self._retired:
-            self.poison(h.context, Revoked(self.rank, text, h.source))
+        elif h.kind == Kind.REVOKE:
+            if h.context in self._contexts or (self._may_name(h) and h.context not in self._retired):
+                self.poison(h.context, Revoked(self.rank, text, h.source))
         elif h.kind == Kind.ABORT:
             self.aborted = text
             for context, state in list(self._contexts.items()):
@@ -731,7 +782,19 @@ class Protocol:
         """Take back the budget that a peer returns; never more than was spent."""
         self._spent[h.source] = max(0, self._spent[h.source] - h.word)
 
-    def _forget(self, h: Header) -> None:
+    def _keep(self, h: Header, size: int) -> None:
+        """Count a request of `size` bytes, or a grant, that waits for this rank to come to it."""
+        self._kept[h.source] += KEPT + size
+        if self._kept[h.source] > BUDGET:
+            self._broken(h, f"{self._kept[h.source]} bytes of its requests and grants wait")
+
+    def _forget(self, h: Header, frames: Sequence[Frame] = ()) -> None:
+        """Count a message no more that has waited, and is taken or will never be."""
+        self._forget_eager(h)
+        if h.kind != EAGER:
+            self._kept[h.source] -= KEPT + sum(map(len, frames))
+
+    def _forget_eager(self, h: Header) -> None:
         """Return the budget of a message that nobody will take."""
         if h.kind == EAGER:
             self._give_back(h.source, h.length + 64)
@@ -751,7 +814,10 @@ class Protocol:
         else:
             return False
         self.dropped["dead"] += 1
-        if answer:
+        state = self._contexts.get(h.context)
+        if answer and (state is None or (h.source, 0) not in state.told):  # once: that gives up the whole of it
+            if state is not None:
+                state.told.add((h.source, 0))
             self._refuse(h.source, h.context, h.operation, h.ordinal, cause, set())
         return True
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ringcast import wire
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.protocol import Protocol
+from ringcast.protocol import MISMATCH, NAMED, Protocol
 from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import EAGER_IN_COLLECTIVES as EAGER_LIMIT
@@ -155,6 +155,7 @@ def check_quiet(net: Net) -> None:
             assert not any(box._posted or box._arrived for box in context.mail.values())
             assert not any(context.grants.values())
         assert not +protocol._held
+        assert not any(protocol._kept.values())
     for a, b in net.links:
         assert net.ranks[a]._spent[b] == net.ranks[b]._owed[a]
 
@@ -382,6 +383,7 @@ def forged(**fields: int) -> bytes:
         (forged(nonce=NONCE + 1), "foreign"),
         (forged(nonce=0), "foreign"),
         (forged(source=2), "foreign"),
+        (forged(source=1), "foreign"),
         (forged(source=(1 << 32) - 1), "foreign"),
         (forged(kind=Kind.ABORT, nonce=1), "foreign"),
         (forged(kind=Kind.FAILED, nonce=1), "foreign"),
@@ -419,7 +421,83 @@ def test_a_peer_that_breaks_the_protocol_has_failed(fields: dict[str, int], fram
     assert "broke the protocol" in str(ops[1].error)
 
 
-@pytest.mark.parametrize(("offset", "length", "size"), [(1, 4, 4), (0, 4, 3), (0, 3, 4), (0, 4, 9), (0, LARGE + 1, 1)])
+@pytest.mark.parametrize(
+    ("kind", "counting"),
+    [
+        (Kind.EAGER, "context"),
+        (Kind.RTS, "context"),
+        (Kind.GRANT, "context"),
+        (Kind.REFUSE, "context"),
+        (Kind.RTS, "operation"),
+        (Kind.RTS, "ordinal"),
+        (Kind.GRANT, "operation"),
+        (Kind.GRANT, "ordinal"),
+    ],
+)
+def test_a_peer_that_speaks_of_ever_more_to_come_has_failed_before_memory_is_full(kind: Kind, counting: str) -> None:
+    net = Net(2)
+    protocol = net.ranks[0]
+    said = 0
+    while 1 not in protocol.failed:
+        said += 1
+        assert said < 20_000
+        fields = {"kind": kind, "source": 1, "pair": said - 1, "length": 0, "operation": 1, counting: said}
+        protocol.handle(MemoryArrival([forged(**fields)]))
+        protocol.outbox.clear()
+    assert said > 1000
+    assert "broke the protocol" in protocol.failed[1].cause
+    assert not any(context.grants or context.mail for context in protocol._contexts.values())
+
+
+def test_communicators_that_a_peer_comes_to_first_may_be_any_number_in_a_life() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 10):
+        net.ranks[0].send(net.ranks[0].begin(context, CALL), 1, [memoryview(b"x")])
+        net.run()
+        net.ranks[1].receive(net.ranks[1].begin(context, CALL), 0, Buffer(1))
+        net.run()
+    assert not net.ranks[1].failed
+
+
+def test_the_dead_are_answered_once() -> None:
+    """Else who asks without end, and reads no answer, fills the memory of who answers."""
+    net = Net(2)
+    net.ranks[1].poison(CONTEXT, Revoked(1, "tired"))
+    for pair in range(100):
+        flags = MISMATCH if pair % 2 else 0
+        kind = Kind.REFUSE if pair % 2 else Kind.RTS
+        net.inject(1, forged(kind=kind, flags=flags, pair=pair, length=0, transfer=1, ordinal=pair))
+    assert net.kinds(1, 0) == [Kind.REFUSE, Kind.REFUSE]
+
+
+def test_a_transfer_that_is_begun_twice_or_confirmed_too_early_is_a_failure() -> None:
+    for twice in (True, False):
+        net = Net(2)
+        op, other = net.begin()
+        if twice:
+            for _ in range(2):
+                net.ranks[1].receive(other, 0, Buffer(LARGE))
+            for pair in range(2):
+                sizes = struct.pack("<Q", LARGE)
+                net.inject(1, forged(kind=Kind.RTS, pair=pair, ordinal=pair, transfer=4, length=LARGE), sizes)
+            assert "began transfer 4 twice" in str(other.error)
+        else:
+            net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
+            net.inject(0, forged(kind=Kind.DONE, source=1, transfer=1))
+            assert "confirmed" in str(op.error)
+
+
+def test_a_grant_of_more_than_there_is_is_a_failure() -> None:
+    net = Net(2)
+    op, _ = net.begin()
+    net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
+    net.inject(0, forged(kind=Kind.GRANT, source=1, transfer=1, word=LARGE + 1))
+    assert "granted" in str(op.error)
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "size"), [(0, 0, 0), (1, 4, 4), (0, 4, 3), (0, 3, 4), (0, 4, 9), (0, LARGE + 1, 1)]
+)
 def test_data_that_does_not_fit_its_header_is_a_failure(offset: int, length: int, size: int) -> None:
     net = Net(2)
     ops = net.begin()
@@ -1368,4 +1446,5 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
         for protocol in net.ranks:
             check_quiet_rank(protocol)
             assert not +protocol._held
+            assert not any(protocol._kept.values())
             assert not protocol.failed
