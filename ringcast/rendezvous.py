@@ -8,13 +8,15 @@ The rules:
 2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
 3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
-5. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
+5. A member may give up many communicators, but not so many that the memory of others would fill.
+6. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -22,6 +24,7 @@ from typing import Any, TypeAlias
 from ringcast.failure import Failure
 
 Message: TypeAlias = dict[str, Any]
+MOST_REVOKED = 1 << 16  # communicators that one rank may give up
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ class Roster:
         self._ranks: dict[bytes, int] = {}
         self._failed: dict[int, str] = {}
         self._revoked: set[int] = set()
+        self._revokes: Counter[int] = Counter()
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -284,8 +288,11 @@ class Roster:
         match event:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
+            case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
+                return self._lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
             case Revoke():
                 self._revoked.add(event.context)
+                self._revokes[event.rank] += 1
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
             case Failing():

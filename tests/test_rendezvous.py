@@ -6,6 +6,7 @@ import pytest
 
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
+    MOST_REVOKED,
     Abort,
     Action,
     Alive,
@@ -294,3 +295,14 @@ def test_a_communicator_is_given_up_once_however_many_say_so() -> None:
     assert len(roster.handle(Revoke(0, 7, "first"), 1.0)) == 2
     assert roster.handle(Revoke(1, 7, "second"), 1.0) == []
     assert len(roster.handle(Revoke(1, 8, "another"), 1.0)) == 2
+
+
+def test_a_rank_that_gives_up_communicators_without_end_is_lost() -> None:
+    roster = started()
+    for context in range(MOST_REVOKED):
+        assert not notices(roster.handle(Revoke(1, context, "why not"), 1.0))
+    actions = roster.handle(Revoke(1, MOST_REVOKED, "why not"), 1.0)
+    assert [(action.rank, action.cause) for action in notices(actions)] == [
+        (1, "it gave up more than 65536 communicators")
+    ]
+    assert roster.handle(Revoke(2, MOST_REVOKED, "a rank of its own"), 1.0)

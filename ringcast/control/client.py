@@ -228,24 +228,26 @@ class _Conversation:
 
     def _understand(self, message: Message) -> None:
         match message:
-            case {"type": "roster", "addresses": [*addresses]}:
+            case {"type": "roster", "addresses": [*addresses]} if len(addresses) == self._client._config.size:
                 self._joined = True
                 self._client._answer.put([str(address) for address in addresses])
             case {"type": "refused", "reason": str(reason)}:
                 self._client._answer.put(reason)
             case {"type": "left"}:
                 self._left = True
-            case {"type": "bye", "rank": int(rank), "sent": int(sent)}:
+            case {"type": "bye", "rank": int(rank), "sent": int(sent)} if self._member(rank) and sent >= 0:
                 self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent))
-            case {"type": "failed", "rank": int(rank), "failure": bytes(failure)}:
+            case {"type": "failed", "rank": int(rank), "failure": bytes(failure)} if self._member(rank):
                 self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), failure)
             case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause)}:
-                self._forward(
-                    wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context),
-                    cause.encode("utf-8", "replace"),
-                )
+                if self._member(rank) and context >= 0:
+                    header = wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context)
+                    self._forward(header, cause.encode("utf-8", "replace"))
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
+
+    def _member(self, rank: int) -> bool:
+        return 0 <= rank < self._client._config.size
 
     def _abort(self, cause: str) -> None:
         if self._aborted:
