@@ -303,3 +303,11 @@ def test_a_peer_that_does_not_listen_is_no_reason_to_wait_long(tmp_path: Path) -
     closing.join(10)
     assert not closing.is_alive()
     assert transport.clock() - start < 6
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "tcp://host", "ipc://" + "x" * 200, "udp://1:2"])
+def test_a_peer_whose_address_is_nonsense_cannot_be_reached(address: str, tmp_path: Path) -> None:
+    with contextlib.closing(ZeroMQTransport(f"ipc://{tmp_path}/inbox")) as transport:
+        transport.meet([address, transport.address])
+        with pytest.raises(LinkLost, match="cannot be used"):
+            transport.send(0, [b"x"])

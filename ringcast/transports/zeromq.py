@@ -82,7 +82,11 @@ class ZeroMQTransport:
         if self._key:
             socket.curve_secretkey = self._key
             socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
-        socket.connect(self._addresses[peer])
+        try:
+            socket.connect(self._addresses[peer])
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise LinkLost(peer, f"its address {self._addresses[peer]!r} cannot be used: {error}") from None
         self._peers[peer] = socket
         return socket
 
