@@ -19,6 +19,9 @@ import numpy as np
 
 from ringcast import collectives, wire
 from ringcast.collectives import sendrecv
+from ringcast.config import WorkerConfig
+from ringcast.control import ControlClient
+from ringcast.control import client as client_module
 from ringcast.control.messages import open_sealed
 from ringcast.control.server import _event
 from ringcast.cost import NETWORKS
@@ -29,7 +32,7 @@ from ringcast.failure import Failure
 from ringcast.group import AUTOMATIC, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import SUM
-from ringcast.protocol import Protocol
+from ringcast.protocol import BUDGET, Protocol
 from ringcast.rendezvous import Roster, Tick
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
@@ -37,7 +40,7 @@ from ringcast.wire import Header, Kind
 
 LIAR = 2  # its messages are twisted; ranks 0 and 1 must bear that
 CONTEXT = 7
-FRESH = 1 << 63  # contexts from here on the liar does not know
+FRESH = 0x5EED_0F_7A1C << 20  # contexts from here on the liar does not know
 WIDTHS = dict(zip(Header._fields, (8, 8, 16, 32, 64, 64, 32, 32, 32, 32, 64, 64, 64), strict=True))
 DATA_KINDS = tuple(kind for kind in Kind if kind <= Kind.REFUSE)
 
@@ -223,7 +226,7 @@ def calls(rng: random.Random) -> Callable[[Group], Steps[Any]]:
 
 
 def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
-    """Run one generator per rank until nothing moves; return results and errors. Who still waits runs into a timeout."""
+    """Run one generator per rank until nothing moves; return results and errors. Who then waits runs into a timeout."""
     tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
     ends: dict[int, Any] = {}
 
@@ -327,10 +330,11 @@ def check(protocol: Protocol) -> None:
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
     assert 0 <= protocol._trailing <= protocol.lookahead
+    assert all(0 <= kept <= BUDGET for peer, kept in protocol._kept.items() if peer not in protocol.failed)
     assert len(protocol._contexts) < MOST
 
 
-def flood(seed: int, messages: int = 60_000) -> None:
+def flood(seed: int, messages: int = 30_000) -> None:
     """Let a member say one thing many times, with a field that counts on; what is kept of it stays bounded."""
     rng = random.Random(seed)
     nonce = rng.getrandbits(64)
@@ -402,11 +406,32 @@ def understand(message: dict[str, Any], nonce: int) -> None:
             wire.notice(Kind.REVOKE, nonce, source=rank, context=context)
 
 
+def proclaim(seed: int, messages: int = 300) -> None:
+    """Let a false server say anything to a worker: what it takes for news are notices for its inbox, nothing else."""
+    rng = random.Random(seed)
+    nonce = rng.getrandbits(64)
+    news: list[list[bytes]] = []
+    client = ControlClient(WorkerConfig(0, 3, "ipc://nowhere", hosted=True, nonce=nonce), "a", news.append, None)  # type: ignore[arg-type]
+    worker = client_module._Conversation(client, None)  # type: ignore[arg-type]
+    for i in range(messages):
+        message = open_sealed(envelope(rng, nonce, i, ANSWERS), nonce)
+        if message is not None:
+            worker._understand(message[1])
+    client.close()
+    protocol = Protocol(0, 3, nonce)
+    for frames in news:
+        dropped = sum(protocol.dropped.values())
+        protocol.handle(MemoryArrival(frames))
+        assert sum(protocol.dropped.values()) == dropped, frames
+    assert held(protocol) < messages
+
+
 CASES: dict[str, Callable[[int], None]] = {
     "lie": lie,
     "flood": flood,
     "shout": shout,
     "petition": petition,
+    "proclaim": proclaim,
 }
 
 
