@@ -120,6 +120,19 @@ def test_a_blamed_rank_that_was_only_ended_by_us_is_not_the_cause() -> None:
     assert verdict(replay(2, [*all_join(2), *history])) == Verdict(4, 0, "failed: exit code 4", "Traceback of 0")
 
 
+def test_a_blamed_rank_that_left_early_is_named_also_if_it_was_ended_while_it_closed_its_sockets() -> None:
+    history = [
+        (1.0, Finished(2, {})),
+        (2.0, report(0, 2)),
+        (2.1, Exited(0, 5)),
+        (2.2, Exited(1, 1)),
+        (4.0, Exited(2, -15)),
+    ]
+    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(
+        1, 2, "exited with code 0 while rank 0 still communicated with it", "Traceback of 0"
+    )
+
+
 def test_a_blamed_rank_that_left_early_is_named_with_exit_code_1() -> None:
     history = [*finish(2, 1.0), (2.0, report(0, 2)), (2.1, Exited(0, 5)), (2.2, Exited(1, 1))]
     assert verdict(replay(3, [*all_join(3), *history])) == Verdict(

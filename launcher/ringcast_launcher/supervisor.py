@@ -250,7 +250,9 @@ class Supervisor:
                 return self._judge(other, seen)
         for other in sorted(blamed):
             worker = self._workers[other]
-            if worker.status == 0 and other not in self._failed and other not in seen:
+            # Who had finished, and was ended by us while it still closed its sockets, would have exited with 0.
+            left = worker.status == 0 or (worker.finished and other in self._ended)
+            if left and other not in self._failed and other not in seen:
                 how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
                 return Verdict(1, other, f"exited with code 0 {how}", report.traceback if report else "")
         return self._own_failure(rank)
