@@ -1,4 +1,4 @@
-"""Real jobs, one rank of which comes to a bad end somewhere: who lives hears of it, by name and in time; nothing stays."""
+"""Real jobs, one rank of which comes to a bad end: who lives hears of it, by name and in time; nothing stays."""
 
 from __future__ import annotations
 
