@@ -393,11 +393,10 @@ class Communicator:
             )
         if self._closed:
             raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
-        timeout = self.timeout if timeout is None else timeout
+        timeout, caller = self.timeout if timeout is None else timeout, sys._getframe(1)
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-            raise ArgumentError(
-                self.rank, "a call", "timeout", f"expected a number of seconds above 0, got {timeout!r}"
-            )
-        caller = sys._getframe(2)  # of the method that called this one
-        self._group.site = caller.f_code.co_filename, caller.f_lineno
+            expected = f"expected a number of seconds above 0, got {timeout!r}"
+            raise ArgumentError(self.rank, caller.f_code.co_name, "timeout", expected)
+        if (user := caller.f_back) is not None:
+            self._group.site = user.f_code.co_filename, user.f_lineno
         return drive(self._group.endpoint, steps, timeout)

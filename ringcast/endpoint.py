@@ -19,11 +19,14 @@ class Control(Interface):
     def revoke(self, context: int, cause: str) -> None:
         """Tell all ranks that a communicator is given up; never blocks."""
 
-    def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:
+    def finished(
+        self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int], blames: tuple[int, ...]
+    ) -> None:
         """Tell all ranks that this one leaves.
 
         `sent[i]` is the number of messages it sent to rank i, `posted[i]` the number of transfers that it began to
-        send there, `matched[i]` the number of transfers from there that it has taken.
+        send there, `matched[i]` the number of transfers from there that it has taken; `blames` are the ranks that
+        errors which it had name as their cause.
         """
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
@@ -127,7 +130,7 @@ class Endpoint:
         mismatch, protocol = self.protocol.unreported(), self.protocol
         try:
             if mismatch is None:
-                self.control.finished(protocol.sent, protocol.posted, protocol.matched)
+                self.control.finished(protocol.sent, protocol.posted, protocol.matched, protocol.blamed)
             else:
                 self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()

@@ -150,6 +150,15 @@ class Revoked(RingcastError):
         self.rank, self.cause, self.by = rank, cause, by
 
 
+def blames(error: BaseException | None) -> tuple[int, ...]:
+    """Return the ranks that an error names as its cause."""
+    if isinstance(error, PeerFailed):
+        return (error.peer,)
+    if isinstance(error, Revoked) and error.by is not None:
+        return (error.by,)
+    return ()
+
+
 class JobAborted(RingcastError):
     """The whole job is being ended."""
 

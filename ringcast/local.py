@@ -27,7 +27,13 @@ class LocalControl:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
         self._tell(wire.Kind.ABORT, cause.encode())
 
-    def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
+    def finished(
+        self,
+        sent: Mapping[int, int],
+        posted: Mapping[int, int],  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
+        matched: Mapping[int, int],  # noqa: ARG002
+        blames: tuple[int, ...],  # noqa: ARG002 (a launcher judges)
+    ) -> None:
         for peer, transport in self._others:
             count = sent.get(peer, 0)
             transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])

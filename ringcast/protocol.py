@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ringcast.call import Call
-from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where
+from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where, blames
 from ringcast.failure import Failure
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
@@ -323,6 +323,12 @@ class Protocol:
     def gave_up(self) -> bool:
         """Whether some communicator was given up, so that messages under way were lost."""
         return any(state.poison is not None for state in self._contexts.values())
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The ranks that the errors of this rank's communicators name as their cause."""
+        errors = [state.poison for state in self._contexts.values()]
+        return tuple(sorted({rank for error in errors for rank in blames(error)}))
 
     def verdict(self, op: Operation) -> BaseException | None:
         """Return what ended `op`, with all that is known about it by now."""

@@ -8,8 +8,10 @@ The rules:
 2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
 3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
-5. A member may give up many communicators, but not so many that the memory of others would fill.
-6. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
+5. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
+6. Where somebody does, a rank that reports its error, or leaves without finishing, is not failed yet: the supervisor
+   makes sure that it is gone, and then says so (Died). What the rank had reported is what the others are told.
+7. A member may give up many communicators, but not so many that the memory of others would fill.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
 """
@@ -69,12 +71,16 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker communicates no more; what it sent to, began to send to, and took from each rank."""
+    """A worker communicates no more; what it sent to, began to send to, and took from each rank.
+
+    `blames` are the ranks that the errors of its communicators name as their cause, if there were some.
+    """
 
     rank: int
     sent: Mapping[int, int]  # messages
     posted: Mapping[int, int] = field(default_factory=dict)  # transfers
     matched: Mapping[int, int] = field(default_factory=dict)
+    blames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,10 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """For the owner: a rank was declared failed because of its silence, or left without finishing."""
+    """For the owner: messages of a rank were lost, or it left without finishing, or is silent.
+
+    It was declared failed, unless the owner hosts it: then that is for the owner to do.
+    """
 
     rank: int
     cause: str
@@ -174,6 +183,7 @@ class _Member:
     network: str
     heard: float
     finished: Finished | None = None
+    report: Failing | None = None
     left: bool = False
 
 
@@ -227,7 +237,7 @@ class Roster:
             case Leave():
                 return self._leave(event.connection)
             case Died():
-                return self._fail(event.rank, event.cause)
+                return self._died(event)
             case Abort():
                 return self._abort(event.cause)
             case Tick():
@@ -285,6 +295,8 @@ class Roster:
         if event.rank in self._failed:
             cause = f"rank {event.rank} was declared failed: {self._failed[event.rank]}"
             return [event] if isinstance(event, Failing) else [SendTo(member.connection, _abort(cause))]
+        if member.report is not None:
+            return []
         match event:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
@@ -296,7 +308,8 @@ class Roster:
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
             case Failing():
-                return [event, *self._fail(event.rank, event.error, event.traceback)]
+                member.report = event
+                return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
             case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
@@ -331,13 +344,24 @@ class Roster:
         if rank is None:
             return actions
         member = self._members[rank]
-        if not member.finished and not member.left and rank not in self._failed and self._started:
-            actions += self._lose(rank, "it closed its connection without finishing")
+        expected = member.finished or member.report or member.left or rank in self._failed
+        if not expected and self._started:
+            actions += self.lose(rank, "it closed its connection without finishing")
         member.left = True
         return actions
 
-    def _lose(self, rank: int, cause: str) -> list[Action]:
-        return [Lost(rank, cause), *self._fail(rank, cause)]
+    def lose(self, rank: int, cause: str) -> list[Action]:
+        """Return what to do about a rank that cannot be relied on any more, although it may still run."""
+        return [Lost(rank, cause)] if self.hosted else [Lost(rank, cause), *self._fail(rank, cause)]
+
+    def _died(self, event: Died) -> list[Action]:
+        member = self._members.get(event.rank)
+        report = member.report if member is not None else None
+        return (
+            self._fail(event.rank, event.cause)
+            if report is None
+            else self._fail(event.rank, report.error, report.traceback)
+        )
 
     def _fail(self, rank: int, cause: str, traceback: str = "") -> list[Action]:
         member = self._members.get(rank)
@@ -397,7 +421,7 @@ class Roster:
             if member.finished or self._given_up:
                 member.left = True
             else:
-                actions += self._lose(rank, f"nothing was heard of it for {self.silence:g} s")
+                actions += self.lose(rank, f"nothing was heard of it for {self.silence:g} s")
         return actions
 
     def _listeners(self, but: int | None) -> list[tuple[int, _Member]]:

@@ -20,7 +20,7 @@ from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
-from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError
+from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError, blames
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.local import thread_endpoints
@@ -159,7 +159,7 @@ def _report_uncaught_errors(control: ControlClient) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if os.getpid() == pid:
             text = "".join(traceback.format_exception(kind, error, trace))
-            control.failing(f"{kind.__name__}: {error}", text, _blames(error))
+            control.failing(f"{kind.__name__}: {error}", text, blames(error))
             if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
                 print(_in_one_line(error, trace), file=sys.stderr)
                 return
@@ -174,12 +174,3 @@ def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(library)]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     return f"stopped at {place}: {type(error).__name__}: {error}".rstrip(": ")
-
-
-def _blames(error: BaseException) -> tuple[int, ...]:
-    """Return the ranks that an error names as its cause."""
-    if isinstance(error, PeerFailed):
-        return (error.peer,)
-    if isinstance(error, Revoked) and error.by is not None:
-        return (error.by,)
-    return ()

@@ -158,11 +158,12 @@ def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, addre
 def test_a_failing_rank_reaches_the_others_and_the_owner(context: zmq.Context, address: str) -> None:
     with job(context, address, 2) as (server, workers):
         workers[1].client.failing("ValueError: \ud800", "Traceback " + "x" * 10**6, (0,))
-        header, cause = workers[0].news()
-        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "ValueError: ?")
         report = server.notice(Failing)
         assert isinstance(report, Failing)
         assert (report.rank, report.blames, len(report.traceback)) == (1, (0,), 100_000)
+        server.do(lambda: server.server.declare_failed(1, "exit code 1"))
+        header, cause = workers[0].news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "ValueError: ?")
 
 
 def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) -> None:

@@ -167,8 +167,18 @@ def test_bye_tells_each_rank_how_many_messages_it_was_sent() -> None:
     assert roster.handle(Finished(1, {0: 7}), 1.0) == []
 
 
-def test_a_failing_rank_is_failed_for_the_others_at_once() -> None:
+def test_what_a_failing_rank_reported_is_told_when_it_is_known_to_be_gone() -> None:
     roster = started()
+    report = Failing(0, "ValueError: bad", "Traceback ...", ())
+    assert roster.handle(report, 1.0) == [report]
+    assert roster.handle(Finished(0, {}), 1.1) == []  # whatever its last acts are, it has failed
+    assert roster.handle(Leave(b"c0"), 1.2) == [SendTo(b"c0", {"type": "left"})]
+    failed = [failure(0, "ValueError: bad", "Traceback ...")]
+    assert sent(roster.handle(Died(0, "exit code 1"), 1.3)) == {"c1": failed, "c2": failed}
+
+
+def test_without_a_launcher_a_failing_rank_is_failed_for_the_others_at_once() -> None:
+    roster = started(hosted=False)
     report = Failing(0, "ValueError: bad", "Traceback ...", ())
     actions = roster.handle(report, 1.0)
     failed = [failure(0, "ValueError: bad", "Traceback ...")]
@@ -192,7 +202,7 @@ def test_abort_reaches_all_and_ends_a_start() -> None:
 
 
 def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_a_failure() -> None:
-    roster = started()
+    roster = started(hosted=False)
     assert roster.handle(Leave(b"stranger"), 1.0) == [SendTo(b"stranger", {"type": "left"})]
     roster.handle(Finished(0, {}), 1.0)
     assert roster.handle(Leave(b"c0"), 1.0) == [SendTo(b"c0", {"type": "left"})]
@@ -200,6 +210,11 @@ def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_a_failure
     cause = "it closed its connection without finishing"
     assert notices(actions) == [Lost(1, cause)]
     assert sent(actions) == {"c1": [{"type": "left"}], "c2": [failure(1, cause)]}
+
+
+def test_where_processes_are_watched_who_leaves_without_finishing_is_left_to_the_owner() -> None:
+    actions = started().handle(Leave(b"c1"), 1.0)
+    assert actions == [SendTo(b"c1", {"type": "left"}), Lost(1, "it closed its connection without finishing")]
 
 
 def test_beats_go_to_members_once_a_period() -> None:

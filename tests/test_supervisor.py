@@ -12,8 +12,10 @@ from ringcast_launcher.supervisor import (
     Declare,
     Event,
     Exited,
+    Fence,
     Send,
     Signalled,
+    Stuck,
     Supervisor,
     Tick,
     Verdict,
@@ -64,7 +66,8 @@ def test_programs_that_never_join_may_exit_as_they_like() -> None:
 
 def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> None:
     actions = replay(3, [*all_join(3), (1.0, Exited(1, 3)), (5.5, Exited(0, -9)), (5.5, Exited(2, -9))])
-    assert actions[:3] == [
+    assert actions[:4] == [
+        (1.0, Fence(1)),
         (1.0, Declare(1, "exit code 3")),
         (2.0, Send(signal.SIGTERM)),
         (4.5, Send(signal.SIGKILL)),
@@ -85,7 +88,7 @@ def test_killed_by_a_signal(status: int, code: int, how: str) -> None:
 
 def test_exit_0_without_finishing_is_a_failure_after_a_moment_for_last_words() -> None:
     actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.7, report(0, 1)), (1.8, Exited(0, 1))])
-    assert actions[0] == (1.5, Declare(1, "it exited with code 0 without finishing"))
+    assert actions[:2] == [(1.5, Fence(1)), (1.5, Declare(1, "it exited with code 0 without finishing"))]
     assert verdict(actions) == Verdict(1, 1, "failed: it exited with code 0 without finishing")
 
 
@@ -94,10 +97,49 @@ def test_exit_0_whose_last_words_come_late() -> None:
     assert replay(2, history) == [(3.0, Verdict(0))]
 
 
-def test_a_report_counts_from_the_moment_it_is_made() -> None:
-    actions = replay(2, [*all_join(2), (1.0, report(1)), (9.0, Exited(1, 1)), (9.0, Exited(0, -15))])
-    assert actions[:2] == [(1.0, Declare(1, "Error of 1")), (2.0, Send(signal.SIGTERM))]
+def test_a_rank_that_reports_an_error_is_killed_when_it_does_not_end_and_then_declared() -> None:
+    actions = replay(2, [*all_join(2), (1.0, report(1)), (9.0, Exited(1, -9)), (9.0, Exited(0, -15))])
+    assert actions[:3] == [(1.5, Fence(1)), (1.5, Declare(1, "Error of 1")), (2.5, Send(signal.SIGTERM))]
     assert verdict(actions) == Verdict(1, 1, "failed: Error of 1", "Traceback of 1")
+
+
+@pytest.mark.parametrize("status", [0, 1, -6])
+def test_a_rank_that_reports_an_error_is_declared_when_it_has_ended(status: int) -> None:
+    actions = replay(2, [*all_join(2), (1.0, report(1)), (1.1, Exited(1, status)), (9.0, Exited(0, -15))])
+    assert actions[:3] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1")), (2.1, Send(signal.SIGTERM))]
+
+
+def test_a_report_that_comes_after_the_exit() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.1, report(1)), (1.2, Exited(0, 1))])
+    assert actions[:2] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1"))]
+
+
+def test_a_stuck_rank_is_killed_then_declared_once() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Stuck(1, "it was stopped")), (1.1, Exited(1, -9)), (1.2, Exited(0, 1))])
+    assert actions == [
+        (1.0, Fence(1)),
+        (1.0, Declare(1, "it was stopped")),
+        (1.2, Fence(0)),
+        (1.2, Declare(0, "exit code 1")),
+        (1.2, Verdict(1, 1, "failed: it was stopped")),
+    ]
+
+
+def test_no_rank_is_declared_before_it_was_fenced() -> None:
+    causes = [Exited(1, 3), Exited(1, -9), Exited(1, 0), report(1), Lost(1, "it left"), Stuck(1, "stopped")]
+    for cause in causes:
+        actions = [action for _, action in replay(2, [*all_join(2), (1.0, cause)])]
+        assert actions[:2] == [Fence(1), Declare(1, actions[1].cause)], cause
+
+
+def test_what_a_rank_leaves_that_was_asked_to_end_is_asked_too() -> None:
+    actions = replay(1, [*all_join(1), (1.0, Signalled(signal.SIGINT)), (1.1, Exited(0, -2))])
+    assert not any(isinstance(action, Fence) for _, action in actions)
+
+
+def test_the_verdict_follows_the_blame_of_a_rank_that_caught_the_error() -> None:
+    history = [(1.0, Finished(0, {}, blames=(1,))), (1.1, Exited(0, 4)), (1.2, Exited(1, -11))]
+    assert verdict(replay(2, [*all_join(2), *history])) == Verdict(139, 1, "failed: killed by SIGSEGV")
 
 
 def test_blame_leads_to_the_root_cause_that_was_seen_later() -> None:
@@ -106,7 +148,7 @@ def test_blame_leads_to_the_root_cause_that_was_seen_later() -> None:
 
 
 def test_blame_is_followed_through_several_ranks() -> None:
-    history = [(1.0, report(0, 1)), (1.1, report(1, 2)), (1.2, report(2)), *((2.0, Exited(r, 1)) for r in range(3))]
+    history = [(1.0, report(0, 1)), (1.1, report(1, 2)), (1.2, report(2)), *((1.3, Exited(r, 1)) for r in range(3))]
     assert verdict(replay(3, [*all_join(3), *history])) == Verdict(1, 2, "failed: exit code 1", "Traceback of 2")
 
 
@@ -148,7 +190,7 @@ def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it(attempt: t
         (2.2, Exited(0, 1)),
     ]
     actions = replay(2, history)
-    assert actions[0] == (1.0, Declare(1, "it exited with code 0 without joining"))
+    assert actions[:2] == [(1.0, Fence(1)), (1.0, Declare(1, "it exited with code 0 without joining"))]
     assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0")
 
 

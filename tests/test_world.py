@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringcast
-from ringcast import world
+from ringcast.errors import blames
 
 EVERY_ALGORITHM = """
 import functools, operator
@@ -136,10 +136,10 @@ def test_init_returns_the_same_world_until_it_is_finalized() -> None:
 
 
 def test_errors_name_those_they_blame() -> None:
-    assert world._blames(ringcast.PeerFailed(0, 3, "gone")) == (3,)
-    assert world._blames(ringcast.Revoked(0, "why", by=2)) == (2,)
-    assert world._blames(ringcast.Revoked(0, "why")) == ()
-    assert world._blames(ValueError()) == ()
+    assert blames(ringcast.PeerFailed(0, 3, "gone")) == (3,)
+    assert blames(ringcast.Revoked(0, "why", by=2)) == (2,)
+    assert blames(ringcast.Revoked(0, "why")) == ()
+    assert blames(ValueError()) == ()
 
 
 def test_every_public_name_is_there() -> None:

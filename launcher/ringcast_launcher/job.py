@@ -102,6 +102,12 @@ def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict
     return {name: threads for name in THREAD_VARIABLES if not environment.get(name)}
 
 
+def marks(world: WorkerConfig, *names: str) -> list[bytes]:
+    """Return the entries of the environment by which processes of the job, or of a rank, are known."""
+    environment = world.environment()
+    return [f"{name}={environment[name]}".encode() for name in names]
+
+
 def worker_environment(job: Job, rank: int, world: WorkerConfig) -> dict[str, str]:
     """Return the whole environment of a worker; `world` has what all ranks share."""
     common = {

@@ -11,20 +11,33 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 
-import psutil
 import zmq
 
 from ringcast.control import ControlServer, new_key
 from ringcast.rendezvous import Joined, Started
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.job import Job, JobError, thread_limits, worker_environment
+from ringcast_launcher.family import kill, members, orphans, send
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
-from ringcast_launcher.process import Process
-from ringcast_launcher.supervisor import AbortJob, Declare, Event, Exited, Send, Signalled, Supervisor, Tick, Verdict
+from ringcast_launcher.process import Process, subreaper
+from ringcast_launcher.supervisor import (
+    AbortJob,
+    Declare,
+    Event,
+    Exited,
+    Fence,
+    Send,
+    Signalled,
+    Supervisor,
+    Tick,
+    Verdict,
+)
 
 CHUNK = 1 << 16  # bytes read from a worker at once
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -40,9 +53,12 @@ def run(job: Job) -> int:
     try:
         with ExitStack() as stack:
             signals = stack.enter_context(_signals())
+            stack.enter_context(subreaper())
+            guardian = stack.enter_context(Guardian(job.environment))
             directory = stack.enter_context(job_directory())
+            guardian.tell("directory", directory)
             context = stack.enter_context(zmq.Context())
-            running = stack.enter_context(_Running(job, writer, signals, context, directory))
+            running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian))
             verdict = running.until_verdict()
         report = running.report(verdict)
         writer.put(2, report.encode("utf-8", "replace"))
@@ -54,8 +70,17 @@ def run(job: Job) -> int:
 class _Running:
     """A job from the start of its first worker to the end of its last; a context manager that leaves nothing."""
 
-    def __init__(self, job: Job, writer: Writer, signals: int, context: zmq.Context[zmq.Socket[bytes]], directory: str):
-        self._job, self._writer, self._signals = job, writer, signals
+    def __init__(
+        self,
+        job: Job,
+        writer: Writer,
+        signals: int,
+        context: zmq.Context[zmq.Socket[bytes]],
+        directory: str,
+        guardian: Guardian,
+    ) -> None:
+        self._job, self._writer, self._signals, self._guardian = job, writer, signals, guardian
+        self._not_ours = orphans(os.getpid(), ())  # our children from before the start
         self._host = socket.gethostname()
         self._processes: list[Process] = []
         self._statuses: dict[int, int] = {}
@@ -97,10 +122,10 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.signal_group(signal.SIGKILL)
+        kill(self._everyone)
         for process in self._processes:
             process.reap()
+        self._reap_orphans()
         self._server.close()
         self._files.close()
 
@@ -108,7 +133,7 @@ class _Running:
         """Run the loop until all workers have ended and all of their output was taken."""
         while self._verdict is None:
             self._turn()
-        self._end_groups()
+        self._end_family()
         self._drain()
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
@@ -128,6 +153,8 @@ class _Running:
     def _start(self) -> None:
         job = self._job
         limits = thread_limits(job.environment, job.size, len(os.sched_getaffinity(0)))
+        for mark in marks(self._world, "RINGCAST_NONCE"):
+            self._guardian.tell("mark", mark.decode())
         self._debug(f"control plane at {self._server.address}")
         colours = (os.isatty(1), os.isatty(2))
         for rank in range(job.size):
@@ -138,6 +165,7 @@ class _Running:
             except OSError as error:
                 raise JobError(f"{job.argv[0]} cannot be started: {error.strerror}", 126) from error
             self._processes.append(process)
+            self._guardian.tell("worker", str(process.pid))
             self._watch(process.stdout, out)
             self._watch(process.stderr, Both(err, tail := Tail()))
             self._tails.append(tail)
@@ -168,6 +196,8 @@ class _Running:
             self._take(file)
         # What the workers said comes before their ends, which would else look like ends without a word.
         exits = self._exits() if signal.SIGCHLD in caught else []
+        if signal.SIGCHLD in caught:
+            self._reap_orphans()
         events: list[Event] = [*self._server.service(), *exits]
         events += [Signalled(number) for number in caught if number in _ENDING_SIGNALS]
         for event in [*events, Tick()]:
@@ -221,6 +251,9 @@ class _Running:
                 self._debug("all ranks joined")
         for action in self._supervisor.handle(event, time.monotonic()):
             match action:
+                case Fence():
+                    self._debug(f"killing what is left of rank {action.rank}")
+                    kill(partial(self._family, action.rank))
                 case Declare():
                     self._server.declare_failed(action.rank, action.cause)
                 case AbortJob():
@@ -232,17 +265,32 @@ class _Running:
                 case Verdict():
                     self._verdict = action
 
-    def _end_groups(self) -> None:
+    def _family(self, rank: int) -> set[int]:
+        """Return the processes of a rank, as they are now."""
+        world = replace(self._world, rank=rank)
+        return members({self._processes[rank].pid}, marks(world, "RINGCAST_NONCE", "RINGCAST_RANK"))
+
+    def _orphans(self) -> set[int]:
+        """Return what came to us when the worker, or the child of one, that had started it ended."""
+        return orphans(os.getpid(), self._not_ours.union(process.pid for process in self._processes))
+
+    def _everyone(self) -> set[int]:
+        """Return all processes of the job, as they are now."""
+        leaders = self._orphans().union(process.pid for process in self._processes)
+        return members(leaders, marks(self._world, "RINGCAST_NONCE"))
+
+    def _reap_orphans(self) -> None:
+        for pid in self._orphans():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _end_family(self) -> None:
         """End what the workers left running: ask, wait at most half a second, kill."""
-        leaders = {process.pid for process in self._processes}
-        if _inhabited(leaders):
-            for process in self._processes:
-                process.signal_group(signal.SIGTERM)
-            deadline = time.monotonic() + 0.5
-            while _inhabited(leaders) and time.monotonic() < deadline:
-                time.sleep(0.01)
-        for process in self._processes:
-            process.signal_group(signal.SIGKILL)
+        send(self._everyone(), signal.SIGTERM)
+        deadline = time.monotonic() + 0.5
+        while self._everyone() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill(self._everyone)
 
     def _drain(self) -> None:
         """Take the rest of the output. Who left its session and holds a pipe open is not waited for."""
@@ -270,18 +318,6 @@ def _read(file: int) -> bytes | None:
         return os.read(file, CHUNK)
     except BlockingIOError:
         return None
-
-
-def _inhabited(groups: set[int]) -> bool:
-    """Return whether a process other than its leader lives in one of the process groups."""
-    for process in psutil.process_iter():
-        try:
-            member = process.pid not in groups and os.getpgid(process.pid) in groups
-            if member and process.status() != psutil.STATUS_ZOMBIE:
-                return True
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            continue
-    return False
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
@@ -69,3 +70,15 @@ class Process:
         for pipe in (self._child.stdout, self._child.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@contextlib.contextmanager
+def subreaper() -> Iterator[None]:
+    """Be the one to whom processes come whose parents have ended, if we are above these: none of them is lost."""
+    before = ctypes.c_int()
+    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value)

@@ -1,8 +1,10 @@
 """What to do when something happens to a worker: decisions only, without processes, sockets or clocks.
 
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
-uncaught error, or exits with code 0 without having said that it finished. Then the others are told, have `grace`
-seconds to raise their own errors, are asked to end (SIGTERM), and are killed `patience` seconds later.
+uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
+it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error has `settle` seconds
+to end by itself. Then the others are told, have `grace` seconds to raise their own errors, are asked to end (SIGTERM),
+and are killed `patience` seconds later.
 
 A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
 therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
@@ -50,7 +52,22 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Notice | Exited | Signalled | Tick
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A worker is silent, and nothing of it moves; `cause` tells what was seen."""
+
+    rank: int
+    cause: str
+
+
+Event: TypeAlias = Notice | Exited | Signalled | Stuck | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Kill what is left of a rank: its process group, and what it started."""
+
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +102,14 @@ class Verdict:
     traceback: str = ""
 
 
-Action: TypeAlias = Declare | AbortJob | Send | Verdict
+Action: TypeAlias = Fence | Declare | AbortJob | Send | Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How long to wait before the next step, in seconds."""
 
-    settle: float = 0.5  # for the last words of a worker that exited with code 0
+    settle: float = 0.5  # for the last words of a worker that exited with code 0, or for the end of one that failed
     grace: float = 1.0  # after the first failure, before SIGTERM
     patience: float = 2.5  # after SIGTERM, before SIGKILL
     farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
@@ -105,7 +122,9 @@ class _Worker:
     too_late: bool = False
     finished: bool = False
     report: Failing | None = None
+    blames: tuple[int, ...] = ()
     settle_by: float | None = None
+    fenced: bool = False
 
 
 @dataclass(slots=True)
@@ -163,16 +182,21 @@ class Supervisor:
                 self._started = True
             case Finished():
                 self._workers[event.rank].finished = True
-                self._workers[event.rank].settle_by = None
+                self._workers[event.rank].blames = event.blames
+                if event.rank not in self._failed:
+                    self._workers[event.rank].settle_by = None
             case Failing():
                 self._workers[event.rank].report = event
-                self._workers[event.rank].settle_by = None
-                return self._fail(event.rank, event.error, now)
+                self._workers[event.rank].blames = event.blames
+                return self._doom(event.rank, event.error, now)
             case Lost():
+                return self._doom(event.rank, event.cause, now)
+            case Stuck():
                 return self._fail(event.rank, event.cause, now)
             case Unread():
                 messages = "a message" if event.count == 1 else f"{event.count} messages"
-                return self._fail(event.rank, f"it finished without taking {messages} of rank {event.source}", now)
+                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}")
+                return self._end(_Ending(), now)
             case NotStarted():
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
             case Exited():
@@ -186,18 +210,41 @@ class Supervisor:
     def _exited(self, rank: int, status: int, now: float) -> list[Action]:
         worker = self._workers[rank]
         worker.status = status
-        if status != 0:
+        if status != 0 or rank in self._failed:
             return self._fail(rank, describe(status), now)
-        if worker.joined and not worker.finished and worker.report is None:
-            worker.settle_by = now + self._policy.settle
         if not worker.joined:
-            return [Declare(rank, "it exited with code 0 without joining")]
+            return [Fence(rank), Declare(rank, "it exited with code 0 without joining")]
+        if not worker.finished:
+            worker.settle_by = now + self._policy.settle
+        return []
+
+    def _note(self, rank: int, cause: str) -> None:
+        if rank not in self._failed and rank not in self._ended:
+            self._failed[rank] = cause
+
+    def _doom(self, rank: int, cause: str, now: float) -> list[Action]:
+        """Give a rank that has failed, but may still run, a moment to end by itself."""
+        self._note(rank, cause)
+        worker = self._workers[rank]
+        if worker.status is not None:
+            return self._fail(rank, cause, now)
+        if rank not in self._ended:
+            worker.settle_by = worker.settle_by or now + self._policy.settle
         return []
 
     def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
-        if rank not in self._failed and rank not in self._ended:
-            self._failed[rank] = cause
-        return [Declare(rank, cause), *self._end(_Ending(), now)]
+        """Make sure that a rank is gone, then tell the others, who have to end as well."""
+        self._note(rank, cause)
+        worker = self._workers[rank]
+        worker.settle_by = None
+        if worker.fenced:
+            return []
+        worker.fenced = True
+        # What a rank that was asked to end leaves behind is asked as well, when all have ended.
+        fence = [] if worker.status is not None and rank in self._ended else [Fence(rank)]
+        if worker.status is None:
+            self._ended.add(rank)
+        return [*fence, Declare(rank, self._failed.get(rank, cause)), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
         """Begin to end the job, unless that has begun already: the first reason stands."""
@@ -260,7 +307,7 @@ class Supervisor:
     def _blamed_by(self, rank: int) -> set[int]:
         worker = self._workers[rank]
         known = range(len(self._workers))
-        blamed = {other for other in worker.report.blames if other in known} if worker.report else set()
+        blamed = {other for other in worker.blames if other in known}
         if (worker.joined or worker.too_late) and not self._started:
             # It could not have started without the ranks that never joined.
             blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}

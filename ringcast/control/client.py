@@ -88,15 +88,20 @@ class ControlClient:
         self._post({"type": "revoke", "context": context, "cause": clean(cause)})
 
     def finished(
-        self, sent: Mapping[int, int], posted: Mapping[int, int] | None = None, matched: Mapping[int, int] | None = None
+        self,
+        sent: Mapping[int, int],
+        posted: Mapping[int, int] | None = None,
+        matched: Mapping[int, int] | None = None,
+        blames: tuple[int, ...] = (),
     ) -> None:
         """Tell all other ranks that this one communicates no more.
 
         `sent[i]` is the number of messages to rank i, `posted[i]` that of transfers begun to it, and `matched[i]`
-        that of transfers taken from it.
+        that of transfers taken from it. `blames` are the ranks that the errors of communicators name as their cause.
         """
         counts = {"sent": sent, "posted": posted or {}, "matched": matched or {}}
-        self._post({"type": "finished", **{name: dict(numbers) for name, numbers in counts.items()}})
+        told = {name: dict(numbers) for name, numbers in counts.items()}
+        self._post({"type": "finished", **told, "blames": [*map(int, blames)]})
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...] = ()) -> None:
         """Tell all other ranks, and the launcher, that this one ends with an uncaught error.

@@ -30,7 +30,6 @@ from ringcast.rendezvous import (
     Finished,
     Hello,
     Leave,
-    Lost,
     Message,
     Notice,
     Revoke,
@@ -153,11 +152,13 @@ class ControlServer:
     def _check_number(self, rank: int, number: int, expected: int) -> list[Notice]:
         if number == expected:
             return []
-        cause = "messages on its control connection were lost"
-        return [Lost(rank, cause), *self._handle(Died(rank, cause))]
+        return self._perform_all(self._roster.lose(rank, "messages on its control connection were lost"))
 
     def _handle(self, event: Event) -> list[Notice]:
-        return [notice for action in self._roster.handle(event, self._clock()) for notice in self._perform(action)]
+        return self._perform_all(self._roster.handle(event, self._clock()))
+
+    def _perform_all(self, actions: Iterable[Action]) -> list[Notice]:
+        return [notice for action in actions for notice in self._perform(action)]
 
     def _perform(self, action: Action) -> list[Notice]:
         if not isinstance(action, SendTo):
@@ -203,10 +204,16 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Revoke(rank, context, cause)
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
             return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
-        case {"type": "finished", "sent": dict(sent), "posted": dict(posted), "matched": dict(matched)}:
+        case {
+            "type": "finished",
+            "sent": dict(sent),
+            "posted": dict(posted),
+            "matched": dict(matched),
+            "blames": [*blames],
+        }:
             counts = sent, posted, matched
-            fine = all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
-            return Finished(rank, *counts) if fine else None
+            fine = _counts(blames) and all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
+            return Finished(rank, *counts, tuple(blames)) if fine else None
     return None
 
 

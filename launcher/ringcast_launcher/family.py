@@ -1,0 +1,71 @@
+"""Which processes belong to a job, also those that left its sessions, and how to make an end of them.
+
+A process belongs to it when it is a worker, or in the session or process group of one; when it carries the variables
+of the job in its environment; or when it descends from such a process. Imports little: the guardian uses it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+
+PATIENCE = 1.0  # seconds that the kernel may take to end a process that was killed
+STEP = 0.005
+
+
+def members(leaders: Collection[int], marks: Collection[bytes]) -> set[int]:
+    """Return the processes of a job or a rank that live now; `marks` are entries that its environment has, all of them.
+
+    `leaders` are process numbers of workers that were not reaped yet, so that they cannot mean anybody else.
+    """
+    seen = _processes()
+    wanted, found = set(leaders), set()
+    for pid, (_, *groups, _) in seen.items():
+        if pid in wanted or wanted.intersection(groups) or _marked(pid, marks):
+            found.add(pid)
+    while born := {pid for pid, (parent, *_) in seen.items() if parent in found} - found:
+        found |= born
+    return {pid for pid in found if seen[pid][3] not in "ZX"} - {os.getpid()}
+
+
+def orphans(parent: int, known: Collection[int]) -> set[int]:
+    """Return the children of `parent` that are not `known`: those that came to it when their own parent ended."""
+    return {pid for pid, (above, *_) in _processes().items() if above == parent} - set(known)
+
+
+def kill(find: Callable[[], set[int]]) -> None:
+    """Kill what `find` finds, again and again, until it finds nothing; what it does not find is not touched."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := find()) and time.monotonic() < deadline:
+        send(found, signal.SIGKILL)
+        time.sleep(STEP)
+
+
+def send(pids: Collection[int], number: int) -> None:
+    """Send a signal to each of these processes that is still there, and is ours."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _processes() -> dict[int, tuple[int, int, int, str]]:
+    """Return parent, process group, session and state of every process."""
+    seen: dict[int, tuple[int, int, int, str]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
+                seen[int(name)] = int(parent), int(group), int(session), state.decode()
+    return seen
+
+
+def _marked(pid: int, marks: Collection[bytes]) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return bool(marks) and set(marks) <= set(file.read().split(b"\0"))
+    except OSError:  # it has ended, or is somebody else's
+        return False
