@@ -452,6 +452,36 @@ def test_children_of_workers_are_ended_with_the_job(launch: Launch) -> None:
     assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
 
 
+# A child that left the session, and a grandchild that has not even the environment, and whose parent has ended.
+AWAY = """
+import os, subprocess, sys, time
+away = subprocess.Popen(["sleep", "60"], start_new_session=True)
+"""
+BARE = """
+hide = ["env", "-i", "setsid", "-f", "sh", "-c", "echo $$; exec sleep 60 >&- 2>&-"]
+print(os.getpid(), away.pid, subprocess.check_output(hide).decode().strip(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "os.kill(os.getpid(), 9)"])
+def test_no_grandchild_outlives_the_job(launch: Launch, end: str) -> None:
+    done = launch("-n", "2", program=AWAY + BARE + end)
+    assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(end, 137)
+    pids = [int(pid) for line in done.stdout.splitlines() for pid in line.split()[2:]]
+    assert len(pids) >= 2
+    assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+
+
+def test_a_killed_launcher_leaves_nothing(start: Callable[[str], Running]) -> None:
+    job = start(AWAY + "print(os.getpid(), away.pid, flush=True)\ntime.sleep(60)")
+    begin = time.monotonic()
+    job.launcher.kill()
+    assert_gone(job.workers + job.children, timeout=5)
+    while list(job.jobs.iterdir()):
+        assert time.monotonic() - begin < 5
+        time.sleep(0.01)
+
+
 def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(
     start: Callable[[str], Running], tmp_path: Path
 ) -> None:

@@ -14,14 +14,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from types import FrameType
 
 import zmq
 
+from ringcast.activity import activity
 from ringcast.control import ControlServer, new_key
+from ringcast.family import kill, members, orphans, send
 from ringcast.rendezvous import Joined, Started
+from ringcast.silence import Busy, Silence, Stuck
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.family import kill, members, orphans, send
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
@@ -88,6 +91,7 @@ class _Running:
         self._sinks: dict[int, Sink] = {}
         self._tails: list[Tail] = []
         self._files = ExitStack()
+        self._silence = Silence()
         self._verdict: Verdict | None = None
         self._world = replace(
             job.settings,
@@ -199,7 +203,7 @@ class _Running:
         if signal.SIGCHLD in caught:
             self._reap_orphans()
         events: list[Event] = [*self._server.service(), *exits]
-        events += [Signalled(number) for number in caught if number in _ENDING_SIGNALS]
+        events += [*self._stuck(), *(Signalled(number) for number in caught if number in _ENDING_SIGNALS)]
         for event in [*events, Tick()]:
             self._handle(event)
 
@@ -209,7 +213,7 @@ class _Running:
             self._paused = not self._paused
             for file in self._sinks:
                 self._poller.modify(file, 0 if self._paused else zmq.POLLIN)
-        due = min(self._server.due, self._supervisor.due or self._server.due)
+        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._paused else wait
 
@@ -241,6 +245,19 @@ class _Running:
             if rank not in self._statuses and (status := process.status()) is not None:
                 self._statuses[rank] = status
                 found.append(Exited(rank, status))
+        return found
+
+    def _stuck(self) -> list[Stuck]:
+        """Look at the ranks that are silent, and return those of which nothing moves."""
+        found: list[Stuck] = []
+        heard, now = self._server.heard, time.monotonic()
+        for rank in self._silence.suspects(heard, now):
+            match self._silence.judge(rank, now - heard[rank], activity(self._family(rank)), now):
+                case Stuck() as stuck:
+                    found.append(stuck)
+                case Busy(seconds=seconds, doing=doing):
+                    who = f"rank {rank} ({self._host}, pid {self._processes[rank].pid})"
+                    self._say(f"{who} has been silent for {seconds:.0f} s but {doing}; it is waited for")
         return found
 
     def _handle(self, event: Event) -> None:

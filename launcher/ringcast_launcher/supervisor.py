@@ -28,6 +28,7 @@ from ringcast.rendezvous import (
     Unread,
     in_words,
 )
+from ringcast.silence import Stuck
 
 TIMED_OUT = 124
 
@@ -50,14 +51,6 @@ class Signalled:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A worker is silent, and nothing of it moves; `cause` tells what was seen."""
-
-    rank: int
-    cause: str
 
 
 Event: TypeAlias = Notice | Exited | Signalled | Stuck | Tick
