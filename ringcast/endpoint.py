@@ -74,10 +74,7 @@ class Endpoint:
 
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came."""
-        if self._lost:
-            first = min(due for due, _ in self._lost.values())
-            deadline = first if deadline is None else min(first, deadline)
-        arrival = self.transport.poll(deadline)
+        arrival = self.transport.poll(self.wakes(deadline))
         if arrival is not None:
             self.protocol.handle(arrival)
         if self._lost:
@@ -85,6 +82,13 @@ class Endpoint:
         if self.protocol.outbox:
             self.flush()
         return arrival is not None
+
+    def wakes(self, deadline: float | None) -> float | None:
+        """Return when `progress` stops waiting: at `deadline`, or earlier, where a peer without a link is given up."""
+        if not self._lost:
+            return deadline
+        first = min(due for due, _ in self._lost.values())
+        return first if deadline is None else min(first, deadline)
 
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""

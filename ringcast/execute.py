@@ -142,6 +142,23 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         CollectiveTimeout: `timeout` seconds have passed.
         RingcastError: see `Task.advance`.
     """
+    waits = driven(endpoint, steps, timeout)
+    try:
+        until = next(waits)
+        while True:
+            try:
+                came = endpoint.progress(until)
+            except BaseException as error:
+                until = waits.throw(error)
+            else:
+                until = waits.send(came)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+
+
+def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Generator[float, bool, Result]:
+    """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
     task, clock = Task(endpoint, steps), endpoint.transport.clock
     deadline = None if timeout is None else clock() + timeout
     while not task.advance():
@@ -152,7 +169,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
             if deadline is not None and timeout is not None and now >= deadline:
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
             until = now + (EXPLANATION if task.unexplained else QUIET)
-            if not endpoint.progress(until if deadline is None else min(until, deadline)):
+            if not (yield until if deadline is None else min(until, deadline)):
                 task.curious = not task.unexplained
                 endpoint.probe(op)
         except BaseException as error:
