@@ -161,6 +161,7 @@ def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = Non
     """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
     task, clock = Task(endpoint, steps), endpoint.transport.clock
     deadline = None if timeout is None else clock() + timeout
+    quiet: float | None = None  # when the silence has lasted long enough
     while not task.advance():
         op = task.operation
         assert op is not None, "who waits has begun an operation"
@@ -168,10 +169,15 @@ def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = Non
             now = clock()
             if deadline is not None and timeout is not None and now >= deadline:
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            until = now + (EXPLANATION if task.unexplained else QUIET)
-            if not (yield until if deadline is None else min(until, deadline)):
+            if quiet is None:
+                quiet = now + (EXPLANATION if task.unexplained else QUIET)
+            questions = endpoint.protocol.questions
+            came = yield quiet if deadline is None else min(quiet, deadline)
+            if not came:
                 task.curious = not task.unexplained
                 endpoint.probe(op)
+            if not came or op.error is not None or endpoint.protocol.questions == questions:
+                quiet = None  # others who ask do not break the silence: else ranks could keep each other from asking
         except BaseException as error:
             task.fail(error)
             raise

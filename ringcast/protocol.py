@@ -41,6 +41,7 @@ BUDGET_OF_ALL = 64 << 20  # … and of all peers together
 
 BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
 PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are in the same call
+ECHO = 4  # flag of GRANT: it allows nothing, but answers a PROBE, so that a message that was lost is missed
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
@@ -106,6 +107,7 @@ class Protocol:
         self.failed: dict[int, Failure] = {}  # in the order in which that was heard
         self.finished: dict[int, int] = {}
         self.aborted: str | None = None
+        self.questions = 0  # probes and their echoes that have come
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
@@ -302,7 +304,7 @@ class Protocol:
                 if self._silent[peer] > PATIENCE:
                     missing = self.finished[peer] - self.seen[peer]
                     self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
-            elif op.number != P2P:
+            else:
                 self._emit(GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
 
     @property
@@ -373,6 +375,7 @@ class Protocol:
         self.seen[source] += 1
         handler(header, arrival)
         if source in self.finished:
+            self._silent.pop(source, None)
             self._check_left(source)
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
@@ -448,8 +451,10 @@ class Protocol:
         if h.flags & BUDGET_RETURN:
             self._refund(h)
             return
-        if h.flags & PROBE:
-            self._on_probe(h)
+        if h.flags & (PROBE | ECHO):
+            self.questions += 1
+            if h.flags & PROBE:
+                self._on_probe(h)
             return
         if h.transfer:
             send = self._sending.get((h.source, h.transfer))
@@ -485,6 +490,8 @@ class Protocol:
             self._mismatch(op, h.source, h.ordinal, op.call.difference(h.fingerprint))
         elif ended is not None and ended.fingerprint != h.fingerprint:
             self._unexpected(h)
+        else:
+            self._post(GRANT, ECHO, h.source, h.context, h.operation, h.ordinal, 0, 0, 0, h.fingerprint, ())
 
     def _granted(self, send: Send, h: Header) -> None:
         op = send.operation
