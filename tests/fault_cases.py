@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ringcast.group import Choice, Group
 from ringcast.ops import SUM
 
 SIZES = (1, 1_000, 100_000)  # bytes of a rank's value
+ENDS = ("leave", "barrier")  # what ranks do after the call: nothing more, or a second call
 OF_RANKS = ("dies", "died", "stops")  # before it sends; when it has sent; before it sends, with its sockets left open
 OF_MESSAGES = ("lost", "late", "twice")
 
@@ -32,7 +34,7 @@ class Case:
     algorithm: str
     size: int
     nbytes: int
-    after: str = "leave"  # or "barrier": all ranks make a second call
+    after: str = "leave"
     fault: str = "none"
     rank: int = 0  # whose fault it is
     place: int = 0
@@ -66,16 +68,24 @@ class Case:
 
 def values(case: Case) -> list[Array]:
     """Return the value of each rank: of uneven lengths, where that is allowed."""
-    uneven = case.collective in ("allgatherv", "merge_sorted") and not case.entry.equal_counts
-    lengths = [case.nbytes * (rank % 3) if uneven else case.nbytes for rank in range(case.size)]
-    made = [(np.arange(n) * (rank + 3) // 7 + rank).astype(np.uint8) for rank, n in enumerate(lengths)]
-    return [np.sort(value) for value in made] if case.collective == "merge_sorted" else made
+    sort = case.collective == "merge_sorted"
+    uneven = (sort or case.collective == "allgatherv") and not case.entry.equal_counts
+    lengths = (case.nbytes * (rank % 3) if uneven else case.nbytes for rank in range(case.size))
+    return [_numbers(rank, n, sort) for rank, n in enumerate(lengths)]
 
 
 def rows(case: Case) -> list[Array]:
     """Return for each rank an array with a row for every rank."""
     p, width = case.size, max(case.nbytes // case.size, 1)
-    return [(np.arange(p * width) * (rank + 3) // 7 + rank).astype(np.uint8).reshape(p, width) for rank in range(p)]
+    return [_numbers(rank, p * width).reshape(p, width) for rank in range(p)]
+
+
+@lru_cache(maxsize=256)
+def _numbers(rank: int, n: int, sort: bool = False) -> Array:
+    made = (np.arange(n) * (rank + 3) // 7 + rank).astype(np.uint8)
+    made = np.sort(made) if sort else made
+    made.flags.writeable = False  # no call may change what it is given
+    return made
 
 
 def call(case: Case, group: Group) -> Steps[Any]:
@@ -104,6 +114,12 @@ def call(case: Case, group: Group) -> Steps[Any]:
 
 def expected(case: Case) -> list[Any]:
     """Return the right result of each rank."""
+    return _expected(case.collective, case.algorithm, case.size, case.nbytes)
+
+
+@lru_cache(maxsize=64)
+def _expected(*facts: Any) -> list[Any]:
+    case = Case(*facts)
     p, root, each, table = case.size, case.root, values(case), np.stack(rows(case))
 
     def at_root(value: Array) -> list[Any]:
