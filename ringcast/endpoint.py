@@ -9,6 +9,7 @@ from ringcast.errors import LinkLost
 from ringcast.protocol import Protocol
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
+from ringcast.waits import Report
 
 HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
 
@@ -28,6 +29,12 @@ class Control(Interface):
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
         """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
+
+    def waiting(self, report: Report) -> None:
+        """Tell the control plane what this rank waits for, of which it hears nothing; never blocks."""
+
+    def moving(self) -> None:
+        """Tell it that this rank does not wait any more; never blocks."""
 
     def close(self) -> None:
         """Flush what was said, within a bounded time, and give everything back; idempotent."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ringcast.failure import Failure
+from ringcast.waits import Finding, Report, Waits
 
 Message: TypeAlias = dict[str, Any]
 
@@ -52,6 +53,21 @@ class Revoke:
     rank: int
     context: int
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A worker waits, and hears nothing."""
+
+    rank: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A worker does not wait any more."""
+
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,8 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
+Said: TypeAlias = Alive | Revoke | Waiting | Moving | Failing | Finished  # by a member
+Event: TypeAlias = Hello | Said | Leave | Died | Abort | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +210,7 @@ class Roster:
         self._ranks: dict[bytes, int] = {}
         self._failed: dict[int, str] = {}
         self._revoked: set[int] = set()
+        self._waits = Waits()
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -273,7 +291,7 @@ class Roster:
                 )
         return self._given_up
 
-    def _from_member(self, event: Alive | Revoke | Failing | Finished, now: float) -> list[Action]:
+    def _from_member(self, event: Said, now: float) -> list[Action]:
         member = self._members.get(event.rank)
         if member is None:
             return []
@@ -288,14 +306,25 @@ class Roster:
                 self._revoked.add(event.context)
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
+            case Waiting():
+                return self._compare(event.report, now)
+            case Moving():
+                self._waits.moved(event.rank)
             case Failing():
                 return [event, *self._fail(event.rank, event.error, event.traceback)]
             case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
 
+    def _compare(self, report: Report, now: float) -> list[Action]:
+        """Return what a rank's wait, together with those of the others, tells about any of them."""
+        return [
+            SendTo(self._members[found.rank].connection, _finding(found)) for found in self._waits.report(report, now)
+        ]
+
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
+        self._waits.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
         byes = [
@@ -337,6 +366,7 @@ class Roster:
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
+        self._waits.moved(rank)
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
@@ -406,6 +436,10 @@ class Roster:
 
 def _abort(cause: str) -> Message:
     return {"type": "abort", "cause": cause}
+
+
+def _finding(found: Finding) -> Message:
+    return {"type": "finding", "kind": int(found.kind), "context": found.context, "payload": found.encode()}
 
 
 def in_words(ranks: Iterable[int], most: int = 10) -> str:

@@ -27,6 +27,7 @@ from ringcast.failure import Failure
 from ringcast.group import Group
 from ringcast.transports.base import Frame
 from ringcast.transports.simulated import SimulatedWire
+from ringcast.waits import Report, Waits
 
 CONTEXT, NONCE = 3, 5
 PLANE = 1e-3  # seconds that a notice of the control plane is under way
@@ -74,6 +75,14 @@ class Plane:
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
         raise AssertionError(f"rank {self._rank} leaves with {error}")
 
+    def waiting(self, report: Report) -> None:
+        if self._rank not in self._world.silent:
+            self._world.compare(report)
+
+    def moving(self) -> None:
+        if self._rank not in self._world.silent:
+            self._world.waits.moved(self._rank)
+
     def close(self) -> None:
         """Nothing to give back."""
 
@@ -94,6 +103,7 @@ class World:
         self.results: dict[int, Any] = {}  # of the call
         self.errors: dict[int, RingcastError] = {}
         self.ended: dict[int, float] = {}  # when a rank's program was over
+        self.waits = Waits()
         self.sent: Counter[tuple[int, int]] = Counter()  # messages, by rank and place
         self._places = [-1] * p
         self._number = count()
@@ -134,7 +144,16 @@ class World:
         """Let the control plane tell `peer` something about `source`."""
         if peer != source and (source not in self.silent or kind == wire.Kind.FAILED):
             header = wire.notice(kind, NONCE, source=source, **{"length": len(text)} | fields)
-            heappush(self._notices, (self.wire.now + after, next(self._number), peer, [header, text]))
+            self._send_notice(peer, [header, text], after)
+
+    def compare(self, report: Report) -> None:
+        """Let the control plane learn what a rank waits for, and tell what follows."""
+        for found in self.waits.report(report, self.wire.now):
+            header = wire.notice(found.kind, NONCE, source=report.rank, context=found.context)
+            self._send_notice(found.rank, [header, found.encode()], PLANE)
+
+    def _send_notice(self, rank: int, frames: list[bytes], after: float) -> None:
+        heappush(self._notices, (self.wire.now + after, next(self._number), rank, frames))
 
     # What a rank does.
 

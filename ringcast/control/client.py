@@ -28,6 +28,7 @@ from ringcast.control.messages import (
 from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.rendezvous import Message
+from ringcast.waits import Report
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
 
@@ -110,6 +111,14 @@ class ControlClient:
             "blames": [*map(int, blames)],
         }
         self._post(message)
+
+    def waiting(self, report: Report) -> None:
+        """Tell the control plane what this rank waits for, of which it hears nothing."""
+        self._post({"type": "waiting", "report": report.message()})
+
+    def moving(self) -> None:
+        """Tell it that this rank does not wait any more."""
+        self._post({"type": "moving"})
 
     def close(self) -> None:
         """Wait, for a bounded time, until all was heard; then end the thread and close everything. Idempotent."""
@@ -244,6 +253,11 @@ class _Conversation:
                     wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context),
                     cause.encode("utf-8", "replace"),
                 )
+            case {"type": "finding", "kind": int(kind), "context": int(context), "payload": bytes(payload)} if kind in (
+                wire.Kind.DEADLOCK,
+                wire.Kind.MISMATCH,
+            ):
+                self._forward(wire.notice(wire.Kind(kind), self._nonce, context=context), payload)
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
 
