@@ -9,6 +9,7 @@ from ringcast.errors import LinkLost
 from ringcast.protocol import Protocol
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
+from ringcast.waits import Report
 
 HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
 
@@ -31,6 +32,12 @@ class Control(Interface):
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
         """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
+
+    def waiting(self, report: Report) -> None:
+        """Tell the control plane what this rank waits for, of which it hears nothing; never blocks."""
+
+    def moving(self) -> None:
+        """Tell it that this rank does not wait any more; never blocks."""
 
     def close(self) -> None:
         """Flush what was said, within a bounded time, and give everything back; idempotent."""
@@ -77,10 +84,7 @@ class Endpoint:
 
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came."""
-        if self._lost:
-            first = min(due for due, _ in self._lost.values())
-            deadline = first if deadline is None else min(first, deadline)
-        arrival = self.transport.poll(deadline)
+        arrival = self.transport.poll(self.wakes(deadline))
         if arrival is not None:
             self.protocol.handle(arrival)
         if self._lost:
@@ -88,6 +92,13 @@ class Endpoint:
         if self.protocol.outbox:
             self.flush()
         return arrival is not None
+
+    def wakes(self, deadline: float | None) -> float | None:
+        """Return when `progress` stops waiting: at `deadline`, or earlier, where a peer without a link is given up."""
+        if not self._lost:
+            return deadline
+        first = min(due for due, _ in self._lost.values())
+        return first if deadline is None else min(first, deadline)
 
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""

@@ -94,15 +94,34 @@ class PeerFailed(RingcastError):
 class CollectiveMismatch(RingcastError):
     """Two ranks meet in a message but do not mean the same call, or not with the same arguments.
 
-    `complete` says that `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
+    Attributes:
+        rank: who raises this.
+        peer: the other rank.
+        mine, theirs: the two calls.
+        my_site, their_site: where they are in the program, as "file.py:12"; empty where that is not known.
+        where: what this rank was doing.
+        complete: `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
     """
 
-    def __init__(self, rank: int, peer: int, mine: str, theirs: str, where: Where, complete: bool = False) -> None:
+    def __init__(
+        self,
+        rank: int,
+        peer: int,
+        mine: str,
+        theirs: str,
+        where: Where,
+        complete: bool = False,
+        *,
+        my_site: str = "",
+        their_site: str = "",
+    ) -> None:
+        here, there = (f" at {site}" if site else "" for site in (my_site, their_site))
         super().__init__(
-            f"rank {rank}: mismatch with rank {peer} in {where}: mine is {mine}, theirs is {theirs}; "
+            f"rank {rank}: mismatch with rank {peer} in {where}: mine is {mine}{here}, theirs is {theirs}{there}; "
             "every rank must make the same collective calls in the same order with matching arguments"
         )
         self.rank, self.peer, self.mine, self.theirs, self.where = rank, peer, mine, theirs, where
+        self.my_site, self.their_site = my_site, their_site
         self.complete = complete
 
 
@@ -117,6 +136,7 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
         circle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
+        calls: what the ranks of the circle are in, and where in the program.
     """
 
     def __init__(
@@ -128,18 +148,20 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         *,
         progress: float | None = None,
         circle: tuple[int, ...] = (),
+        calls: tuple[str, ...] = (),
     ) -> None:
         who = ", ".join(map(str, waiting_for)) or "nobody"
         far = f" after {100 * progress:.0f} % of its rounds" if progress is not None else ""
         if circle:
             chain = " -> ".join(f"rank {member}" for member in (*circle, circle[0]))
             text = f"rank {rank}: deadlock in {where}{far}: each of these ranks waits for the next one: {chain}"
+            text += "".join(f"; rank {member} is in {call}" for member, call in zip(circle, calls, strict=False))
         else:
             text = f"rank {rank}: {where} did not finish within {seconds:g} s{far}; waiting for rank {who}"
         super().__init__(text)
         self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
         self.operation, self.round = Where(where.operation, where.number), where.round
-        self.progress, self.circle = progress, circle
+        self.progress, self.circle, self.calls = progress, circle, calls
 
 
 class Revoked(RingcastError):

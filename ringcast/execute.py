@@ -135,6 +135,35 @@ class Task(Generic[Result]):
             self.endpoint.control.revoke(op.context, self.endpoint.protocol.reason(error))
 
 
+class _Watch:
+    """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
+
+    __slots__ = ("_endpoint", "_start", "_times", "due")
+
+    def __init__(self, endpoint: Endpoint, now: float) -> None:
+        self._endpoint, self._start, self._times = endpoint, now, 0
+        self.due = now + QUIET
+
+    def heard(self, now: float) -> None:
+        """Something has come, and small talk does not count."""
+        self.due = now + QUIET
+        self.end()
+
+    def quiet(self, op: Operation, now: float) -> None:
+        """Nothing has come until `due`."""
+        self.due = now + QUIET
+        self._times += 1
+        endpoint = self._endpoint
+        endpoint.probe(op)
+        endpoint.control.waiting(endpoint.protocol.report(op, seconds=now - self._start, times=self._times))
+
+    def end(self) -> None:
+        """Take back what was told; nothing to do where nothing was."""
+        if self._times:
+            self._times = 0
+            self._endpoint.control.moving()
+
+
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:
     """Run `steps` to the end, waiting as needed, and return its result.
 
@@ -142,22 +171,50 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         CollectiveTimeout: `timeout` seconds have passed.
         RingcastError: see `Task.advance`.
     """
-    task, clock = Task(endpoint, steps), endpoint.transport.clock
-    deadline = None if timeout is None else clock() + timeout
-    while not task.advance():
-        op = task.operation
-        assert op is not None, "who waits has begun an operation"
-        try:
-            now = clock()
-            if deadline is not None and timeout is not None and now >= deadline:
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            until = now + (EXPLANATION if task.unexplained else QUIET)
-            if not endpoint.progress(until if deadline is None else min(until, deadline)):
-                task.curious = not task.unexplained
-                endpoint.probe(op)
-        except BaseException as error:
-            task.fail(error)
-            raise
+    waits = driven(endpoint, steps, timeout)
+    try:
+        until = next(waits)
+        while True:
+            try:
+                came = endpoint.progress(until)
+            except BaseException as error:
+                until = waits.throw(error)
+            else:
+                until = waits.send(came)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+
+
+def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Generator[float, bool, Result]:
+    """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
+    task, protocol, clock = Task(endpoint, steps), endpoint.protocol, endpoint.transport.clock
+    start = clock()
+    watch = _Watch(endpoint, start)
+    try:
+        deadline = None if timeout is None else start + timeout
+        heard = False
+        while not task.advance():
+            op = task.operation
+            assert op is not None, "who waits has begun an operation"
+            try:
+                now = clock()
+                if deadline is not None and timeout is not None and now >= deadline:
+                    raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+                if heard:
+                    watch.heard(now)
+                until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.talk
+                came = yield until if deadline is None else min(until, deadline)
+                heard = came and protocol.talk == talk
+                if not came and task.unexplained:
+                    task.curious = False
+                elif not came and clock() >= watch.due:
+                    watch.quiet(op, clock())
+            except BaseException as error:
+                task.fail(error)
+                raise
+    finally:
+        watch.end()
     return task.result  # type: ignore[return-value]  # set when advance returns True
 
 

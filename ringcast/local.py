@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
 
 from ringcast import wire
@@ -11,17 +12,37 @@ from ringcast.failure import Failure
 from ringcast.transports.base import Transport
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
+from ringcast.waits import Report, Waits
+
+
+class Board:
+    """What the ranks of one job wait for, in one place for all of their threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waits = Waits()
 
 
 class LocalControl:
     """The control plane within one process: notices go straight into the inboxes; fulfils `Control`."""
 
-    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport]) -> None:
-        self._rank, self._nonce = rank, nonce
+    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], board: Board) -> None:
+        self._rank, self._nonce, self._transports, self._board = rank, nonce, transports, board
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
     def revoke(self, context: int, cause: str) -> None:
-        self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
+        with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
+            self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
+
+    def waiting(self, report: Report) -> None:
+        with self._board.lock:
+            for found in self._board.waits.report(report, self._transports[self._rank].clock()):
+                header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
+                self._transports[found.rank].inject([header, found.encode()])
+
+    def moving(self) -> None:
+        with self._board.lock:
+            self._board.waits.moved(self._rank)
 
     def abort(self, cause: str) -> None:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
@@ -52,8 +73,8 @@ class LocalControl:
 
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
-    nonce, size = secrets.randbits(64), len(transports)
-    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports)) for r, t in enumerate(transports)]
+    nonce, size, board = secrets.randbits(64), len(transports), Board()
+    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, board)) for r, t in enumerate(transports)]
 
 
 def thread_endpoints(size: int) -> list[Endpoint]:

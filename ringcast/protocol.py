@@ -18,8 +18,10 @@ decides whether a message is sent, kept, matched, refused or dropped is in this 
    for a retired one refused. Messages from a rank that was declared failed are dropped.
 7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
    and still waits.
-8. Notices of the control plane (BYE, FAILED, REVOKE, ABORT) come through the same inbox as all messages.
-9. What a peer says is checked, and what is kept of it is bounded: one that breaks these rules counts as failed.
+8. Notices of the control plane (BYE, FAILED, REVOKE, ...) come through the same inbox as all messages.
+9. Who waits for long asks (PROBE) and is answered (ECHO): so the loss of a last message shows as well. That is small
+   talk: it does not tell that anything goes on, and is counted apart.
+10. What a peer says is checked, and what is kept of it is bounded: one that breaks these rules counts as failed.
 """
 
 from __future__ import annotations
@@ -30,11 +32,21 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ringcast.call import Call
-from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked, RingcastError, Where, blames
+from ringcast.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    JobAborted,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+    Where,
+    blames,
+)
 from ringcast.failure import Failure
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
+from ringcast.waits import Deadlock, Mismatch, Report, decode
 from ringcast.wire import SIZE, VERSION, Header, Kind, pack_fields, unpack
 
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
@@ -42,14 +54,16 @@ BUDGET_OF_ALL = 64 << 20  # … and of all peers together
 
 BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
 PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are in the same call
+ECHO = 4  # flag of GRANT: it allows nothing, but answers a PROBE, and shows by its number what was lost before it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
-MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
+MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 P2P = 0  # operation number of point-to-point messages
 KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
 NAMED = 4096  # communicators that a peer may name before this rank has come to them
 LONGEST_REASON = 10_000  # bytes of a refusal's text that are kept
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
+REPORTED = 8  # calls that have ended, of which a rank that waits tells
 PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
 
 # As plain integers, which are twice as fast to look up and to pack.
@@ -67,6 +81,11 @@ def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
     return frames if len(frames) == 1 else [bytes(frame) for frame in frames]
 
 
+def _told(op: Operation | None) -> str:
+    """Return what the other side of a mismatch is told of this one: the call, and in a second line its place."""
+    return f"{op.call}\n{op.place}" if op is not None else "another call\n"
+
+
 class _Context:
     """One communicator: its operations under way, and what has arrived for them or for later ones."""
 
@@ -74,7 +93,7 @@ class _Context:
 
     def __init__(self) -> None:
         self.number = 0  # of the last operation that was begun
-        self.ended: dict[int, Call] = {}  # the last ones that have ended
+        self.ended: dict[int, Operation] = {}  # the last collectives that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
         self.exchanges: set[Operation] = set()  # point-to-point
         self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
@@ -93,9 +112,22 @@ class _Context:
 
     def end(self, op: Operation) -> None:
         self.active.pop(op.number, None)
-        self.ended[op.number] = op.call
+        self.ended[op.number] = op
         if len(self.ended) > REMEMBERED:
             del self.ended[next(iter(self.ended))]
+
+    def known(self, number: int) -> Operation | None:
+        """Return the operation of this number, under way or ended; None where it has not begun, or is forgotten."""
+        if number == P2P:
+            return next(iter(self.exchanges), None)
+        return self.active.get(number) or self.ended.get(number)
+
+    def where(self, number: int) -> Where:
+        """Return what errors say of the operation of this number."""
+        op = self.known(number)
+        if op is None or number in self.ended:
+            return Where(op.label if op is not None else "operation", number)
+        return op.where
 
 
 class Protocol:
@@ -106,6 +138,9 @@ class Protocol:
         self.outbox: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
         self.sent: Counter[int] = Counter()  # messages ever, by peer
         self.seen: Counter[int] = Counter()
+        self.asked: Counter[int] = Counter()  # those of `sent` that are small talk
+        self.answered: Counter[int] = Counter()  # those of `seen`
+        self.talk = 0  # all of `answered`
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
         self.matched: Counter[int] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -309,15 +344,34 @@ class Protocol:
 
         Without that, ranks that all wait for each other, as two who both gather, would never notice.
         """
-        for transfer in list(op.pending):
-            peer = transfer.peer
+        for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
             if peer in self.finished:
                 self._silent[peer] += 1
                 if self._silent[peer] > PATIENCE:
                     missing = self.finished[peer] - self.seen[peer]
                     self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
-            elif op.number != P2P:
+            else:
+                self.asked[peer] += 1
                 self._emit(GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+
+    def report(self, op: Operation, *, seconds: float, times: int) -> Report:
+        """Return what others should know of `op`, which has taken `seconds` and hears nothing; see `ringcast.waits`."""
+        withheld = {recv for recv in self._withheld if recv.operation is op}
+        waits = op.pending - withheld
+        return Report(
+            self.rank,
+            op.context,
+            op.made,
+            op.round,
+            waits=tuple(sorted({t.peer for t in waits})),
+            sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
+            owes=tuple(sorted({recv.peer for recv in withheld})),
+            sent={peer: count - self.asked[peer] for peer, count in self.sent.items()},
+            seen={peer: count - self.answered[peer] for peer, count in self.seen.items()},
+            ended=tuple(ended.made for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
+            seconds=seconds,
+            times=times,
+        )
 
     @property
     def gave_up(self) -> bool:
@@ -397,6 +451,7 @@ class Protocol:
         if header.context in self._contexts or self._may_name(header):
             handler(header, arrival)
         if source in self.finished:
+            self._silent.pop(source, None)
             self._check_left(source)
 
     def _may_name(self, h: Header) -> bool:
@@ -492,8 +547,11 @@ class Protocol:
         if h.flags & BUDGET_RETURN:
             self._refund(h)
             return
-        if h.flags & PROBE:
-            self._on_probe(h)
+        if h.flags & (PROBE | ECHO):
+            self.answered[h.source] += 1
+            self.talk += 1
+            if h.flags & PROBE:
+                self._on_probe(h)
             return
         if h.transfer:
             send = self._sending.get((h.source, h.transfer))
@@ -532,6 +590,9 @@ class Protocol:
             self._mismatch(op, h.source, h.ordinal, op.call.difference(h.fingerprint))
         elif ended is not None and ended.fingerprint != h.fingerprint:
             self._unexpected(h)
+        else:
+            self.asked[h.source] += 1
+            self._post(GRANT, ECHO, h.source, h.context, h.operation, h.ordinal, 0, 0, 0, h.fingerprint, ())
 
     def _granted(self, send: Send, h: Header) -> None:
         op = send.operation
@@ -654,28 +715,35 @@ class Protocol:
         if h.context in self._retired:
             return
         state = self._contexts[h.context]
-        op = state.active.get(h.operation)
-        error: RingcastError = Revoked(self.rank, text, h.source)
-        if h.flags & MISMATCH:
-            error = self._told_mismatch(h, state, op, text)
-        self.poison(h.context, error)
+        if not h.flags & MISMATCH:
+            self.poison(h.context, Revoked(self.rank, text, h.source))
+            return
+        once = h.source, MISMATCH
+        told = {h.source} if h.flags & ANSWER or once in state.told else set()
+        if not h.flags & ANSWER:
+            state.told.add(once)
+        mine = _told(state.known(h.operation))
+        self._refuse(h.source, h.context, h.operation, h.ordinal, mine, told, MISMATCH | ANSWER)
+        theirs, _, site = text.partition("\n")
+        self._meant(h.context, h.operation, h.source, theirs, site, told)
 
-    def _told_mismatch(self, h: Header, state: _Context, op: Operation | None, theirs: str) -> CollectiveMismatch:
-        """Return the error for a mismatch that the other side has found, and tell it this rank's call."""
-        call = op.call if op is not None else state.ended.get(h.operation)
-        mine = str(call) if call is not None else "another call"
-        if not h.flags & ANSWER and (h.source, MISMATCH) not in state.told:
-            state.told.add((h.source, MISMATCH))
-            self._refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH | ANSWER)
-        where = op.where if op is not None else Where(call.collective if call else "operation", h.operation)
-        known = state.poison
-        if isinstance(known, CollectiveMismatch) and known.peer == h.source:  # the same, now with their whole call
-            mine, where = known.mine, known.where
+    def _meant(self, context: int, number: int, peer: int, theirs: str, their_site: str, told: set[int]) -> None:
+        """Give up a communicator in which `peer` made another call, of which all is known now; `told` know already."""
+        state = self._contexts[context]
+        op, where, known = state.known(number), state.where(number), state.poison
+        mine, site = (str(op.call), op.place) if op is not None else ("another call", "")
+        again = isinstance(known, CollectiveMismatch) and known.peer == peer  # the same, now with their whole call
+        if isinstance(known, CollectiveMismatch) and again:
+            mine, site, where = known.mine, known.my_site, known.where
             theirs = known.theirs if theirs == mine else theirs  # calls that read alike: what was found says more
-            state.poison = CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
         elif theirs == mine:
             theirs = "the same, with messages of other sizes"
-        return CollectiveMismatch(self.rank, h.source, mine, theirs, where, complete=True)
+        error = CollectiveMismatch(
+            self.rank, peer, mine, theirs, where, complete=True, my_site=site, their_site=their_site
+        )
+        if again:
+            state.poison = error
+        self.poison(context, error, told)
 
     def _on_notice(self, h: Header, arrival: Arrival) -> None:
         data = bytes(arrival.read()) if arrival.more else b""
@@ -694,8 +762,30 @@ class Protocol:
                 op = next(iter(state.operations()), None)
                 place = (op.where, op.waiting_for) if op is not None else ()
                 self.poison(context, JobAborted(self.rank, text, *place))
+        elif h.kind in (Kind.MISMATCH, Kind.DEADLOCK):
+            self._on_finding(h.context, data)
         else:
             self.dropped["malformed"] += 1
+
+    def _on_finding(self, context: int, data: bytes) -> None:
+        """The control plane has compared what the ranks wait for: this one's call cannot end."""
+        found = decode(data)
+        state = self._contexts.get(context)
+        if found is None or state is None:
+            self.dropped["malformed" if found is None else "late finding"] += 1
+        elif isinstance(found, Mismatch):
+            self._meant(context, found.number, found.peer, found.theirs, found.their_site, {found.peer})
+        else:
+            self._deadlock(state, found)
+
+    def _deadlock(self, state: _Context, found: Deadlock) -> None:
+        op = next((op for op in state.operations() if op.number == found.number), None)
+        if op is None:  # it has ended by itself meanwhile
+            self.dropped["late finding"] += 1
+            return
+        facts = self.rank, op.waiting_for, found.seconds, op.where
+        error = CollectiveTimeout(*facts, progress=op.progress, circle=found.circle, calls=found.calls)
+        self.poison(op.context, error, set(found.circle))
 
     # The parts.
 
@@ -836,20 +926,21 @@ class Protocol:
 
     def _mismatch(self, op: Operation, source: int, ordinal: int, theirs: str, told: set[int] | None = None) -> None:
         told = set() if told is None else told
-        error = CollectiveMismatch(self.rank, source, str(op.call), theirs, op.where)
-        self._refuse(source, op.context, op.number, ordinal, str(op.call), told, MISMATCH)
+        error = CollectiveMismatch(self.rank, source, str(op.call), theirs, op.where, my_site=op.place)
+        self._refuse(source, op.context, op.number, ordinal, _told(op), told, MISMATCH)
         self.poison(op.context, error, told)
 
     def _unexpected(self, h: Header) -> None:
         """A message for an operation that has ended here: its sender does something else."""
-        ended = self._contexts[h.context].ended.get(h.operation)
-        mine = str(ended) if ended is not None else "a call that has ended"
+        state = self._contexts[h.context]
+        ended = state.ended.get(h.operation)
+        mine, site = (str(ended.call), ended.place) if ended is not None else ("a call that has ended", "")
         theirs = "a call with a message that this rank did not expect"
         if ended is not None and ended.fingerprint != h.fingerprint:
-            theirs = ended.difference(h.fingerprint)
-        self._refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH)
-        where = Where(ended.collective if ended is not None else "operation", h.operation)
-        self.poison(h.context, CollectiveMismatch(self.rank, h.source, mine, theirs, where))
+            theirs = ended.call.difference(h.fingerprint)
+        self._refuse(h.source, h.context, h.operation, h.ordinal, f"{mine}\n{site}", set(), MISMATCH)
+        where = state.where(h.operation)
+        self.poison(h.context, CollectiveMismatch(self.rank, h.source, mine, theirs, where, my_site=site))
 
     def _refuse(
         self, peer: int, context: int, number: int, ordinal: int, text: str, told: set[int], flags: int = 0

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ringcast.failure import Failure
+from ringcast.waits import Finding, Report, Waits
 
 Message: TypeAlias = dict[str, Any]
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
@@ -57,6 +58,21 @@ class Revoke:
     rank: int
     context: int
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A worker waits, and hears nothing."""
+
+    rank: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A worker does not wait any more."""
+
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +126,8 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
+Said: TypeAlias = Alive | Revoke | Waiting | Moving | Failing | Finished  # by a member
+Event: TypeAlias = Hello | Said | Leave | Died | Abort | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +224,7 @@ class Roster:
         self._failed: dict[int, str] = {}
         self._revoked: set[int] = set()
         self._revokes: Counter[int] = Counter()
+        self._waits = Waits()
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -292,7 +310,7 @@ class Roster:
                 )
         return self._given_up
 
-    def _from_member(self, event: Alive | Revoke | Failing | Finished, now: float) -> list[Action]:
+    def _from_member(self, event: Said, now: float) -> list[Action]:
         member = self._members.get(event.rank)
         if member is None:
             return []
@@ -306,12 +324,16 @@ class Roster:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
             case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
-                return self._lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
+                return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
             case Revoke():
                 self._revoked.add(event.context)
                 self._revokes[event.rank] += 1
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
+            case Waiting():
+                return self._compare(event.report, now)
+            case Moving():
+                self._waits.moved(event.rank)
             case Failing():
                 member.report = event
                 return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
@@ -319,8 +341,15 @@ class Roster:
                 return self._finished(event, member)
         return []
 
+    def _compare(self, report: Report, now: float) -> list[Action]:
+        """Return what a rank's wait, together with those of the others, tells about any of them."""
+        return [
+            SendTo(self._members[found.rank].connection, _finding(found)) for found in self._waits.report(report, now)
+        ]
+
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
+        self._waits.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
         byes = [
@@ -373,6 +402,7 @@ class Roster:
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
+        self._waits.moved(rank)
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
@@ -442,6 +472,10 @@ class Roster:
 
 def _abort(cause: str) -> Message:
     return {"type": "abort", "cause": cause}
+
+
+def _finding(found: Finding) -> Message:
+    return {"type": "finding", "kind": int(found.kind), "context": found.context, "payload": found.encode()}
 
 
 def in_words(ranks: Iterable[int], most: int = 10) -> str:

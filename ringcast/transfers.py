@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from ringcast.call import Call
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
+from ringcast.waits import Made
 from ringcast.wire import EAGER_IN_COLLECTIVES, EAGER_LIMIT
 
 SEGMENT = 256 << 10  # bytes of a DATA message at most
@@ -137,6 +139,17 @@ class Operation:
     @property
     def where(self) -> Where:
         return Where(self.label, self.number or None, self.round)
+
+    @property
+    def place(self) -> str:
+        """The call's place in the program, as "file.py:12"; empty where that is not known."""
+        file, line = self.site
+        return f"{os.path.basename(file)}:{line}" if file else ""
+
+    @property
+    def made(self) -> Made:
+        """The call as other ranks are told of it."""
+        return Made(self.number, self.fingerprint, str(self.call) if self.number else self.label, self.place)
 
     @property
     def progress(self) -> float | None:

@@ -19,7 +19,7 @@ assert SIZE == 64
 
 
 class Kind(IntEnum):
-    """What a message is. The first seven travel between ranks, the rest come from the control plane."""
+    """What a message is. The first six travel between ranks, the rest come from the control plane."""
 
     EAGER = 1  # a whole small message
     RTS = 2  # request to send; the payload lists the sizes of the frames (u64 each)
@@ -31,6 +31,8 @@ class Kind(IntEnum):
     FAILED = 8  # `source` is declared failed, or says so itself; the payload is the cause
     REVOKE = 9  # `context` is given up; the payload is the cause
     ABORT = 10  # the job ends; the payload is the cause
+    DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
+    MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
 
 
 class Header(NamedTuple):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ringcast import wire
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.protocol import MISMATCH, NAMED, Protocol
+from ringcast.protocol import MISMATCH, NAMED, PATIENCE, Protocol
 from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import EAGER_IN_COLLECTIVES as EAGER_LIMIT
@@ -318,6 +318,32 @@ def test_a_gap_in_the_numbers_is_a_lost_link() -> None:
     assert isinstance(error, PeerFailed)
     assert (error.rank, error.peer) == (1, 0)
     assert "1 messages before number 1 are missing" in str(error)
+
+
+@pytest.mark.parametrize("p2p", [False, True])
+def test_a_rank_that_asks_misses_the_last_message_if_it_was_lost(p2p: bool) -> None:
+    net = Net(2)
+    ops = net.begin(p2p=p2p)
+    net.ranks[1].receive(ops[1], 0, Buffer(1), tag=0)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")], tag=0)
+    net.ranks[0].end(ops[0])  # for this rank all is done
+    net.collect()
+    net.links[0, 1].clear()
+    net.ranks[1].probe(ops[1])
+    net.run()
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "1 messages before number 1 are missing" in str(ops[1].error)
+
+
+def test_a_question_has_one_answer_and_an_answer_has_none() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Buffer(1))
+    net.ranks[1].probe(ops[1])
+    net.run()
+    assert (net.kinds(0, 1), net.kinds(1, 0)) == ([Kind.GRANT], [Kind.GRANT])
+    assert [protocol.talk for protocol in net.ranks] == [1, 1]
+    assert ops[1].error is None
 
 
 def test_reordered_messages_are_not_taken_for_others() -> None:
@@ -1065,6 +1091,22 @@ def test_finished_is_raised_by_one_who_asks_a_rank_that_has_left(granted: bool, 
     assert isinstance(op.error, PeerFailed)
     assert "finished" in str(op.error)
     check_quiet_rank(net.ranks[1])
+
+
+def test_the_last_messages_of_a_rank_that_has_left_may_take_long_if_one_comes_now_and_then() -> None:
+    net = Net(2)
+    ops = net.begin()
+    sinks = [Buffer(1) for _ in range(3)]
+    for sink in sinks:
+        net.ranks[1].receive(ops[1], 0, sink)
+        net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    bye(net, 0, 1)
+    for _ in sinks:
+        for _ in range(PATIENCE):
+            net.ranks[1].probe(ops[1])
+        net.step(0, 1)
+    assert ops[1].error is None
+    assert not ops[1].pending
 
 
 def test_a_rank_that_left_is_no_error_for_those_who_wait_for_others() -> None:

@@ -34,7 +34,7 @@ def test_the_bytes_on_the_wire() -> None:
             "0900000000000000",
         ]
     )
-    assert [kind.value for kind in Kind] == list(range(1, 11))
+    assert [kind.value for kind in Kind] == list(range(1, 13))
     assert [kind.name for kind in Kind] == [
         "EAGER",
         "RTS",
@@ -46,6 +46,8 @@ def test_the_bytes_on_the_wire() -> None:
         "FAILED",
         "REVOKE",
         "ABORT",
+        "DEADLOCK",
+        "MISMATCH",
     ]
 
 
@@ -67,7 +69,7 @@ def test_another_version_is_no_header(header: Header, version: int) -> None:
         unpack(pack(header._replace(version=version)))
 
 
-@pytest.mark.parametrize("kind", [Kind.BYE, Kind.FAILED, Kind.REVOKE, Kind.ABORT])
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind >= Kind.BYE])
 def test_a_notice_names_what_it_is_about(kind: Kind) -> None:
     header = unpack(notice(kind, 2**64 - 1, source=3, context=2**64 - 2, length=5))
     assert (header.kind, header.nonce, header.source) == (kind, 2**64 - 1, 3)

@@ -28,6 +28,7 @@ from ringcast.control.messages import (
 from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.rendezvous import Message
+from ringcast.waits import Report
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
 
@@ -115,6 +116,14 @@ class ControlClient:
             "blames": [*map(int, blames)],
         }
         self._post(message)
+
+    def waiting(self, report: Report) -> None:
+        """Tell the control plane what this rank waits for, of which it hears nothing."""
+        self._post({"type": "waiting", "report": report.message()})
+
+    def moving(self) -> None:
+        """Tell it that this rank does not wait any more."""
+        self._post({"type": "moving"})
 
     def close(self) -> None:
         """Wait, for a bounded time, until all was heard; then end the thread and close everything. Idempotent."""
@@ -248,6 +257,9 @@ class _Conversation:
                 if self._member(rank) and context >= 0:
                     header = wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context)
                     self._forward(header, cause.encode("utf-8", "replace"))
+            case {"type": "finding", "kind": int(kind), "context": int(context), "payload": bytes(payload)}:
+                if kind in (wire.Kind.DEADLOCK, wire.Kind.MISMATCH) and context >= 0:
+                    self._forward(wire.notice(wire.Kind(kind), self._nonce, context=context), payload)
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
 

@@ -31,12 +31,15 @@ from ringcast.rendezvous import (
     Hello,
     Leave,
     Message,
+    Moving,
     Notice,
     Revoke,
     Roster,
     SendTo,
     Tick,
+    Waiting,
 )
+from ringcast.waits import read
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 
@@ -207,6 +210,11 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Alive(rank)
         case {"type": "revoke", "context": int(context), "cause": str(cause)} if context >= 0:
             return Revoke(rank, context, cause)
+        case {"type": "waiting", "report": dict(report)}:
+            waits = read(rank, report)
+            return Waiting(rank, waits) if waits is not None else None
+        case {"type": "moving"}:
+            return Moving(rank)
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
             return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
         case {

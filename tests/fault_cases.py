@@ -1,0 +1,145 @@
+"""Calls of collectives with one fault at one place, as plain data; and what numpy says that the calls return.
+
+A place is an exchange of a rank: the first, second, ... in which it sends or receives something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ringcast import collectives
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params
+from ringcast.execute import Steps
+from ringcast.group import Choice, Group
+from ringcast.ops import SUM
+
+SIZES = (1, 1_000, 100_000)  # bytes of a rank's value
+ENDS = ("leave", "barrier")  # what ranks do after the call: nothing more, or a second call
+OF_RANKS = ("dies", "died", "stops")  # before it sends; when it has sent; before it sends, with its sockets left open
+OF_MESSAGES = ("lost", "late", "twice")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a collective, what its ranks do afterwards, and a fault. Its text is `parse`d back."""
+
+    collective: str
+    algorithm: str
+    size: int
+    nbytes: int
+    after: str = "leave"
+    fault: str = "none"
+    rank: int = 0  # whose fault it is
+    place: int = 0
+    message: int = 0  # for faults of messages: which of those that the rank sends there
+
+    def __str__(self) -> str:
+        return ":".join(map(str, astuple(self)))
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """Return the case whose text this is.
+
+        >>> Case.parse("shift:ring:5:1:leave:lost:4:0:1").rank
+        4
+        """
+        collective, algorithm, size, nbytes, after, fault, *numbers = text.split(":")
+        return cls(collective, algorithm, int(size), int(nbytes), after, fault, *map(int, numbers))
+
+    @property
+    def entry(self) -> Algorithm:
+        return ALGORITHMS[self.collective][self.algorithm]
+
+    @property
+    def root(self) -> int:
+        return self.size // 2
+
+    @property
+    def fits(self) -> bool:
+        return not self.entry.fits(Params(self.size, self.root, distance=2))
+
+
+def values(case: Case) -> list[Array]:
+    """Return the value of each rank: of uneven lengths, where that is allowed."""
+    sort = case.collective == "merge_sorted"
+    uneven = (sort or case.collective == "allgatherv") and not case.entry.equal_counts
+    lengths = (case.nbytes * (rank % 3) if uneven else case.nbytes for rank in range(case.size))
+    return [_numbers(rank, n, sort) for rank, n in enumerate(lengths)]
+
+
+def rows(case: Case) -> list[Array]:
+    """Return for each rank an array with a row for every rank."""
+    p, width = case.size, max(case.nbytes // case.size, 1)
+    return [_numbers(rank, p * width).reshape(p, width) for rank in range(p)]
+
+
+@lru_cache(maxsize=256)
+def _numbers(rank: int, n: int, sort: bool = False) -> Array:
+    made = (np.arange(n) * (rank + 3) // 7 + rank).astype(np.uint8)
+    made = np.sort(made) if sort else made
+    made.flags.writeable = False  # no call may change what it is given
+    return made
+
+
+def call(case: Case, group: Group) -> Steps[Any]:
+    """Return what a rank does."""
+    c, rank, root, choice = collectives, group.rank, case.root, Choice(case.algorithm, 2 if case.entry.blocks else None)
+    mine, row = values(case)[rank], rows(case)[rank]
+    calls: dict[str, Callable[[], Steps[Any]]] = {
+        "bcast": lambda: c.bcast(group, mine if rank == root else None, root, choice),
+        "reduce": lambda: c.reduce(group, mine, SUM, root, None, choice),
+        "allreduce": lambda: c.allreduce(group, mine, SUM, None, choice),
+        "gather": lambda: c.gather(group, mine, root, None, choice),
+        "scatter": lambda: c.scatter(group, row if rank == root else None, root, choice),
+        "allgather": lambda: c.allgather(group, mine, None, choice),
+        "allgatherv": lambda: c.allgatherv(group, mine, None, None, choice),
+        "reduce_scatter": lambda: c.reduce_scatter(group, row, SUM, None, None, choice),
+        "scan": lambda: c.scan(group, mine, SUM, None, choice),
+        "exscan": lambda: c.exscan(group, mine, SUM, None, choice),
+        "merge_sorted": lambda: c.merge_sorted(group, mine, choice),
+        "alltoall": lambda: c.alltoall(group, row, None, choice),
+        "alltoallv": lambda: c.alltoallv(group, row, [1] * case.size, None, None, choice),
+        "shift": lambda: c.shift(group, mine, 2, choice),
+        "barrier": lambda: c.barrier(group),
+    }
+    return calls[case.collective]()
+
+
+def expected(case: Case) -> list[Any]:
+    """Return the right result of each rank."""
+    return _expected(case.collective, case.algorithm, case.size, case.nbytes)
+
+
+@lru_cache(maxsize=64)
+def _expected(*facts: Any) -> list[Any]:
+    case = Case(*facts)
+    p, root, each, table = case.size, case.root, values(case), np.stack(rows(case))
+
+    def at_root(value: Array) -> list[Any]:
+        return [value if rank == root else None for rank in range(p)]
+
+    results: dict[str, Callable[[], list[Any]]] = {
+        "bcast": lambda: [each[root]] * p,
+        "reduce": lambda: at_root(np.stack(each).sum(0, np.uint8)),
+        "allreduce": lambda: [np.stack(each).sum(0, np.uint8)] * p,
+        "gather": lambda: at_root(np.stack(each)),
+        "scatter": lambda: list(table[root]),
+        "allgather": lambda: [np.stack(each)] * p,
+        "allgatherv": lambda: [np.concatenate(each)] * p,
+        "reduce_scatter": lambda: [table.sum(0, np.uint8)[rank : rank + 1] for rank in range(p)],
+        "scan": lambda: list(np.stack(each).cumsum(0, np.uint8)),
+        "exscan": lambda: [None, *np.stack(each).cumsum(0, np.uint8)[:-1]],
+        "merge_sorted": lambda: [np.sort(np.concatenate(each))] * p,
+        "alltoall": lambda: [table[:, rank] for rank in range(p)],
+        "alltoallv": lambda: [table[:, rank] for rank in range(p)],
+        "shift": lambda: [each[(rank - 2) % p] for rank in range(p)],
+        "barrier": lambda: [None] * p,
+    }
+    return results[case.collective]()
