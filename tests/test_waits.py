@@ -50,7 +50,7 @@ def test_a_circle_is_found_where_there_is_one(after: list[list[int]]) -> None:
         assert circle != []
 
 
-@pytest.mark.parametrize("p", range(1, 9))
+@pytest.mark.parametrize("p", [*range(1, 9), 100])
 def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
     board = Waits()
     for rank in range(p):
@@ -60,7 +60,7 @@ def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
     for each in found:
         assert isinstance(each, Deadlock)
         assert (each.circle, each.seconds) == (tuple(range(p)), each.rank)
-        assert each.calls == ("barrier() at prog.py:5",) * p
+        assert each.calls == ("barrier() at prog.py:5",) * min(p, 8)
         assert decode(each.encode()) == each
 
 
