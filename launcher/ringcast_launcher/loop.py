@@ -27,6 +27,7 @@ from ringcast.silence import Busy, Silence, Stuck
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
+from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
 from ringcast_launcher.process import Process, subreaper
 from ringcast_launcher.supervisor import (
@@ -46,8 +47,8 @@ CHUNK = 1 << 16  # bytes read from a worker at once
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def run(job: Job) -> int:
-    """Run the job to its end and return the exit code; says on standard error what went wrong.
+def run(job: Job) -> JobReport:
+    """Run the job to its end and return what became of it; says on standard error what went wrong.
 
     Raises:
         JobError: it could not be started; nothing is left behind.
@@ -64,10 +65,10 @@ def run(job: Job) -> int:
             running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian))
             verdict = running.until_verdict()
         report = running.report(verdict)
-        writer.put(2, report.encode("utf-8", "replace"))
+        writer.put(2, report.last_words().encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
-    return verdict.code
+    return report
 
 
 class _Running:
@@ -143,16 +144,14 @@ class _Running:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         return self._verdict
 
-    def report(self, verdict: Verdict) -> str:
-        """Return the last words on the job: the traceback of the rank to name, then one line with the cause."""
-        if verdict.code == 0:
-            return ""
-        who, traceback = "", verdict.traceback
-        if verdict.rank is not None:
-            who = f"rank {verdict.rank} ({self._host}, pid {self._processes[verdict.rank].pid}) "
-            traceback = traceback or self._seen_traceback(verdict.rank)
-        lines = [*traceback.rstrip().splitlines(), f"ringcast-launch: {who}{verdict.how}"]
-        return "".join(line + "\n" for line in lines)
+    def report(self, verdict: Verdict) -> JobReport:
+        """Return what became of the job, and of every rank."""
+        fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
+        ranks = [RankReport(r, self._host, self._processes[r].pid, fate) for r, fate in enumerate(fates)]
+        if verdict.rank is None:
+            return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
+        named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
+        return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
 
     def _start(self) -> None:
         job = self._job
