@@ -20,6 +20,7 @@ import zmq
 
 from ringcast.control import ControlServer, new_key
 from ringcast.rendezvous import Joined, Started
+from ringcast_launcher import report, stacks
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.job import Job, JobError, thread_limits, worker_environment
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
@@ -28,6 +29,7 @@ from ringcast_launcher.supervisor import AbortJob, Declare, Event, Exited, Send,
 
 CHUNK = 1 << 16  # bytes read from a worker at once
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OTHER_SIGNALS = (signal.SIGTSTP, signal.SIGUSR1)  # stop; tell what the ranks are doing
 
 
 def run(job: Job) -> int:
@@ -44,8 +46,7 @@ def run(job: Job) -> int:
             context = stack.enter_context(zmq.Context())
             running = stack.enter_context(_Running(job, writer, signals, context, directory))
             verdict = running.until_verdict()
-        report = running.report(verdict)
-        writer.put(2, report.encode("utf-8", "replace"))
+        writer.put(2, running.report(verdict).encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
     return verdict.code
@@ -64,6 +65,7 @@ class _Running:
         self._tails: list[Tail] = []
         self._files = ExitStack()
         self._verdict: Verdict | None = None
+        self._stacks = self._last_words = ""
         self._world = replace(
             job.settings,
             size=job.size,
@@ -110,12 +112,16 @@ class _Running:
             self._turn()
         self._end_groups()
         self._drain()
+        if self._verdict.code != 0:
+            self._last_words = report.last_words(self._world.directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         return self._verdict
 
     def report(self, verdict: Verdict) -> str:
-        """Return the last words on the job: the traceback of the rank to name, then one line with the cause."""
+        """Return the last words on the job: stacks after a timeout, what every rank did last, the traceback of the
+        rank to name, then one line with the cause.
+        """
         if verdict.code == 0:
             return ""
         who, traceback = "", verdict.traceback
@@ -123,7 +129,11 @@ class _Running:
             who = f"rank {verdict.rank} ({self._host}, pid {self._processes[verdict.rank].pid}) "
             traceback = traceback or self._seen_traceback(verdict.rank)
         lines = [*traceback.rstrip().splitlines(), f"ringcast-launch: {who}{verdict.how}"]
-        return "".join(line + "\n" for line in lines)
+        return self._stacks + self._last_words + "".join(line + "\n" for line in lines)
+
+    @property
+    def _pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
     def _start(self) -> None:
         job = self._job
@@ -142,6 +152,7 @@ class _Running:
             self._watch(process.stderr, Both(err, tail := Tail()))
             self._tails.append(tail)
             self._debug(f"rank {rank} is pid {process.pid}: {' '.join(job.argv)}")
+        report.describe(self._world.directory, os.getpid(), job, self._pids)
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
@@ -164,6 +175,8 @@ class _Running:
         caught = _read(self._signals) or b"" if self._signals in ready else b""
         if signal.SIGTSTP in caught:
             self._pause_all()
+        if signal.SIGUSR1 in caught:
+            self._writer.put(2, report.live(self._world.directory, os.getpid(), self._job, self._pids).encode())
         for file in [file for file in self._sinks if file in ready]:
             self._take(file)
         # What the workers said comes before their ends, which would else look like ends without a word.
@@ -224,6 +237,7 @@ class _Running:
                 case Declare():
                     self._server.declare_failed(action.rank, action.cause)
                 case AbortJob():
+                    self._stacks = stacks.collect(self._world.directory, self._pids)
                     self._server.abort(action.cause)
                 case Send():
                     self._debug(f"sending {signal.Signals(action.number).name} to all workers")
@@ -292,7 +306,7 @@ def _signals() -> Iterator[int]:
     there.setblocking(False)
     old_file = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
     # What is ignored (SIGHUP under nohup) stays ignored.
-    wanted = [number for number in (*_ENDING_SIGNALS, signal.SIGTSTP) if signal.getsignal(number) != signal.SIG_IGN]
+    wanted = [number for number in (*_ENDING_SIGNALS, *_OTHER_SIGNALS) if signal.getsignal(number) != signal.SIG_IGN]
     old = {number: signal.signal(number, _noted) for number in [*wanted, signal.SIGCHLD]}
     try:
         yield here.fileno()
