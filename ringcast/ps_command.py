@@ -60,7 +60,7 @@ def _show(job: Job, states: Sequence[State]) -> None:
     if not sys.stdout.isatty():
         print("\n".join([heading, *table(states)]))
         return
-    drawn = Table(*HEADINGS, title=Text(heading), title_justify="left", box=None)
+    drawn = Table(*HEADINGS, box=None)
     for state in states:
         drawn.add_row(*map(Text, cells(state)))
-    Console().print(drawn)
+    Console().print(Text(heading), drawn, sep="\n")

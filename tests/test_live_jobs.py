@@ -242,11 +242,15 @@ def test_who_has_become_another_program_is_not_sent_the_signal(tmp_path: Path) -
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    assert stacks.collect(str(tmp_path), [process.pid]) == f"rank 0:\n{NO_STACKS}\n"
-    assert process.communicate("alive\n", timeout=LIMIT)[0] == "alive\n"
-    assert process.returncode == 0
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert stacks.collect(str(tmp_path), [process.pid]) == f"rank 0:\n{NO_STACKS}\n"
+        assert process.communicate("alive\n", timeout=LIMIT)[0] == "alive\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_stacks_of_a_stranger_are_not_asked_for(tmp_path: Path) -> None:
