@@ -18,7 +18,7 @@ Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
 
 def read(directory: str, size: int) -> list[Flight | None]:
-    """Return what the ranks of a job have recorded so far; None for those that never joined."""
+    """Return what the ranks of a job have recorded so far; None for those that never called `init`."""
     return [_read(os.path.join(directory, FILE.format(rank=rank)), rank) for rank in range(size)]
 
 
@@ -75,13 +75,13 @@ def waits(entry: Entry) -> str:
 def last(flight: Flight | None) -> str:
     """Return what a rank was doing last, in a line."""
     if flight is None:
-        return "never joined"
+        return "never called ringcast.init"
     if not flight.entries:
-        return "had joined, and called nothing" if flight.left is None else "had left the job, and called nothing"
+        return "called nothing but ringcast.init" + ("" if flight.left is None else ", and has left the job")
     entry = flight.entries[-1]
     how = {"running": "in", "failed": "failed in", "done": "outside of any call, after"}[entry.state]
     if flight.left is not None and entry.state == "done":
-        how = "had left the job after"
+        how = "has left the job after"
     facts = [f"{how} {name(entry)}{_details(entry)}"]
     if entry.round is not None and entry.state != "done":
         facts.append(f"round {entry.round}" + (f" of {entry.rounds}" if entry.rounds is not None else ""))

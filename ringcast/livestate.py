@@ -32,7 +32,7 @@ class State:
 
     rank: int
     pid: int
-    state: str  # starting, idle (joined, no call yet), running, done (between calls), failed, left, ended
+    state: str  # starting, idle (nothing called but init), running, done (between calls), failed, left, ended
     operation: str
     round: int | None
     rounds: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -134,6 +135,36 @@ def test_ps_shows_all_jobs_but_not_those_whose_launcher_was_killed(outside: Outs
     assert [job["launcher"] for job in json.loads(outside.ps("--json").stdout)] == [launchers[1].pid]
     (outside.folder / "go").touch()
     assert outside.end(launchers[1])[0] == 0
+
+
+DESCRIBED = {"directory": "/gone", "launcher": 1, "command": ["true"], "started": 2.5, "pids": [3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (json.dumps(DESCRIBED), 1),
+        ("", 0),
+        ("[" * 100_000, 0),
+        ("null", 0),
+        (json.dumps(DESCRIBED | {"launcher": "1"}), 0),
+        (json.dumps(DESCRIBED | {"pids": [None]}), 0),
+        (json.dumps({"launcher": 1}), 0),
+    ],
+)
+def test_only_a_locked_directory_with_a_description_is_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: int
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "ringcast-job-x"
+    folder.mkdir()
+    (folder / "job.json").write_text(text)
+    assert jobs.running() == []
+    with (folder / "lock").open("w") as lock:
+        assert jobs.running() == []
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [(job.name, job.directory, job.pids) for job in jobs.running()] == [("x", str(folder), (3, 4))] * found
+    assert jobs.running() == []
 
 
 def test_sigusr1_prints_the_table_and_the_job_goes_on(outside: Outside) -> None:

@@ -159,7 +159,7 @@ def test_a_closed_recorder_tells_that_the_rank_has_left(tmp_path: Path) -> None:
     (found,) = flight.read(str(tmp_path), 1)
     assert found is not None
     assert found.left is not None
-    assert flight.last(found).startswith("had left the job after #1 allreduce")
+    assert flight.last(found).startswith("has left the job after #1 allreduce")
 
 
 def test_without_a_directory_the_record_is_in_memory(tmp_path: Path) -> None:
