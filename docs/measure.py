@@ -3,6 +3,7 @@
 python docs/measure.py rounds                       CPU per round and rank on the simulated wire
 python docs/measure.py schedules                    time to make schedules
 python docs/measure.py growth                       CPU per rank of merge_sorted, for more and more ranks
+python docs/measure.py recorder                     what the flight recorder takes for an operation
 ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
 ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
 ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers beside a sort of them by one process
@@ -17,6 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import zmq
@@ -24,12 +26,15 @@ import zmq
 import ringcast
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Params
+from ringcast.call import Call
 from ringcast.cost import NETWORKS
 from ringcast.execute import drive_together
 from ringcast.group import Choice, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import MAX
+from ringcast.recorder import encoded, mapped
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
+from ringcast.transfers import Operation
 from ringcast.transports.simulated import SimulatedWire
 
 MB = 1_000_000
@@ -39,13 +44,20 @@ SERIES = 100  # calls that are timed together
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rounds", "schedules", "growth", "memory", "calls", "merge"))
+    parser.add_argument("what", choices=("rounds", "schedules", "growth", "recorder", "memory", "calls", "merge"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
     if options.what == "memory":
         memory()
     else:
-        actions = {"rounds": rounds, "schedules": schedules, "growth": growth, "calls": calls, "merge": merge}
+        actions = {
+            "rounds": rounds,
+            "schedules": schedules,
+            "growth": growth,
+            "recorder": recorder,
+            "calls": calls,
+            "merge": merge,
+        }
         actions[options.what](options.repeat)
 
 
@@ -133,6 +145,23 @@ def growth(repeat: int) -> None:
         each = least(repeat, partial(merge_of_all, wire, groups, runs)) / p * 1e3
         log = (p - 1).bit_length()
         print(f"merge_sorted of 10^6 int64, p = {p}: {each:.1f} ms per rank, {each / log:.1f} ms per rank and log2 p")
+
+
+def recorder(repeat: int) -> None:
+    """Print how long it takes to record the begin and the end of an operation, into a mapped file."""
+    heading("the shortest of the repetitions counts")
+    call = Call("allreduce", "float64", (1000,), "sum", None, "doubling", 1)
+    op, known = Operation(1, 17, call, False, 8, (__file__, 1)), encoded(call)
+    op.rounds = 4
+    with TemporaryDirectory() as folder:
+        file = mapped(folder, 0, 1)
+
+        def record() -> None:
+            file.begin(op, known)
+            file.done(op)
+
+        print(f"{min(timeit.repeat(record, number=10_000, repeat=repeat)) / 10_000 * 1e6:.2f} µs for an operation")
+        file.close()
 
 
 def merge_of_all(wire: SimulatedWire, groups: Sequence[Group], runs: Sequence[np.ndarray]) -> None:

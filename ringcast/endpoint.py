@@ -7,6 +7,7 @@ from typing import Protocol as Interface
 
 from ringcast.errors import LinkLost
 from ringcast.protocol import Protocol
+from ringcast.recorder import Recorder
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.waits import Report
@@ -47,11 +48,20 @@ class Endpoint:
     """Protocol, transport and control plane of one rank; used by one thread at a time."""
 
     def __init__(
-        self, rank: int, size: int, nonce: int, transport: Transport, control: Control, *, lookahead: int = 0
+        self,
+        rank: int,
+        size: int,
+        nonce: int,
+        transport: Transport,
+        control: Control,
+        *,
+        lookahead: int = 0,
+        recorder: Recorder | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
         self.transport, self.control = transport, control
+        self.recorder = recorder or Recorder(rank, size)
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
     def post(
@@ -115,6 +125,7 @@ class Endpoint:
 
     def probe(self, op: Operation) -> None:
         """Nothing has come for a while: make sure that this is a delay, and not a misunderstanding."""
+        self.recorder.waits(op)
         self.protocol.probe(op)
         self.flush()
 
@@ -147,5 +158,6 @@ class Endpoint:
             self.control.close()
         finally:
             self.transport.close(hurry=protocol.hopeless)
+            self.recorder.close()
         if mismatch is not None:
             raise mismatch

@@ -129,6 +129,7 @@ class Task(Generic[Result]):
         op = self.operation
         if op is None:
             return  # nothing was sent: an argument was wrong
+        self.endpoint.recorder.failed(op)
         self.endpoint.protocol.fail(op, error)
         self.endpoint.flush()
         if not isinstance(error, Revoked | JobAborted):

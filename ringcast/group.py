@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from ringcast.execute import Exchange, Steps, execute
 from ringcast.hosts import Hosts
 from ringcast.observe import observed
 from ringcast.ops import Op
+from ringcast.recorder import encoded
 from ringcast.schedule import Schedule
 from ringcast.slots import Memory
 
@@ -66,6 +67,7 @@ class Plan:
     call: Call
     nbytes: int  # of the whole buffer; 0 for Python objects
     granted: bool
+    record: bytes = field(repr=False)  # the call as the flight recorder keeps it
 
     @property
     def whole(self) -> bool:
@@ -174,7 +176,7 @@ def _decide(
     params = Params(size, int(root or 0), nblocks, counts, distance or 0, hosts)
     call = Call(operation, dtype, shape, op, root, algorithm, nblocks, distance)
     grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
-    return Plan(collective, algorithm, params, call, nbytes, grants)
+    return Plan(collective, algorithm, params, call, nbytes, grants, encoded(call))
 
 
 _schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
@@ -188,6 +190,7 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
     start = clock()
     op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
+    group.endpoint.recorder.begin(op, stage.record)
     yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
     schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     op.rounds = len(schedule)
@@ -199,6 +202,7 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     protocol.end(op)
     if op.error is not None:
         raise op.error
+    group.endpoint.recorder.done(op)
     if group.on_stage is not None:
         group.on_stage(stage, clock() - start)
     return slots

@@ -48,3 +48,12 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file that holds `text`, as `write_whole` does; characters that cannot be encoded become "?"."""
+
+    def write(target: Path) -> None:
+        target.write_bytes(text.encode("utf-8", "replace"))
+
+    write_whole(path, write)

@@ -336,7 +336,7 @@ class Roster:
                 self._waits.moved(event.rank)
             case Failing():
                 member.report = event
-                self._waits.gone(event.rank)
+                self._waits.moved(event.rank)
                 return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
             case Finished() if member.finished is None:
                 return self._finished(event, member)

@@ -108,6 +108,7 @@ class Operation:
         "number",
         "pending",
         "received",
+        "record",
         "round",
         "rounds",
         "segment",
@@ -132,6 +133,7 @@ class Operation:
         self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
+        self.record = 0  # where the flight recorder has it; 0 nowhere
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import zmq
 
-from ringcast import networkfile
+from ringcast import networkfile, recorder, stacks
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
@@ -102,6 +102,10 @@ def _join(config: WorkerConfig, network: Network) -> Group:
     except zmq.ZMQError as error:
         raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
     control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
+    mapped = None
+    if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
+        mapped = recorder.mapped(config.directory, config.rank, config.size)
+        stacks.listen(config.directory, config.rank)
     try:
         addresses = control.join(config.start_timeout)
         transport.meet(addresses)
@@ -110,7 +114,9 @@ def _join(config: WorkerConfig, network: Network) -> Group:
         transport.close()
         raise
     _report_uncaught_errors(control)
-    endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
+    endpoint = Endpoint(
+        config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
+    )
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
 

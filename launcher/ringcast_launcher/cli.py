@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ringcast import outfile
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
@@ -112,6 +113,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--json-report", type=_new_file, metavar="FILE",
             help="write there at the end what became of the job and of each rank"),
         add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
+        add("--flight-recorder", metavar="FILE", help="if the job fails, write there what all ranks did last "
+            "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("-v", "--verbose", action="store_true", help="say what happens")
@@ -122,6 +125,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
 def _job(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> Job:
     if options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
+    if options.flight_recorder and (problem := outfile.objection(Path(options.flight_recorder))):
+        raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = str(Path(options.wdir or ".").absolute())
     if not Path(directory).is_dir():
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
@@ -135,6 +140,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         timeout=options.timeout,
         settings=_settings(options, environment),
         verbose=options.verbose,
+        flight_recorder=options.flight_recorder or "",
     )
 
 

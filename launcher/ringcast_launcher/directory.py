@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PREFIX = "ringcast-job-"
-LOCK = "lock"
-LONGEST = 80  # characters; the name of a socket, with the file's name, must stay below 108
+from ringcast.jobs import LOCK, PREFIX, base
 
 
 @contextmanager
 def job_directory() -> Iterator[str]:
     """Make the directory, hold a lock in it as long as the launcher lives, and remove it at the end."""
-    base = tempfile.gettempdir()
-    base = base if len(base) < LONGEST else "/tmp"
-    _remove_orphans(Path(base))
-    made = tempfile.mkdtemp(prefix="ringcast-new-", dir=base)
+    folder = base()
+    _remove_orphans(Path(folder))
+    made = tempfile.mkdtemp(prefix="ringcast-new-", dir=folder)
     name = made.replace("ringcast-new-", PREFIX)
     lock = os.open(os.path.join(made, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

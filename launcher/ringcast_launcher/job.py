@@ -36,6 +36,7 @@ class Job:
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False
+    flight_recorder: str = ""  # file for what the ranks did last, if the job fails
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

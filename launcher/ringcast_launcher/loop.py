@@ -24,6 +24,7 @@ from ringcast.control import ControlServer, new_key
 from ringcast.family import kill, members, orphans, send
 from ringcast.rendezvous import Joined, Started
 from ringcast.silence import Busy, Silence, Stuck
+from ringcast_launcher import report, stacks
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
@@ -45,6 +46,7 @@ from ringcast_launcher.supervisor import (
 
 CHUNK = 1 << 16  # bytes read from a worker at once
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OTHER_SIGNALS = (signal.SIGTSTP, signal.SIGUSR1)  # stop; tell what the ranks are doing
 
 
 def run(job: Job) -> JobReport:
@@ -64,11 +66,11 @@ def run(job: Job) -> JobReport:
             context = stack.enter_context(zmq.Context())
             running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian))
             verdict = running.until_verdict()
-        report = running.report(verdict)
-        writer.put(2, report.last_words().encode("utf-8", "replace"))
+        end = running.report(verdict)
+        writer.put(2, (running.last_words + end.last_words()).encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
-    return report
+    return end
 
 
 class _Running:
@@ -94,6 +96,7 @@ class _Running:
         self._files = ExitStack()
         self._silence = Silence()
         self._verdict: Verdict | None = None
+        self._stacks = self._last_words = ""
         self._world = replace(
             job.settings,
             size=job.size,
@@ -140,6 +143,8 @@ class _Running:
             self._turn()
         self._end_family()
         self._drain()
+        if self._verdict.code != 0:
+            self._last_words = report.last_words(self._world.directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         return self._verdict
@@ -152,6 +157,15 @@ class _Running:
             return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
         return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
+
+    @property
+    def last_words(self) -> str:
+        """What is told of a job that failed before its cause: stacks after a timeout, and what every rank did last."""
+        return self._stacks + self._last_words
+
+    @property
+    def _pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
     def _start(self) -> None:
         job = self._job
@@ -173,6 +187,7 @@ class _Running:
             self._watch(process.stderr, Both(err, tail := Tail()))
             self._tails.append(tail)
             self._debug(f"rank {rank} is pid {process.pid}: {' '.join(job.argv)}")
+        report.describe(self._world.directory, os.getpid(), job, self._pids)
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
@@ -195,6 +210,8 @@ class _Running:
         caught = _read(self._signals) or b"" if self._signals in ready else b""
         if signal.SIGTSTP in caught:
             self._pause_all()
+        if signal.SIGUSR1 in caught:
+            self._writer.put(2, report.live(self._world.directory, os.getpid(), self._job, self._pids).encode())
         for file in [file for file in self._sinks if file in ready]:
             self._take(file)
         # What the workers said comes before their ends, which would else look like ends without a word.
@@ -273,6 +290,7 @@ class _Running:
                 case Declare():
                     self._server.declare_failed(action.rank, action.cause)
                 case AbortJob():
+                    self._stacks = stacks.collect(self._world.directory, self._pids)
                     self._server.abort(action.cause)
                 case Send():
                     self._debug(f"sending {signal.Signals(action.number).name} to all workers")
@@ -344,7 +362,7 @@ def _signals() -> Iterator[int]:
     there.setblocking(False)
     old_file = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
     # What is ignored (SIGHUP under nohup) stays ignored.
-    wanted = [number for number in (*_ENDING_SIGNALS, signal.SIGTSTP) if signal.getsignal(number) != signal.SIG_IGN]
+    wanted = [number for number in (*_ENDING_SIGNALS, *_OTHER_SIGNALS) if signal.getsignal(number) != signal.SIG_IGN]
     old = {number: signal.signal(number, _noted) for number in [*wanted, signal.SIGCHLD]}
     try:
         yield here.fileno()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from ringcast.errors import ArgumentError
 from ringcast.execute import Exchange, Steps
 from ringcast.group import Group
 from ringcast.messages import Message
+from ringcast.recorder import encoded
+
+_CALL = Call("sendrecv")
 
 
 def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag: int) -> Steps[Any]:
@@ -28,8 +32,17 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         return message.value()
     if group.rank in (dest, source):
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
-    op = group.endpoint.protocol.begin(group.context, Call("sendrecv"), p2p=True, site=group.site)
+    op = group.endpoint.protocol.begin(group.context, _CALL, p2p=True, site=group.site)
     op.label = f"sendrecv with tag {tag}"
+    group.endpoint.recorder.begin(op, _record(dest, source, tag))
     yield Exchange(op, dest, frames, False, source, message if source is not None else None, tag)
     group.endpoint.protocol.end(op)
+    group.endpoint.recorder.done(op)
     return message.value() if source is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _record(dest: int | None, source: int | None, tag: int) -> bytes:
+    """Return the call as the flight recorder keeps it."""
+    ends = [f"to {dest}" if dest is not None else "", f"from {source}" if source is not None else ""]
+    return encoded(_CALL, f"({', '.join(filter(None, [*ends, f'tag {tag}']))})")

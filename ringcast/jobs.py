@@ -1,0 +1,85 @@
+"""The jobs of this user on this machine: a directory each, in which the launcher holds a lock and describes them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ringcast.outfile import write_text
+
+PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
+LOCK = "lock"
+DESCRIPTION = "job.json"
+LONGEST = 80  # characters; the name of a socket, with the file's name, must stay below 108
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that runs; `started` in seconds since 1970, `pids` by rank."""
+
+    directory: str
+    launcher: int
+    command: tuple[str, ...]
+    started: float
+    pids: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return Path(self.directory).name.removeprefix(PREFIX)
+
+    @property
+    def size(self) -> int:
+        return len(self.pids)
+
+
+def base() -> str:
+    """Return the folder of the jobs' directories."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) < LONGEST else "/tmp"
+
+
+def describe(job: Job) -> None:
+    """Write down what a job is, for those that look for it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_text(Path(job.directory, DESCRIPTION), json.dumps(asdict(job)))
+
+
+def running() -> list[Job]:
+    """Return the jobs of this user that run, the oldest first; none that is only about to start."""
+    folders = [folder for folder in Path(base()).glob(f"{PREFIX}*") if _alive(folder)]
+    found = [job for folder in folders if (job := _read(folder)) is not None]
+    return sorted(found, key=lambda job: (job.started, job.name))
+
+
+def _alive(folder: Path) -> bool:
+    """Whether the directory is ours and its lock is held, as it is while the launcher lives."""
+    try:
+        if folder.stat().st_uid != os.getuid():
+            return False
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # gone meanwhile
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _read(folder: Path) -> Job | None:
+    try:
+        match json.loads((folder / DESCRIPTION).read_text()):
+            case {"launcher": int(launcher), "command": list(command), "started": float(started), "pids": list(pids)}:
+                return Job(str(folder), launcher, tuple(map(str, command)), started, tuple(map(int, pids)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        pass
+    return None
