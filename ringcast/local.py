@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 
 from ringcast import wire
+from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.endpoint import Endpoint
 from ringcast.failure import Failure
 from ringcast.transports.base import Transport
@@ -13,15 +15,41 @@ from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
 
 
+class Council:
+    """The agreements of a job within one process; ranks come to it from any thread."""
+
+    def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
+        self._nonce, self._transports = nonce, transports
+        self._agreements, self._lock = Agreements(len(transports)), threading.Lock()
+
+    def vote(self, vote: Vote) -> None:
+        with self._lock:
+            self._announce(self._agreements.vote(vote))
+
+    def lose(self, rank: int) -> None:
+        """Count a rank as gone; those that live have been told so before."""
+        with self._lock:
+            self._announce(self._agreements.lose(rank))
+
+    def _announce(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            header = wire.notice(wire.Kind.AGREED, self._nonce, context=decision.context, length=decision.number)
+            for rank in decision.members:
+                self._transports[rank].inject([header, decision.encode()])
+
+
 class LocalControl:
     """The control plane within one process: notices go straight into the inboxes; fulfils `Control`."""
 
-    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport]) -> None:
-        self._rank, self._nonce = rank, nonce
+    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], council: Council) -> None:
+        self._rank, self._nonce, self._council = rank, nonce, council
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
     def revoke(self, context: int, cause: str) -> None:
         self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
+
+    def vote(self, vote: Vote) -> None:
+        self._council.vote(vote)
 
     def abort(self, cause: str) -> None:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
@@ -31,9 +59,11 @@ class LocalControl:
         for peer, transport in self._others:
             count = sent.get(peer, 0)
             transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
+        self._council.lose(self._rank)
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)
         self._tell(wire.Kind.FAILED, Failure(error, traceback=traceback).encode())
+        self._council.lose(self._rank)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -47,7 +77,8 @@ class LocalControl:
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
     nonce, size = secrets.randbits(64), len(transports)
-    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports)) for r, t in enumerate(transports)]
+    council = Council(nonce, transports)
+    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, council)) for r, t in enumerate(transports)]
 
 
 def thread_endpoints(size: int) -> list[Endpoint]:

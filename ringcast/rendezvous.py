@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.failure import Failure
 
 Message: TypeAlias = dict[str, Any]
@@ -101,7 +102,7 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
+Event: TypeAlias = Hello | Alive | Revoke | Vote | Failing | Finished | Leave | Died | Abort | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ class Roster:
         self._ranks: dict[bytes, int] = {}
         self._failed: dict[int, str] = {}
         self._revoked: set[int] = set()
+        self._agreements = Agreements(size)
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -273,7 +275,7 @@ class Roster:
                 )
         return self._given_up
 
-    def _from_member(self, event: Alive | Revoke | Failing | Finished, now: float) -> list[Action]:
+    def _from_member(self, event: Alive | Revoke | Vote | Failing | Finished, now: float) -> list[Action]:
         member = self._members.get(event.rank)
         if member is None:
             return []
@@ -284,10 +286,14 @@ class Roster:
         match event:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
+            case Revoke() if event.rank not in self._agreements.members(event.context):
+                return []
             case Revoke():
                 self._revoked.add(event.context)
                 notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
                 return self._tell_others(event.rank, notice)
+            case Vote() if self._started:
+                return self._announce(self._agreements.vote(event))
             case Failing():
                 return [event, *self._fail(event.rank, event.error, event.traceback)]
             case Finished() if member.finished is None:
@@ -302,7 +308,7 @@ class Roster:
             SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
             for rank, m in self._listeners(event.rank)
         ]
-        return [event, *byes, *self._unread(event)]
+        return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 
     def _unread(self, event: Finished) -> list[Action]:
         """Compare the ends of all links whose both ranks have left; after an error what is under way does not count."""
@@ -341,7 +347,17 @@ class Roster:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
         failure = Failure(cause, host, pid, traceback)
-        return self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        told = self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        return [*told, *self._announce(self._agreements.lose(rank))]
+
+    def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
+        """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
+        actions: list[Action] = []
+        for decision in decisions:
+            message = {"type": "agreed", "context": decision.context, "number": decision.number}
+            message |= {"decision": decision.encode()}
+            actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]
+        return actions
 
     def _abort(self, cause: str) -> list[Action]:
         if not self._started:

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     FAILED = 8  # `source` is declared failed, or says so itself; the payload is the cause
     REVOKE = 9  # `context` is given up; the payload is the cause
     ABORT = 10  # the job ends; the payload is the cause
+    AGREED = 13  # the agreement number `length` of `context` is decided; the payload is the decision
 
 
 class Header(NamedTuple):

@@ -30,6 +30,7 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
     op = group.endpoint.protocol.begin(group.context, Call("sendrecv"), p2p=True, site=group.site)
     op.label = f"sendrecv with tag {tag}"
-    yield Exchange(op, dest, frames, False, source, message if source is not None else None, tag)
+    to, origin = (None if peer is None else group.in_job(peer) for peer in (dest, source))
+    yield Exchange(op, to, frames, False, origin, message if source is not None else None, tag)
     group.endpoint.protocol.end(op)
     return message.value() if source is not None else None

@@ -13,6 +13,7 @@ from typing import IO, TypeAlias
 import zmq
 
 from ringcast import wire
+from ringcast.agreement import Vote
 from ringcast.config import WorkerConfig
 from ringcast.control.messages import (
     MAX_TEXT,
@@ -86,6 +87,11 @@ class ControlClient:
     def revoke(self, context: int, cause: str) -> None:
         """Tell all other ranks that communicator `context` is given up."""
         self._post({"type": "revoke", "context": context, "cause": clean(cause)})
+
+    def vote(self, vote: Vote) -> None:
+        """Take part in an agreement."""
+        fields = {"context": vote.context, "number": vote.number, "verb": vote.verb, "flag": vote.flag}
+        self._post({"type": "vote", **fields, "acknowledged": list(vote.acknowledged)})
 
     def finished(
         self, sent: Mapping[int, int], posted: Mapping[int, int] | None = None, matched: Mapping[int, int] | None = None
@@ -244,6 +250,9 @@ class _Conversation:
                     wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context),
                     cause.encode("utf-8", "replace"),
                 )
+            case {"type": "agreed", "context": int(context), "number": int(number), "decision": bytes(decision)}:
+                header = wire.notice(wire.Kind.AGREED, self._nonce, context=context, length=number)
+                self._forward(header, decision)
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
 

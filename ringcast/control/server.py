@@ -9,6 +9,7 @@ from pathlib import Path
 
 import zmq
 
+from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
@@ -201,6 +202,16 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Alive(rank)
         case {"type": "revoke", "context": int(context), "cause": str(cause)} if context >= 0:
             return Revoke(rank, context, cause)
+        case {
+            "type": "vote",
+            "context": int(context),
+            "number": int(number),
+            "verb": "agree" | "shrink" as verb,
+            "flag": int(flag),
+            "acknowledged": [*acknowledged],
+        }:
+            fine = context >= 0 and -FLAG_LIMIT <= flag < FLAG_LIMIT and _counts(acknowledged)
+            return Vote(rank, context, number, verb, flag, tuple(acknowledged)) if fine else None
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
             return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
         case {"type": "finished", "sent": dict(sent), "posted": dict(posted), "matched": dict(matched)}:
