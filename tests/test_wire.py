@@ -46,6 +46,7 @@ def test_the_bytes_on_the_wire() -> None:
         "FAILED",
         "REVOKE",
         "ABORT",
+        "AGREED",
     ]
 
 
