@@ -36,6 +36,8 @@ class Job:
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False
+    go_on: bool = False  # without the ranks that fail
+    max_restarts: int = 0  # of the whole job, after failures
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

@@ -31,31 +31,53 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(job: Job) -> int:
-    """Run the job to its end and return the exit code; says on standard error what went wrong.
+    """Run the job to its end, again if it shall be, and return the exit code; says on standard error what went wrong.
 
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
-    writer = Writer()
+    writer, start, attempt = Writer(), time.monotonic(), 0
     try:
-        with ExitStack() as stack:
-            signals = stack.enter_context(_signals())
-            directory = stack.enter_context(job_directory())
-            context = stack.enter_context(zmq.Context())
-            running = stack.enter_context(_Running(job, writer, signals, context, directory))
-            verdict = running.until_verdict()
-        report = running.report(verdict)
+        with _signals() as signals:
+            while True:
+                settings = replace(job.settings, restart=attempt)
+                code, report, again = _run_once(replace(job, settings=settings), writer, signals, start)
+                if not again or attempt == job.max_restarts:
+                    break
+                attempt += 1
+                report += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
+                writer.put(2, report.encode("utf-8", "replace"))
         writer.put(2, report.encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
-    return verdict.code
+    return code
+
+
+def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[int, str, bool]:
+    """Run the job once; return the exit code, the last words, and whether to start afresh might help."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(job_directory())
+        context = stack.enter_context(zmq.Context())
+        running = stack.enter_context(_Running(job, writer, signals, context, directory, start))
+        verdict = running.until_verdict()
+    return verdict.code, running.report(verdict), verdict.rank is not None and not running.asked_to_end
 
 
 class _Running:
     """A job from the start of its first worker to the end of its last; a context manager that leaves nothing."""
 
-    def __init__(self, job: Job, writer: Writer, signals: int, context: zmq.Context[zmq.Socket[bytes]], directory: str):
+    def __init__(
+        self,
+        job: Job,
+        writer: Writer,
+        signals: int,
+        context: zmq.Context[zmq.Socket[bytes]],
+        directory: str,
+        start: float,
+    ) -> None:
         self._job, self._writer, self._signals = job, writer, signals
+        self.asked_to_end = False
+        self._missed: set[int] = set()  # failed ranks without which the others go on
         self._host = socket.gethostname()
         self._processes: list[Process] = []
         self._statuses: dict[int, int] = {}
@@ -86,7 +108,7 @@ class _Running:
         self._poller = zmq.Poller()
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
-        self._supervisor = Supervisor(job.size, start=time.monotonic(), timeout=job.timeout)
+        self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
         try:
@@ -150,7 +172,14 @@ class _Running:
         job = self._job
         try:
             return open_sinks(
-                job.output, rank, job.size, self._host, writer=self._writer, colours=colours, files=self._files
+                job.output,
+                rank,
+                job.size,
+                self._host,
+                writer=self._writer,
+                colours=colours,
+                files=self._files,
+                mode="ab" if job.settings.restart else "wb",
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
@@ -169,6 +198,7 @@ class _Running:
         # What the workers said comes before their ends, which would else look like ends without a word.
         exits = self._exits() if signal.SIGCHLD in caught else []
         events: list[Event] = [*self._server.service(), *exits]
+        self.asked_to_end |= any(number in _ENDING_SIGNALS for number in caught)
         events += [Signalled(number) for number in caught if number in _ENDING_SIGNALS]
         for event in [*events, Tick()]:
             self._handle(event)
@@ -222,6 +252,7 @@ class _Running:
         for action in self._supervisor.handle(event, time.monotonic()):
             match action:
                 case Declare():
+                    self._miss(action.rank, action.cause)
                     self._server.declare_failed(action.rank, action.cause)
                 case AbortJob():
                     self._server.abort(action.cause)
@@ -231,6 +262,11 @@ class _Running:
                         process.signal_group(action.number)
                 case Verdict():
                     self._verdict = action
+
+    def _miss(self, rank: int, cause: str) -> None:
+        if self._job.go_on and rank not in self._missed:
+            self._missed.add(rank)
+            self._say(f"rank {rank} ({self._host}, pid {self._processes[rank].pid}) failed: {cause}")
 
     def _end_groups(self) -> None:
         """End what the workers left running: ask, wait at most half a second, kill."""
