@@ -71,7 +71,7 @@ def test_without_the_wish_to_go_on_the_job_ends_with_the_rank(tmp_path: Path) ->
 
 @pytest.mark.parametrize("verb", ["shrink", "agree"])
 def test_ranks_that_die_while_the_others_agree(tmp_path: Path, verb: str) -> None:
-    """Rank 1 dies in a call, rank 3 when it learns that, rank 4 (by rank 0's hand) when it has voted, or is about to."""
+    """Rank 1 dies in a call, rank 3 when it learns that, rank 4 (killed by rank 0) when it votes or before."""
     program = f"""
 if comm.rank == 4:
     comm.sendrecv(os.getpid(), 0, None)
