@@ -65,6 +65,29 @@ def test_the_example_survives(tmp_path: Path, transport: str, lost: tuple[int, .
     assert failures(done) == sorted(map(str, lost))
 
 
+def test_the_example_survives_without_a_launcher(tmp_path: Path) -> None:
+    """Rank 0 has started the control plane, which outlives it."""
+    settings = {"SIZE": "3", "DIR": str(tmp_path), "NONCE": "7", "CONTROL": f"ipc://{tmp_path}/control"}
+    environment = {**os.environ, **{f"RINGCAST_{name}": value for name, value in settings.items()}}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, SURVIVE, "--lose", "0"],
+            env={**environment, "RINGCAST_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [-signal.SIGKILL, 0, 0]
+    assert said[1].startswith("3 ranks began, 2 finished: 1, 2\n")
+
+
+def test_the_example_alone() -> None:
+    done = subprocess.run([sys.executable, SURVIVE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "1 ranks began, 1 finished: 0")
+
+
 def test_without_the_wish_to_go_on_the_job_ends_with_the_rank(tmp_path: Path) -> None:
     assert launch(tmp_path, "-n", "3", SURVIVE, "--lose", "1").returncode == 137
 
