@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringcast import collectives
+from ringcast import collectives, recovery
 from ringcast.errors import ArgumentError, UsageError
 from ringcast.execute import Result, Steps, drive
 from ringcast.explain import Explanation, Size, explain
@@ -52,8 +52,19 @@ class Communicator:
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left the job."""
-        return self._closed
+        """Whether this rank has left the job, or has no use of this communicator any more."""
+        return self._closed or self._group.endpoint.closed
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ranks of the job, by rank of this communicator: all of them, unless it was made by `shrink`."""
+        return self._group.members or tuple(range(self.size))
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether this communicator was given up, by `revoke` or by an error, as far as this rank has heard."""
+        self._check("is_revoked")
+        return recovery.revoked(self._group)
 
     def __repr__(self) -> str:
         return f"<Communicator: rank {self.rank} of {self.size}>"
@@ -360,12 +371,60 @@ class Communicator:
         size = Size(value, nbytes, counts, dtype)
         return explain(self._group, collective, size, as_op(op), root, distance, Choice(algorithm, nblocks))
 
+    def revoke(self) -> None:
+        """Give up this communicator: every call under way, and every later one, raises Revoked on all ranks.
+
+        Not collective: one rank is enough. `agree` and `shrink` still work.
+        """
+        self._check("revoke")
+        recovery.revoke(self._group)
+
+    def get_failed(self) -> tuple[int, ...]:
+        """Return the ranks of this communicator that failed, or left the job, as far as this rank has heard."""
+        self._check("get_failed")
+        return recovery.failed(self._group)
+
+    def ack_failed(self) -> int:
+        """Acknowledge the ranks that `get_failed` tells, so that `agree` is not disturbed by them; return how many."""
+        self._check("ack_failed")
+        return recovery.acknowledge(self._group)
+
+    def agree(self, flag: int = 1, *, timeout: float | None = None) -> int:
+        """Return the bitwise and of the flags (64 bits) of all ranks that live: the same on all of them.
+
+        Collective among the ranks that live; also on a revoked communicator. One message to the control plane and back.
+
+        Raises:
+            PeerFailed: ranks failed, or left, that not all had acknowledged; on all alike. Its `flag` is the result.
+            CollectiveMismatch: other ranks call `shrink`.
+        """
+        return recovery.agree(self._group, flag, self._check("agree", timeout))
+
+    def shrink(self, *, timeout: float | None = None) -> Communicator:
+        """Return a communicator of the ranks that live, in their old order, numbered from 0.
+
+        Collective among the ranks that live; also on a revoked communicator. All get the same members. One message to
+        the control plane and back. Its errors name ranks of the job, as `members` does. Its `finalize` leaves the job
+        as it is.
+
+        Raises:
+            CollectiveMismatch: other ranks call `agree`.
+        """
+        group = recovery.shrink(self._group, self._check("shrink", timeout))
+        return Communicator(group, self.timeout)
+
     def finalize(self) -> None:
-        """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody."""
+        """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody.
+
+        A communicator made by `shrink` is only freed; this rank stays in the job.
+        """
         if self._closed or os.getpid() != self._owner[0]:
             return
         self._closed = True
-        self._group.endpoint.leave()
+        if self._group.members:
+            recovery.free(self._group)
+        else:
+            self._group.endpoint.leave()
 
     def __enter__(self) -> Communicator:
         return self
@@ -377,9 +436,22 @@ class Communicator:
         """Open the connections that the circulant algorithms use: at most 2 ceil(log2 p) peers."""
         p, rank = self.size, self.rank
         peers = {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {rank}
-        self._group.endpoint.transport.connect(sorted(peers))
+        self._group.endpoint.transport.connect(sorted(map(self._group.in_job, peers)))
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
+        caller = sys._getframe(1)
+        timeout = self._check(caller.f_code.co_name, timeout)
+        if (user := caller.f_back) is not None:
+            self._group.site = user.f_code.co_filename, user.f_lineno
+        return drive(self._group.endpoint, steps, timeout)
+
+    def _check(self, operation: str, timeout: float | None = None) -> float | None:
+        """Return how long a call of `operation` may take, given what it says itself.
+
+        Raises:
+            UsageError: not here, or not any more.
+            ArgumentError: that is no time.
+        """
         pid, thread = self._owner
         if os.getpid() != pid:
             raise UsageError(
@@ -391,12 +463,10 @@ class Communicator:
                 f"rank {self.rank}: the communicator belongs to another thread; "
                 "call it only from the thread that called init"
             )
-        if self._closed:
+        if self.closed:
             raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
-        timeout, caller = self.timeout if timeout is None else timeout, sys._getframe(1)
+        timeout = self.timeout if timeout is None else timeout
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             expected = f"expected a number of seconds above 0, got {timeout!r}"
-            raise ArgumentError(self.rank, caller.f_code.co_name, "timeout", expected)
-        if (user := caller.f_back) is not None:
-            self._group.site = user.f_code.co_filename, user.f_lineno
-        return drive(self._group.endpoint, steps, timeout)
+            raise ArgumentError(self.rank, operation, "timeout", expected)
+        return timeout

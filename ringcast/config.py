@@ -13,6 +13,7 @@
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
 | RINGCAST_CONFIG | file with the constants of the network, see `ringcast.networkfile` (default: the transport's) |
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
+| RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
 """
 
@@ -42,6 +43,7 @@ class WorkerConfig:
     file: str = ""
     debug: str = ""
     terminal: str = ""
+    restart: int = 0
 
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
@@ -59,6 +61,7 @@ class WorkerConfig:
             "RINGCAST_CONFIG": self.file,
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
+            "RINGCAST_RESTART": str(self.restart),
         }
 
 
@@ -104,6 +107,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         file=env.get("RINGCAST_CONFIG", ""),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
+        restart=_integer(env, "RINGCAST_RESTART", 0),
     )
 
 

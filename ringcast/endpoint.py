@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol as Interface
 
+from ringcast.agreement import Vote
 from ringcast.errors import LinkLost
 from ringcast.protocol import Protocol
 from ringcast.recorder import Recorder
@@ -20,6 +21,9 @@ class Control(Interface):
 
     def revoke(self, context: int, cause: str) -> None:
         """Tell all ranks that a communicator is given up; never blocks."""
+
+    def vote(self, vote: Vote) -> None:
+        """Take part in an agreement; what is decided comes as a notice. Never blocks."""
 
     def finished(
         self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int], blames: tuple[int, ...]
@@ -62,6 +66,7 @@ class Endpoint:
         self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
+        self.closed = False
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
     def post(
@@ -110,6 +115,11 @@ class Endpoint:
         first = min(due for due, _ in self._lost.values())
         return first if deadline is None else min(first, deadline)
 
+    def catch_up(self) -> None:
+        """Act on what has come meanwhile; does not wait."""
+        while self.progress(self.transport.clock()):
+            pass
+
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""
         outbox = self.protocol.outbox
@@ -147,8 +157,8 @@ class Endpoint:
         Raises:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.
         """
-        while self.progress(self.transport.clock()):  # what has come meanwhile
-            pass
+        self.closed = True
+        self.catch_up()
         mismatch, protocol = self.protocol.unreported(), self.protocol
         try:
             if mismatch is None:

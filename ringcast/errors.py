@@ -66,6 +66,7 @@ class PeerFailed(RingcastError):
         host, pid: where it ran; empty and 0 where that is not known.
         remote_traceback: of the error that ended it, where it could tell.
         where: what this rank was doing.
+        flag: what the ranks that live agreed on nevertheless, in `agree`; else None.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class PeerFailed(RingcastError):
         host: str = "",
         pid: int = 0,
         remote_traceback: str = "",
+        flag: int | None = None,
     ) -> None:
         during = f" during {where}" if where is not None else ""
         others = sorted(set(ranks) - {peer})
@@ -89,6 +91,7 @@ class PeerFailed(RingcastError):
         self.rank, self.peer, self.cause, self.where = rank, peer, cause, where
         self.ranks = (peer, *others)
         self.host, self.pid, self.remote_traceback = host, pid, remote_traceback
+        self.flag = flag
 
 
 class CollectiveMismatch(RingcastError):

@@ -20,7 +20,7 @@ from ringcast.hosts import Hosts
 from ringcast.observe import observed
 from ringcast.ops import Op
 from ringcast.recorder import encoded
-from ringcast.schedule import Schedule
+from ringcast.schedule import Schedule, relabel
 from ringcast.slots import Memory
 
 
@@ -47,14 +47,25 @@ class Group:
     on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
     hosts: Hosts = ()  # which ranks share a host
     site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
+    members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
+    acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
+    votes: int = 0  # agreements in which this rank has taken part
 
     @property
     def rank(self) -> int:
-        return self.endpoint.rank
+        return self.here(self.endpoint.rank)
 
     @property
     def size(self) -> int:
-        return self.endpoint.size
+        return len(self.members) or self.endpoint.size
+
+    def in_job(self, rank: int) -> int:
+        """Return the rank of the job that has this rank here."""
+        return self.members[rank] if self.members else rank
+
+    def here(self, rank: int) -> int:
+        """Return the rank here of this rank of the job, which is a member."""
+        return self.members.index(rank) if self.members else rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +206,11 @@ def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: 
     schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     op.rounds = len(schedule)
     slots = memory(schedule)
+    if group.members:
+        schedule = relabel(schedule, group.members, group.endpoint.size)
     steps = execute(schedule, slots, op)
     if group.observe is not None:
-        steps = observed(steps, group.rank, clock, group.observe)
+        steps = observed(steps, group.endpoint.rank, clock, group.observe)
     yield from steps
     protocol.end(op)
     if op.error is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ringcast import wire
+from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.endpoint import Endpoint
 from ringcast.failure import Failure
 from ringcast.transports.base import Transport
@@ -16,18 +17,48 @@ from ringcast.waits import Report, Waits
 
 
 class Board:
-    """What the ranks of one job wait for, in one place for all of their threads."""
+    """What the control plane of a job within one process knows of all ranks, who come to it from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
+        self._nonce, self._transports = nonce, transports
         self.lock = threading.Lock()
-        self.waits = Waits()
+        self._waits, self._agreements = Waits(), Agreements(len(transports))
+
+    def waiting(self, report: Report) -> None:
+        """Take note that a rank waits, and tell those whom that concerns if it waits in vain."""
+        with self.lock:
+            for found in self._waits.report(report, self._transports[report.rank].clock()):
+                header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
+                self._transports[found.rank].inject([header, found.encode()])
+
+    def moving(self, rank: int) -> None:
+        """Take note that a rank waits no more."""
+        with self.lock:
+            self._waits.moved(rank)
+
+    def vote(self, vote: Vote) -> None:
+        """Take a rank's vote."""
+        with self.lock:
+            self._announce(self._agreements.vote(vote))
+
+    def lose(self, rank: int) -> None:
+        """Count a rank as gone; those that live have been told so before."""
+        with self.lock:
+            self._waits.moved(rank)
+            self._announce(self._agreements.lose(rank))
+
+    def _announce(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            header = wire.notice(wire.Kind.AGREED, self._nonce, context=decision.context, length=decision.number)
+            for rank in decision.members:
+                self._transports[rank].inject([header, decision.encode()])
 
 
 class LocalControl:
     """The control plane within one process: notices go straight into the inboxes; fulfils `Control`."""
 
     def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], board: Board) -> None:
-        self._rank, self._nonce, self._transports, self._board = rank, nonce, transports, board
+        self._rank, self._nonce, self._board = rank, nonce, board
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
     def revoke(self, context: int, cause: str) -> None:
@@ -35,14 +66,13 @@ class LocalControl:
             self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
 
     def waiting(self, report: Report) -> None:
-        with self._board.lock:
-            for found in self._board.waits.report(report, self._transports[self._rank].clock()):
-                header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
-                self._transports[found.rank].inject([header, found.encode()])
+        self._board.waiting(report)
 
     def moving(self) -> None:
-        with self._board.lock:
-            self._board.waits.moved(self._rank)
+        self._board.moving(self._rank)
+
+    def vote(self, vote: Vote) -> None:
+        self._board.vote(vote)
 
     def abort(self, cause: str) -> None:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
@@ -58,9 +88,11 @@ class LocalControl:
         for peer, transport in self._others:
             count = sent.get(peer, 0)
             transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
+        self._board.lose(self._rank)
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)
         self._tell(wire.Kind.FAILED, Failure(error, traceback=traceback).encode())
+        self._board.lose(self._rank)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -73,7 +105,8 @@ class LocalControl:
 
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
-    nonce, size, board = secrets.randbits(64), len(transports), Board()
+    nonce, size = secrets.randbits(64), len(transports)
+    board = Board(nonce, transports)
     return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, board)) for r, t in enumerate(transports)]
 
 

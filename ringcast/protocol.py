@@ -14,8 +14,9 @@ decides whether a message is sent, kept, matched, refused or dropped is in this 
    while at most `lookahead` bytes are without it: transports copy what they are given.
 5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer that was
    announced or granted something gets REFUSE, and later calls raise until the communicator is replaced.
-6. Communicator numbers (contexts) are never reused. Messages for an unknown one are kept (it is ahead of this rank),
-   for a retired one refused. Messages from a rank that was declared failed are dropped.
+6. A communicator concerns its members only: the failure of another rank leaves it as it is, and what another rank
+   says about it is refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
+   ahead of this rank), for a retired one refused. Messages from a rank that was declared failed are dropped.
 7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
    and still waits.
 8. Notices of the control plane (BYE, FAILED, REVOKE, ...) come through the same inbox as all messages.
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from ringcast.call import Call
@@ -90,9 +91,22 @@ def _told(op: Operation | None) -> str:
 class _Context:
     """One communicator: its operations under way, and what has arrived for them or for later ones."""
 
-    __slots__ = ("active", "ended", "exchanges", "grants", "mail", "namer", "number", "poison", "reported", "told")
+    __slots__ = (
+        "active",
+        "ended",
+        "exchanges",
+        "grants",
+        "mail",
+        "members",
+        "namer",
+        "number",
+        "poison",
+        "reported",
+        "told",
+    )
 
     def __init__(self) -> None:
+        self.members: Collection[int] | None = None  # None: this rank has not come to it yet
         self.number = 0  # of the last operation that was begun
         self.ended: dict[int, Operation] = {}  # the last collectives that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
@@ -148,6 +162,7 @@ class Protocol:
         self.failed: dict[int, Failure] = {}  # in the order in which that was heard
         self.finished: dict[int, int] = {}
         self.aborted: str | None = None
+        self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
@@ -174,6 +189,14 @@ class Protocol:
         }
 
     # What the endpoint asks for.
+
+    def enrol(self, context: int, members: Collection[int]) -> None:
+        """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
+        state = self._contexts[context]
+        state.members = members
+        gone = next((peer for peer in self.failed if peer in members), None)
+        if gone is not None:
+            self.poison(context, self._peer_failed(gone, None))
 
     def retire(self, context: int) -> None:
         """End the use of a communicator; what still arrives for it is refused."""
@@ -205,6 +228,8 @@ class Protocol:
         if state.namer is not None:
             self._named[state.namer] -= 1
             state.namer = None
+        if state.members is None:
+            self.enrol(context, range(self.size))
         if state.poison is not None:
             raise self._cause(state)
         if p2p:
@@ -247,7 +272,7 @@ class Protocol:
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
     ) -> Send | None:
         """Send `frames` (bytes) as one message; returns None when it is complete already."""
-        if (op.error is not None or peer in self.failed) and not self._alive(op, peer):
+        if op.error is not None:
             return None
         ordinal = op.sent.get(peer, 0) if tag is None else tag
         op.sent[peer] = ordinal + 1
@@ -284,7 +309,7 @@ class Protocol:
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
         recv = Receive(op, peer, ordinal, sink)
-        if (op.error is not None or peer in self.failed) and not self._alive(op, peer):
+        if op.error is not None:
             return recv
         if ahead:
             op.ahead = recv
@@ -403,19 +428,28 @@ class Protocol:
                 return state.poison
         return None
 
+    def revoke(self, context: int, error: BaseException) -> None:
+        """Give up a communicator with an error that the caller knows: from now on calls raise Revoked."""
+        self.poison(context, error)
+        self._contexts[context].reported = True
+
+    def revoked(self, context: int) -> bool:
+        """Whether a communicator was given up, for whatever reason."""
+        return context in self._retired or (context in self._contexts and self._contexts[context].poison is not None)
+
     def fail(self, op: Operation, error: BaseException) -> None:
         """End an operation, and with it its communicator, with an error that the caller raises itself."""
-        self.poison(op.context, error)
-        self._contexts[op.context].reported = True
+        self.revoke(op.context, error)
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator of this rank is given up."""
+        """Count `peer` as failed: every communicator that it shares with this rank is given up."""
         if peer in self.failed:
             return
         self.failed[peer] = Failure(why) if isinstance(why, str) else why
         for context, state in list(self._contexts.items()):
-            where = next((op.where for op in state.operations()), None)
-            self.poison(context, self._peer_failed(peer, where))
+            if state.members is not None and peer in state.members:
+                where = next((op.where for op in state.operations()), None)
+                self.poison(context, self._peer_failed(peer, where))
 
     def _peer_failed(self, peer: int, where: Where | None) -> PeerFailed:
         """Return the error that tells of a failed rank, and of all that are known to have failed."""
@@ -719,7 +753,7 @@ class Protocol:
 
     def _on_refuse(self, h: Header, arrival: Arrival) -> None:
         text = bytes(arrival.read()[:LONGEST_REASON]).decode(errors="replace") if arrival.more else ""
-        if h.context in self._retired:
+        if h.context in self._retired or self._foreign(h):
             return
         state = self._contexts[h.context]
         op = state.active.get(h.operation)
@@ -772,6 +806,8 @@ class Protocol:
         elif h.kind == Kind.REVOKE:
             if h.context in self._contexts or (self._may_name(h) and h.context not in self._retired):
                 self.poison(h.context, Revoked(self.rank, text, h.source))
+        elif h.kind == Kind.AGREED:
+            self.decisions[h.context, h.length] = data
         elif h.kind == Kind.ABORT:
             self.aborted = text
             for context, state in list(self._contexts.items()):
@@ -911,18 +947,14 @@ class Protocol:
         if h.kind == EAGER:
             self._give_back(h.source, h.length + 64)
 
-    def _alive(self, op: Operation, peer: int) -> bool:
-        """Whether `op`, which needs `peer` now, can still go on."""
-        if op.error is None and peer in self.failed:
-            self.poison(op.context, self._peer_failed(peer, op.where))
-        return op.error is None
-
     def _dead(self, h: Header, answer: bool = True) -> bool:
         """Whether a message is for a communicator that was given up or retired; its sender is told."""
         if h.context in self._retired:
             poison: BaseException | None = Revoked(self.rank, "the communicator was freed")
         else:
             poison = self._contexts[h.context].poison
+            if poison is None and self._foreign(h):
+                poison = Revoked(self.rank, f"rank {h.source} is no member of this communicator")
         if poison is None:
             return False
         self.dropped["dead"] += 1
@@ -932,6 +964,11 @@ class Protocol:
                 state.told.add((h.source, 0))
             self._pass_on(h.source, h.context, h.operation, h.ordinal, poison, set())
         return True
+
+    def _foreign(self, h: Header) -> bool:
+        """Whether a message is about a communicator to which its sender does not belong."""
+        members = self._contexts[h.context].members
+        return members is not None and h.source not in members
 
     def _agree(self, op: Operation, source: int, ordinal: int, h: Header) -> bool:
         # Both ends decide from the call whether to grant, so another decision is another call.

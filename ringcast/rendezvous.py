@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.waits import Finding, Report, Waits
 
@@ -126,7 +127,7 @@ class Tick:
     """Time has passed."""
 
 
-Said: TypeAlias = Alive | Revoke | Waiting | Moving | Failing | Finished  # by a member
+Said: TypeAlias = Alive | Revoke | Waiting | Moving | Vote | Failing | Finished  # by a member
 Event: TypeAlias = Hello | Said | Leave | Died | Abort | Tick
 
 
@@ -225,6 +226,7 @@ class Roster:
         self._revoked: set[int] = set()
         self._revokes: Counter[int] = Counter()
         self._waits = Waits()
+        self._agreements = Agreements(size)
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -323,6 +325,8 @@ class Roster:
         match event:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
+            case Revoke() if event.rank not in self._agreements.members(event.context):
+                return []
             case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
                 return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
             case Revoke():
@@ -334,6 +338,8 @@ class Roster:
                 return self._compare(event.report, now)
             case Moving():
                 self._waits.moved(event.rank)
+            case Vote() if self._started:
+                return self._announce(self._agreements.vote(event))
             case Failing():
                 member.report = event
                 self._waits.moved(event.rank)
@@ -357,7 +363,7 @@ class Roster:
             SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
             for rank, m in self._listeners(event.rank)
         ]
-        return [event, *byes, *self._unread(event)]
+        return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 
     def _unread(self, event: Finished) -> list[Action]:
         """Compare the ends of all links whose both ranks have left; after an error what is under way does not count."""
@@ -408,7 +414,17 @@ class Roster:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
         failure = Failure(cause, host, pid, traceback)
-        return self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        told = self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        return [*told, *self._announce(self._agreements.lose(rank))]
+
+    def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
+        """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
+        actions: list[Action] = []
+        for decision in decisions:
+            message = {"type": "agreed", "context": decision.context, "number": decision.number}
+            message |= {"decision": decision.encode()}
+            actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]
+        return actions
 
     def _abort(self, cause: str) -> list[Action]:
         if not self._started:

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     ABORT = 10  # the job ends; the payload is the cause
     DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
     MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
+    AGREED = 13  # the agreement number `length` of `context` is decided; the payload is the decision
 
 
 class Header(NamedTuple):

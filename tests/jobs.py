@@ -92,7 +92,8 @@ class Job:
 
     def close(self) -> None:
         for endpoint in self.endpoints:
-            endpoint.leave()
+            if not endpoint.closed:
+                endpoint.leave()
         self._folder.cleanup()
 
 

@@ -21,6 +21,7 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         WorkerConfig(2, 5, "tcp://127.0.0.1:1234", nonce=7, key=KEY, transport="tcp", start_timeout=1.5, timeout=2.5),
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
+        WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
     ],
 )
 def test_what_is_written_is_read_back(config: WorkerConfig) -> None:

@@ -316,6 +316,9 @@ GARBAGE = [
 ]
 
 
+VOTE = {"type": "vote", "context": 1, "number": 1, "verb": "agree", "flag": 1, "acknowledged": []}
+
+
 def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, tmp_path: Path) -> None:
     with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
         stranger = context.socket(zmq.DEALER)
@@ -340,6 +343,12 @@ def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq
             {"type": "waiting", "report": {}},
             {"type": "waiting", "report": {**WAIT.message(), "waits": [-1]}},
             {"type": "waiting"},
+            {**VOTE, "context": -1},
+            {**VOTE, "number": "1"},
+            {**VOTE, "verb": "rule"},
+            {**VOTE, "flag": 1 << 63},
+            {**VOTE, "acknowledged": [-1]},
+            {"type": "vote"},
             {"type": "what"},
         ]
         for message in nonsense:

@@ -1023,18 +1023,67 @@ def test_the_messages_of_a_failed_rank_are_zombies() -> None:
     assert net.kinds(1, 0) == []  # a dead rank is told nothing
 
 
-@pytest.mark.parametrize("do", ["send", "receive"])
-def test_a_new_communicator_does_not_wait_for_a_rank_that_failed_before(do: str) -> None:
+def test_a_communicator_that_a_failed_rank_belongs_to_is_given_up_when_it_is_come_to() -> None:
     net = Net(3)
-    net.ranks[0].begin(1, CALL)
     net.inject(0, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
-    op = net.ranks[0].begin(2, CALL)
-    if do == "send":
-        net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
-    else:
-        net.ranks[0].receive(op, 1, Buffer(1))
-    assert isinstance(op.error, PeerFailed)
-    assert op.error.peer == 1
+    with pytest.raises(PeerFailed, match="killed") as caught:
+        net.ranks[0].begin(1, CALL)
+    assert caught.value.peer == 1
+    with pytest.raises(Revoked):
+        net.ranks[0].begin(1, CALL)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_failure_of_a_rank_leaves_a_communicator_without_it_as_it_is(before: bool) -> None:
+    net = Net(3)
+    whole = net.ranks[0].begin(1, CALL)
+    notice = wire.notice(Kind.FAILED, NONCE, source=1), b"killed"
+    if before:
+        net.inject(0, *notice)
+    ops = []
+    for rank in 0, 2:
+        net.ranks[rank].enrol(2, (0, 2))
+        ops.append(net.ranks[rank].begin(2, CALL))
+    if not before:
+        net.inject(0, *notice)
+    assert isinstance(whole.error, PeerFailed)
+    buffer = Buffer(LARGE)
+    net.ranks[2].receive(ops[1], 0, buffer)
+    net.ranks[0].send(ops[0], 2, [memoryview(bytes(range(256)) * (LARGE // 256 + 1))[:LARGE]])
+    net.run()
+    assert buffer.filled == LARGE
+    assert not ops[0].pending
+    assert ops[0].error is None
+
+
+def test_a_message_that_comes_before_its_receiver_has_come_to_the_communicator_outlives_a_failure() -> None:
+    net = Net(3)
+    net.ranks[0].enrol(2, (0, 2))
+    net.ranks[0].send(net.ranks[0].begin(2, CALL), 2, [memoryview(b"early")])
+    net.run()
+    net.inject(2, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
+    net.ranks[2].enrol(2, (0, 2))
+    op, buffer = net.ranks[2].begin(2, CALL), Buffer(5)
+    net.ranks[2].receive(op, 0, buffer)
+    assert buffer.data == b"early"
+
+
+def test_what_another_rank_says_about_a_communicator_is_refused_and_changes_nothing() -> None:
+    net = Net(3)
+    for rank in 0, 2:
+        net.ranks[rank].enrol(2, (0, 2))
+    mine = net.ranks[0].begin(2, CALL)
+    foreign = net.ranks[1].begin(2, CALL)
+    net.ranks[1].send(foreign, 0, [memoryview(b"hello")])
+    net.ranks[1].send(foreign, 2, [memoryview(bytes(LARGE))])
+    net.run()
+    assert isinstance(foreign.error, Revoked)
+    assert "no member" in foreign.error.cause
+    assert mine.error is None
+    net.ranks[1].poison(2, foreign.error)  # its own refusals are not listened to either
+    net.run()
+    net.ranks[0].end(mine)
+    assert mine.error is None
 
 
 # Rule 7: leaving.

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from ringcast.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
     MOST_REVOKED,
@@ -355,3 +356,50 @@ def test_a_rank_that_gives_up_communicators_without_end_is_lost() -> None:
         (1, "it gave up more than 65536 communicators")
     ]
     assert roster.handle(Revoke(2, MOST_REVOKED, "a rank of its own"), 1.0)
+
+
+WORLD = 1
+
+
+def agreed(actions: list[Action]) -> dict[str, Decision]:
+    """Return what was decided, by the connection that is told."""
+    return {
+        connection: Decision.decode(message["decision"])
+        for connection, messages in sent(actions).items()
+        for message in messages
+        if message["type"] == "agreed"
+    }
+
+
+@pytest.mark.parametrize("end", [Died(1, "killed"), Failing(1, "Error", "", ()), Finished(1, {}), Leave(b"c1")])
+def test_an_agreement_waits_for_those_that_live_and_the_end_of_a_rank_is_heard_first(end: object) -> None:
+    roster = started(hosted=False)
+    assert roster.handle(Vote(0, WORLD, 1, AGREE, 6), 1.0) == []
+    assert roster.handle(Vote(2, WORLD, 1, AGREE, 3, (1,)), 1.0) == []
+    actions = roster.handle(end, 2.0)
+    assert agreed(actions) == dict.fromkeys(("c0", "c2"), Decision(WORLD, 1, (0, 2), (AGREE, AGREE), 2, (1,)))
+    for connection in "c0", "c2":
+        kinds = [message["type"] for message in sent(actions)[connection]]
+        assert kinds in (["failed", "agreed"], ["bye", "agreed"])
+
+
+def test_who_votes_after_it_was_declared_failed_hears_that_it_was_given_up() -> None:
+    roster = started()
+    roster.handle(Died(1, "killed"), 1.0)
+    (told,) = sent(roster.handle(Vote(1, WORLD, 1, AGREE), 1.0))["c1"]
+    assert told["type"] == "abort"
+
+
+def test_only_a_member_revokes_a_shrunk_communicator() -> None:
+    roster = started()
+    roster.handle(Finished(1, {}), 1.0)
+    roster.handle(Vote(0, WORLD, 1, SHRINK), 1.0)
+    context = agreed(roster.handle(Vote(2, WORLD, 1, SHRINK), 1.0))["c0"].fresh
+    assert roster.handle(Revoke(1, context, "not mine"), 1.0) == []
+    assert [*sent(roster.handle(Revoke(2, context, "mine"), 1.0))] == ["c0"]
+
+
+def test_nobody_votes_before_the_start() -> None:
+    roster = Roster(2, version="1")
+    roster.handle(hello(0, 2), 0.0)
+    assert roster.handle(Vote(0, WORLD, 1, AGREE), 0.0) == []

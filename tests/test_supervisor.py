@@ -256,3 +256,45 @@ def test_whatever_fails_first_everything_is_over_within_five_seconds(size: int) 
 def test_a_rank_that_left_messages_behind_fails_the_job(count: int, words: str) -> None:
     history = [*all_join(2), *finish(1, 1.0), (2.0, Finished(0, {})), (2.0, Unread(1, 0, count)), (2.5, Exited(0, 0))]
     assert verdict(replay(2, history)) == Verdict(1, 1, f"failed: it finished without taking {words} of rank 0")
+
+
+def go_on(size: int, history: History) -> list[tuple[float, Action]]:
+    """As `replay`, with a supervisor that lets the others go on."""
+    supervisor, found = Supervisor(size, start=0.0, timeout=60.0, go_on=True), []
+    for time, event in history:
+        while (due := supervisor.due) is not None and due < time:
+            found += [(due, action) for action in supervisor.handle(Tick(), due)]
+        found += [(time, action) for action in supervisor.handle(event, time)]
+    return found
+
+
+@pytest.mark.parametrize("lost", [(0,), (2,), (0, 1)])
+def test_those_that_live_go_on_and_the_job_is_well(lost: tuple[int, ...]) -> None:
+    deaths = [(1.0 + rank, Exited(rank, -9)) for rank in lost]
+    rest = [event for rank in range(3) if rank not in lost for event in finish(rank, 30.0)]
+    actions = go_on(3, [*all_join(3), *deaths, *rest])
+    told = [(1.0 + rank, action) for rank in lost for action in (Fence(rank), Declare(rank, "killed by SIGKILL"))]
+    assert actions == [*told, (30.0, Verdict(0))]
+
+
+def test_the_job_is_not_well_if_nobody_finished() -> None:
+    history = [(1.0, Exited(0, -9)), (1.5, report(1, 0)), (1.6, Exited(1, 1))]
+    assert verdict(go_on(2, [*all_join(2), *history])) == Verdict(137, 0, "failed: killed by SIGKILL")
+
+
+def test_the_job_is_not_well_if_a_rank_that_finished_says_so() -> None:
+    history = [(1.0, Exited(0, -9)), *finish(1, 2.0), (3.0, Finished(2, {})), (3.0, Exited(2, 4))]
+    assert verdict(go_on(3, [*all_join(3), *history])).code != 0
+
+
+def test_a_job_that_has_not_started_does_not_go_on() -> None:
+    actions = go_on(2, [(1.0, Exited(0, 3)), (2.6, Exited(1, -15))])
+    assert (2.0, Send(signal.SIGTERM)) in actions
+    assert verdict(actions) == Verdict(3, 0, "failed: exit code 3")
+
+
+@pytest.mark.parametrize(("event", "code"), [(Signalled(signal.SIGINT), 130), (Tick(), 124)])
+def test_who_goes_on_is_ended_as_ever(event: Event, code: int) -> None:
+    time = 60.0 if isinstance(event, Tick) else 2.0
+    actions = go_on(2, [*all_join(2), (1.0, Exited(0, -9)), (time, event), (time + 2, Exited(1, -9))])
+    assert verdict(actions).code == code

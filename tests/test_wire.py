@@ -34,7 +34,7 @@ def test_the_bytes_on_the_wire() -> None:
             "0900000000000000",
         ]
     )
-    assert [kind.value for kind in Kind] == list(range(1, 13))
+    assert [kind.value for kind in Kind] == list(range(1, 14))
     assert [kind.name for kind in Kind] == [
         "EAGER",
         "RTS",
@@ -48,6 +48,7 @@ def test_the_bytes_on_the_wire() -> None:
         "ABORT",
         "DEADLOCK",
         "MISMATCH",
+        "AGREED",
     ]
 
 

@@ -32,6 +32,7 @@ all that follows belongs to it.
 output:     tag: "[rank] " before every line (default); none: lines without a prefix; dir=D: D/rank-R.out and .err;
             file=PATTERN: both streams of a rank, with %r the rank, %R the rank with leading zeros, %h the host
 exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
+            0 with --on-failure continue, if ranks finished and all that did exited with 0,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
 
@@ -112,6 +113,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="auto: ipc on one machine; tcp: loopback, encrypted"),
         add("--json-report", type=_new_file, metavar="FILE",
             help="write there at the end what became of the job and of each rank"),
+        add("--on-failure", choices=("abort", "continue", "restart"), default="abort",
+            help="what becomes of the other ranks: end them (default), let them go on, or start the whole job afresh"),
+        add("--max-restarts", type=int, metavar="N", help="how often, with --on-failure restart (default 3)"),
         add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
         add("--flight-recorder", metavar="FILE", help="if the job fails, write there what all ranks did last "
             "(*.json: as JSON)"),
@@ -130,6 +134,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     directory = str(Path(options.wdir or ".").absolute())
     if not Path(directory).is_dir():
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
+    restarts = _max_restarts(options)
     environment = {**environment, **exported(options.exports, environment)}
     return Job(
         size=options.size,
@@ -141,7 +146,20 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         settings=_settings(options, environment),
         verbose=options.verbose,
         flight_recorder=options.flight_recorder or "",
+        go_on=options.on_failure == "continue",
+        max_restarts=restarts,
     )
+
+
+def _max_restarts(options: argparse.Namespace) -> int:
+    if options.on_failure != "restart":
+        if options.max_restarts is not None:
+            raise JobError("--max-restarts: only with --on-failure restart", USAGE)
+        return 0
+    restarts: int = 3 if options.max_restarts is None else options.max_restarts
+    if restarts < 0:
+        raise JobError(f"--max-restarts {restarts}: must be 0 or more", USAGE)
+    return restarts
 
 
 def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> WorkerConfig:

@@ -37,6 +37,8 @@ class Job:
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False
     flight_recorder: str = ""  # file for what the ranks did last, if the job fails
+    go_on: bool = False  # without the ranks that fail
+    max_restarts: int = 0  # of the whole job, after failures
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

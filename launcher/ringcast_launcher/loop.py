@@ -50,27 +50,39 @@ _OTHER_SIGNALS = (signal.SIGTSTP, signal.SIGUSR1)  # stop; tell what the ranks a
 
 
 def run(job: Job) -> JobReport:
-    """Run the job to its end and return what became of it; says on standard error what went wrong.
+    """Run the job to its end, again if it shall be; return what became of it; say on standard error what went wrong.
 
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
-    writer = Writer()
+    writer, start, attempt = Writer(), time.monotonic(), 0
     try:
-        with ExitStack() as stack:
-            signals = stack.enter_context(_signals())
-            stack.enter_context(subreaper())
-            guardian = stack.enter_context(Guardian(job.environment))
-            directory = stack.enter_context(job_directory())
-            guardian.tell("directory", directory)
-            context = stack.enter_context(zmq.Context())
-            running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian))
-            verdict = running.until_verdict()
-        end = running.report(verdict)
-        writer.put(2, (running.last_words + end.last_words()).encode("utf-8", "replace"))
+        with _signals() as signals, subreaper():
+            while True:
+                settings = replace(job.settings, restart=attempt)
+                end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
+                if not again or attempt == job.max_restarts:
+                    break
+                attempt += 1
+                words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
+                writer.put(2, words.encode("utf-8", "replace"))
+        writer.put(2, words.encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
     return end
+
+
+def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
+    """Run the job once; return what became of it, the last words, and whether to start afresh might help."""
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian(job.environment))
+        directory = stack.enter_context(job_directory())
+        guardian.tell("directory", directory)
+        context = stack.enter_context(zmq.Context())
+        running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian, start))
+        verdict = running.until_verdict()
+    end = running.report(verdict)
+    return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
 
 
 class _Running:
@@ -84,8 +96,11 @@ class _Running:
         context: zmq.Context[zmq.Socket[bytes]],
         directory: str,
         guardian: Guardian,
+        start: float,
     ) -> None:
         self._job, self._writer, self._signals, self._guardian = job, writer, signals, guardian
+        self.asked_to_end = False
+        self._missed: set[int] = set()  # failed ranks without which the others go on
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
         self._host = socket.gethostname()
         self._processes: list[Process] = []
@@ -119,7 +134,7 @@ class _Running:
         self._poller = zmq.Poller()
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
-        self._supervisor = Supervisor(job.size, start=time.monotonic(), timeout=job.timeout)
+        self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
         try:
@@ -196,7 +211,14 @@ class _Running:
         job = self._job
         try:
             return open_sinks(
-                job.output, rank, job.size, self._host, writer=self._writer, colours=colours, files=self._files
+                job.output,
+                rank,
+                job.size,
+                self._host,
+                writer=self._writer,
+                colours=colours,
+                files=self._files,
+                mode="ab" if job.settings.restart else "wb",
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
@@ -219,6 +241,7 @@ class _Running:
         if signal.SIGCHLD in caught:
             self._reap_orphans()
         events: list[Event] = [*self._server.service(), *exits]
+        self.asked_to_end |= any(number in _ENDING_SIGNALS for number in caught)
         events += [*self._stuck(), *(Signalled(number) for number in caught if number in _ENDING_SIGNALS)]
         for event in [*events, Tick()]:
             self._handle(event)
@@ -288,6 +311,7 @@ class _Running:
                     self._debug(f"killing what is left of rank {action.rank}")
                     kill(partial(self._family, action.rank))
                 case Declare():
+                    self._miss(action.rank, action.cause)
                     self._server.declare_failed(action.rank, action.cause)
                 case AbortJob():
                     self._stacks = stacks.collect(self._world.directory, self._pids)
@@ -298,6 +322,11 @@ class _Running:
                         process.signal_group(action.number)
                 case Verdict():
                     self._verdict = action
+
+    def _miss(self, rank: int, cause: str) -> None:
+        if self._job.go_on and rank not in self._missed:
+            self._missed.add(rank)
+            self._say(f"rank {rank} ({self._host}, pid {self._processes[rank].pid}) failed: {cause}")
 
     def _family(self, rank: int) -> set[int]:
         """Return the processes of a rank, as they are now."""

@@ -204,9 +204,17 @@ def file_name(pattern: str, rank: int, size: int, host: str) -> str:
 
 
 def open_sinks(
-    spec: str, rank: int, size: int, host: str, *, writer: Writer, colours: tuple[bool, bool], files: ExitStack
+    spec: str,
+    rank: int,
+    size: int,
+    host: str,
+    *,
+    writer: Writer,
+    colours: tuple[bool, bool],
+    files: ExitStack,
+    mode: str = "wb",
 ) -> tuple[Sink, Sink]:
-    """Return where standard output and standard error of a rank go; `files` closes what is opened.
+    """Return where standard output and standard error of a rank go; `files` closes what is opened, in this mode.
 
     Raises:
         OSError: a file cannot be opened.
@@ -214,9 +222,9 @@ def open_sinks(
     kind, pattern = parse(spec)
     if kind == "dir":
         out, err = (file_name(f"{pattern}/rank-%R.{end}", rank, size, host) for end in ("out", "err"))
-        return File(_open(out, files)), File(_open(err, files))
+        return File(_open(out, files, mode)), File(_open(err, files, mode))
     if kind == "file":
-        both = _open(file_name(pattern, rank, size, host), files)
+        both = _open(file_name(pattern, rank, size, host), files, mode)
         return File(both), File(both)
     prefixes = [_prefix(rank, colour) if kind == "tag" else b"" for colour in colours]
     return Stream(writer, 1, prefixes[0]), Stream(writer, 2, prefixes[1])
@@ -226,7 +234,7 @@ def _prefix(rank: int, colour: bool) -> bytes:
     return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m[{rank}]\x1b[0m ".encode() if colour else f"[{rank}] ".encode()
 
 
-def _open(name: str, files: ExitStack) -> IO[bytes]:
+def _open(name: str, files: ExitStack, mode: str) -> IO[bytes]:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return files.enter_context(path.open("wb"))
+    return files.enter_context(path.open(mode))

@@ -6,6 +6,9 @@ it is killed, so that nothing of a failed rank acts any more. A worker that repo
 to end by itself. Then the others are told, have `grace` seconds to raise their own errors, are asked to end (SIGTERM),
 and are killed `patience` seconds later.
 
+With `go_on` a failure ends nobody else: the others are told, and what they make of it decides. The job is well then if
+ranks have finished, and all that did exited with 0.
+
 A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
 therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
 """
@@ -144,10 +147,18 @@ class _Ending:
 class Supervisor:
     """The fate of one job; `handle` takes an event and returns what to do about it."""
 
-    def __init__(self, size: int, *, start: float, timeout: float | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        start: float,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        go_on: bool = False,
+    ) -> None:
         self._workers = [_Worker() for _ in range(size)]
         self._policy = policy or Policy()
-        self._timeout = timeout
+        self._timeout, self._go_on = timeout, go_on
         self._deadline = None if timeout is None else start + timeout
         self._started = False
         self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
@@ -259,7 +270,12 @@ class Supervisor:
         return [*fence, Declare(rank, self._failed.get(rank, cause)), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
-        """Begin to end the job, unless that has begun already: the first reason stands."""
+        """Begin to end the job, unless that has begun already: the first reason stands.
+
+        Without a failed rank the others go on, where that is wanted; a job that has not started cannot.
+        """
+        if ending.code is None and self._go_on and self._started:
+            return []
         if self._ending is None:
             asked = now + self._policy.grace
             ending.steps = [(asked, signal.SIGTERM), (asked + self._policy.patience, signal.SIGKILL)]
@@ -294,11 +310,15 @@ class Supervisor:
         return {rank for rank, worker in enumerate(self._workers) if worker.status is None}
 
     def _verdict(self) -> Verdict:
-        if self._ending is None:
+        if self._ending is None and self._well():
             return Verdict(0)
-        if self._ending.code is not None:
+        if self._ending is not None and self._ending.code is not None:
             return Verdict(self._ending.code, how=self._ending.how)
         return self._judge(next(iter(self._failed)))
+
+    def _well(self) -> bool:
+        finished = [rank for rank, worker in enumerate(self._workers) if worker.finished]
+        return not self._failed or (bool(finished) and not any(rank in self._failed for rank in finished))
 
     def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
         """Return the verdict on a rank that failed, or on the one that it rightly blames."""

@@ -35,7 +35,8 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
     op = group.endpoint.protocol.begin(group.context, _CALL, p2p=True, site=group.site)
     op.label = f"sendrecv with tag {tag}"
     group.endpoint.recorder.begin(op, _record(dest, source, tag))
-    yield Exchange(op, dest, frames, False, source, message if source is not None else None, tag)
+    to, origin = (None if peer is None else group.in_job(peer) for peer in (dest, source))
+    yield Exchange(op, to, frames, False, origin, message if source is not None else None, tag)
     group.endpoint.protocol.end(op)
     group.endpoint.recorder.done(op)
     return message.value() if source is not None else None

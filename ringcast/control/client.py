@@ -13,6 +13,7 @@ from typing import IO, TypeAlias
 import zmq
 
 from ringcast import wire
+from ringcast.agreement import Vote
 from ringcast.config import WorkerConfig
 from ringcast.control.messages import (
     MAX_TEXT,
@@ -87,6 +88,11 @@ class ControlClient:
     def revoke(self, context: int, cause: str) -> None:
         """Tell all other ranks that communicator `context` is given up."""
         self._post({"type": "revoke", "context": context, "cause": clean(cause)})
+
+    def vote(self, vote: Vote) -> None:
+        """Take part in an agreement."""
+        fields = {"context": vote.context, "number": vote.number, "verb": vote.verb, "flag": vote.flag}
+        self._post({"type": "vote", **fields, "acknowledged": list(vote.acknowledged)})
 
     def finished(
         self,
@@ -260,6 +266,9 @@ class _Conversation:
             case {"type": "finding", "kind": int(kind), "context": int(context), "payload": bytes(payload)}:
                 if kind in (wire.Kind.DEADLOCK, wire.Kind.MISMATCH) and context >= 0:
                     self._forward(wire.notice(wire.Kind(kind), self._nonce, context=context), payload)
+            case {"type": "agreed", "context": int(context), "number": int(number), "decision": bytes(decision)}:
+                if context >= 0 and number >= 0:
+                    self._forward(wire.notice(wire.Kind.AGREED, self._nonce, context=context, length=number), decision)
             case {"type": "abort", "cause": str(cause)}:
                 self._abort(cause)
 

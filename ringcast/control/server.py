@@ -9,6 +9,7 @@ from pathlib import Path
 
 import zmq
 
+from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
@@ -215,6 +216,16 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Waiting(rank, waits) if waits is not None else None
         case {"type": "moving"}:
             return Moving(rank)
+        case {
+            "type": "vote",
+            "context": int(context),
+            "number": int(number),
+            "verb": "agree" | "shrink" as verb,
+            "flag": int(flag),
+            "acknowledged": [*acknowledged],
+        }:
+            fine = context >= 0 and -FLAG_LIMIT <= flag < FLAG_LIMIT and _counts(acknowledged)
+            return Vote(rank, context, number, verb, flag, tuple(acknowledged)) if fine else None
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
             return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
         case {

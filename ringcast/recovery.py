@@ -1,0 +1,124 @@
+"""Going on after a failure, with the meaning of the fault-tolerance chapter of MPI 5 (ULFM): the verbs.
+
+Whoever finds that a communicator is of no use any more revokes it; then the ranks that live agree, and shrink it to a
+communicator of their own. Agreement and shrinking are decided by the control plane (`ringcast.agreement`), as it sees
+every failure: a rank votes, and waits for the decision in its inbox. So they work on a revoked communicator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ringcast.agreement import AGREE, FLAG_LIMIT, SHRINK, Decision, Vote
+from ringcast.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, Where
+from ringcast.failure import Failure
+from ringcast.group import Group
+from ringcast.hosts import hosts_of
+
+_LEFT = Failure("it left the job")
+
+
+def revoke(group: Group) -> None:
+    """Give up the communicator on all ranks; see `Communicator.revoke`."""
+    endpoint = group.endpoint
+    cause = f"rank {endpoint.rank} called revoke()"
+    endpoint.protocol.revoke(group.context, Revoked(endpoint.rank, cause, endpoint.rank))
+    endpoint.flush()
+    endpoint.control.revoke(group.context, cause)
+
+
+def revoked(group: Group) -> bool:
+    """Whether the communicator was given up, as far as has come here by now."""
+    group.endpoint.catch_up()
+    return group.endpoint.protocol.revoked(group.context)
+
+
+def failed(group: Group) -> tuple[int, ...]:
+    """Return the ranks of the communicator that failed or left, as far as has come here by now."""
+    group.endpoint.catch_up()
+    return tuple(rank for rank in range(group.size) if _gone(group, group.in_job(rank)))
+
+
+def acknowledge(group: Group) -> int:
+    """Take note of the ranks that failed; return how many there are."""
+    group.acknowledged = frozenset(map(group.in_job, failed(group)))
+    return len(group.acknowledged)
+
+
+def agree(group: Group, flag: int, timeout: float | None) -> int:
+    """Return the bitwise and of the flags of all ranks that live; see `Communicator.agree`."""
+    if not isinstance(flag, int | np.integer) or not -FLAG_LIMIT <= flag < FLAG_LIMIT:
+        expected = f"expected a whole number of 64 bits, got {flag!r}"
+        raise ArgumentError(group.endpoint.rank, AGREE, "flag", expected)
+    decision = _decide(group, AGREE, int(flag), timeout)
+    if decision.unacknowledged:
+        first, protocol = decision.unacknowledged[0], group.endpoint.protocol
+        why = protocol.failed.get(first, _LEFT)
+        raise PeerFailed(
+            group.endpoint.rank,
+            first,
+            why.cause,
+            Where(AGREE, decision.number),
+            ranks=decision.unacknowledged,
+            host=why.host,
+            pid=why.pid,
+            remote_traceback=why.traceback,
+            flag=decision.flag,
+        )
+    return decision.flag
+
+
+def shrink(group: Group, timeout: float | None) -> Group:
+    """Return the ranks that live as a group of their own, in their old order; see `Communicator.shrink`."""
+    decision = _decide(group, SHRINK, 0, timeout)
+    group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
+    hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
+    return replace(
+        group, context=decision.fresh, members=decision.members, hosts=hosts, acknowledged=frozenset(), votes=0
+    )
+
+
+def free(group: Group) -> None:
+    """End the use of a communicator of a part of the job."""
+    if not group.endpoint.closed:
+        group.endpoint.protocol.retire(group.context)
+        group.endpoint.flush()
+
+
+def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decision:
+    """Vote, and wait for what is decided.
+
+    Raises:
+        CollectiveMismatch: other ranks want something else.
+        CollectiveTimeout: not all members that live have voted within `timeout` seconds. The vote stands.
+        JobAborted: the job ends.
+    """
+    endpoint, protocol = group.endpoint, group.endpoint.protocol
+    group.votes += 1
+    where, key = Where(verb, group.votes), (group.context, group.votes)
+    endpoint.control.vote(Vote(endpoint.rank, *key, verb, flag, tuple(sorted(group.acknowledged))))
+    start = endpoint.transport.clock()
+    while key not in protocol.decisions:
+        if protocol.aborted is not None:
+            raise JobAborted(endpoint.rank, protocol.aborted, where, _awaited(group))
+        if timeout is not None and endpoint.transport.clock() >= start + timeout:
+            raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
+        endpoint.progress(None if timeout is None else start + timeout)
+    decision = Decision.decode(protocol.decisions.pop(key))
+    for peer, theirs in zip(decision.members, decision.verbs, strict=True):
+        if theirs != verb:
+            raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, where, complete=True)
+    return decision
+
+
+def _awaited(group: Group) -> tuple[int, ...]:
+    """Return the members that may still vote, as ranks of the job."""
+    others = map(group.in_job, range(group.size))
+    return tuple(rank for rank in others if rank != group.endpoint.rank and not _gone(group, rank))
+
+
+def _gone(group: Group, rank: int) -> bool:
+    protocol = group.endpoint.protocol
+    return rank in protocol.failed or rank in protocol.finished
