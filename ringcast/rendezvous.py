@@ -8,7 +8,8 @@ The rules:
 2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
 3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
-5. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
+5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
+   is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
 6. Where somebody does, a rank that reports its error, or leaves without finishing, is not failed yet: the supervisor
    makes sure that it is gone, and then says so (Died). What the rank had reported is what the others are told.
 
@@ -104,7 +105,9 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed; to the `unreachable` ranks there is no connection at the moment."""
+
+    unreachable: frozenset[int] = frozenset()
 
 
 Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
@@ -242,7 +245,7 @@ class Roster:
             case Abort():
                 return self._abort(event.cause)
             case Tick():
-                return self._tick(now)
+                return self._tick(event.unreachable, now)
         return self._from_member(event, now)
 
     def _hello(self, hello: Hello, now: float) -> list[Action]:
@@ -383,11 +386,11 @@ class Roster:
         self._given_up = reason
         return self._tell_others(None, {"type": "refused", "reason": reason})
 
-    def _tick(self, now: float) -> list[Action]:
+    def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
         self._forgive(now)
         actions = self._check_start(now)
         if not self.hosted:
-            actions += self._check_silence(now)
+            actions += self._check_silence(unreachable, now)
         if now >= self._next_beat:
             self._next_beat = now + self.beat
             actions += self._tell_others(None, {"type": "beat"})
@@ -411,15 +414,16 @@ class Roster:
         )
         return [NotStarted(reason, missing), *self._give_up(reason)]
 
-    def _check_silence(self, now: float) -> list[Action]:
+    def _check_silence(self, unreachable: frozenset[int], now: float) -> list[Action]:
         actions: list[Action] = []
         for rank, member in self._members.items():
             if now - member.heard < self.silence or member.left or rank in self._failed:
                 continue
             if member.finished or self._given_up:
                 member.left = True
-            else:
-                actions += self.lose(rank, f"nothing was heard of it for {self.silence:g} s")
+            elif rank in unreachable:
+                cause = f"there is no connection to it, and nothing was heard of it for {self.silence:g} s"
+                actions += self.lose(rank, cause)
         return actions
 
     def _listeners(self, but: int | None) -> list[tuple[int, _Member]]:

@@ -29,7 +29,7 @@ from ringcast.rendezvous import Failing, Finished, Notice, Started
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 PACE = Pace(beat=0.05, silence=5.0, linger=2.0)
-IMPATIENT = Pace(beat=0.05, silence=0.6, linger=2.0)  # where silence is what is tested
+IMPATIENT = Pace(beat=0.05, silence=0.6, unreachable=0.6, linger=2.0)  # where silence is what is tested
 NONCE = 2**63 + 5
 KEY = new_key()
 
@@ -331,7 +331,9 @@ def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None
         assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
 
 
-def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Context, tmp_path: Path) -> None:
+def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
+    context: zmq.Context, tmp_path: Path
+) -> None:
     address = f"ipc://{tmp_path}/control"
     with serving(context, address, 2, hosted=False, pace=IMPATIENT), context.socket(zmq.DEALER) as silent:
         silent.linger = 0
@@ -340,8 +342,13 @@ def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Contex
         silent.send(msgpack.packb([NONCE, 0, hello]))
         worker = Worker(context, address, 0, 2)
         worker.client.join(10)
+        assert not silent.closed
+        with pytest.raises(queue.Empty):  # silence alone is no failure
+            worker.inbox.get(timeout=2 * IMPATIENT.unreachable)
+        silent.close()
         header, cause = worker.news()
-        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "nothing was heard of it for 0.6 s")
+        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
+        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
         worker.client.close()
 
 

@@ -223,23 +223,26 @@ def test_beats_go_to_members_once_a_period() -> None:
     assert len(roster.handle(Tick(), 6.0)) == 2
 
 
-def silent_history(roster: Roster, until: int) -> list[Action]:
+GONE = "there is no connection to it, and nothing was heard of it for 10 s"
+
+
+def silent_history(roster: Roster, until: int, unreachable: frozenset[int] = frozenset({1})) -> list[Action]:
     """Let all ranks but rank 1 be alive every second."""
     found: list[Action] = []
     for second in range(1, until + 1):
         for rank in (0, 2):
             roster.handle(Alive(rank), float(second))
-        found += beatless(roster.handle(Tick(), float(second)))
+        found += beatless(roster.handle(Tick(unreachable), float(second)))
     return found
 
 
-def test_silence_is_failure_only_where_nobody_watches_the_processes() -> None:
+def test_silence_is_failure_only_where_nobody_watches_the_processes_and_the_connection_is_gone() -> None:
     assert silent_history(started(hosted=True), 30) == []
+    assert silent_history(started(hosted=False), 30, unreachable=frozenset()) == []
     assert silent_history(started(hosted=False), 9) == []
     actions = silent_history(started(hosted=False), 30)
-    cause = "nothing was heard of it for 10 s"
-    assert notices(actions) == [Lost(1, cause)]
-    failed = [failure(1, cause)]
+    assert notices(actions) == [Lost(1, GONE)]
+    failed = [failure(1, GONE)]
     assert sent(actions) == {"c0": failed, "c2": failed}
 
 
@@ -247,7 +250,7 @@ def test_a_rank_that_comes_back_after_it_was_given_up_is_told_so() -> None:
     roster = started(hosted=False)
     silent_history(roster, 12)
     told = sent(roster.handle(Alive(1), 13.0))
-    assert told == {"c1": [{"type": "abort", "cause": "rank 1 was declared failed: nothing was heard of it for 10 s"}]}
+    assert told == {"c1": [{"type": "abort", "cause": f"rank 1 was declared failed: {GONE}"}]}
 
 
 def test_who_was_stopped_itself_blames_nobody() -> None:

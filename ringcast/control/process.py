@@ -8,15 +8,21 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import IO
 
 import zmq
 
+from ringcast.activity import Lookout
 from ringcast.config import WorkerConfig
 from ringcast.control.messages import PACE
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
+from ringcast.family import kill, members
+from ringcast.silence import Stuck
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 
@@ -101,17 +107,31 @@ def main() -> None:
             sys.exit(str(error))
         os.write(1, b"ready\n")
         _to_nowhere(1, 2)
-        serve(server, lifeline=0)
+        serve(server, lifeline=0, family=partial(_family, settings["nonce"]))
 
 
-def serve(server: ControlServer, lifeline: int) -> None:
-    """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
+def _family(nonce: int, rank: int) -> set[int]:
+    """Return the processes of a rank on this host; not this one, although it has the environment of rank 0."""
+    return members((), [f"RINGCAST_NONCE={nonce}".encode(), f"RINGCAST_RANK={rank}".encode()])
+
+
+def serve(server: ControlServer, lifeline: int, family: Callable[[int], set[int]]) -> None:
+    """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone.
+
+    `family` returns the processes of a rank on this host, which are looked at when it is silent.
+    """
+    lookout = Lookout(family)
     poller = zmq.Poller()
     poller.register(server.socket, zmq.POLLIN)
     poller.register(lifeline, zmq.POLLIN)
     while not server.over:
-        ready = dict(poller.poll(max(0, int(1000 * (server.due - time.monotonic())) + 1)))
+        due = min(server.due, lookout.due or inf)
+        ready = dict(poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1)))
         server.service()
+        for found in lookout.look(server.heard, time.monotonic()):
+            if isinstance(found, Stuck):
+                kill(partial(family, found.rank))
+                server.declare_failed(found.rank, found.cause)
         if lifeline in ready and not os.read(lifeline, 4096):
             poller.unregister(lifeline)
             server.service()  # what rank 0 said before it ended comes first
