@@ -10,8 +10,8 @@ The rules:
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
 5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
    is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
-6. Where somebody does, a rank that reports its error, or leaves without finishing, is not failed yet: the supervisor
-   makes sure that it is gone, and then says so (Died). What the rank had reported is what the others are told.
+6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
+   processes are watched that holds also for one that reports its error. What it reported is what the others are told.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
 """
@@ -152,9 +152,9 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """For the owner: messages of a rank were lost, or it left without finishing, or is silent.
+    """For the owner: messages of a rank were lost, or it left without finishing, or is not reached any more.
 
-    It was declared failed, unless the owner hosts it: then that is for the owner to do.
+    It is not declared failed yet: the owner makes sure that it is gone, and then says so.
     """
 
     rank: int
@@ -232,6 +232,10 @@ class Roster:
     def heard(self) -> dict[int, float]:
         """When each rank was last heard, of those that joined and neither left nor failed."""
         return {rank: member.heard for rank, member in self._listeners(None)}
+
+    def process(self, rank: int) -> tuple[str, int]:
+        """Return the host and the process number of a rank that joined."""
+        return self._members[rank].host, self._members[rank].pid
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order."""
@@ -353,7 +357,7 @@ class Roster:
 
     def lose(self, rank: int, cause: str) -> list[Action]:
         """Return what to do about a rank that cannot be relied on any more, although it may still run."""
-        return [Lost(rank, cause)] if self.hosted else [Lost(rank, cause), *self._fail(rank, cause)]
+        return [Lost(rank, cause)]
 
     def _died(self, event: Died) -> list[Action]:
         member = self._members.get(event.rank)

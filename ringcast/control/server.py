@@ -116,6 +116,10 @@ class ControlServer:
         """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
         return self._roster.heard
 
+    def process(self, rank: int) -> tuple[str, int]:
+        """Return the host and the process number of a rank that joined."""
+        return self._roster.process(rank)
+
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
         notices: list[Notice] = []
