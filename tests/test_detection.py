@@ -56,3 +56,13 @@ def test_a_rank_that_does_not_move_any_more_is_known_to_all_within_ten_seconds(f
         assert heard.seconds < 15
         assert ("it was stopped" if fault == "SIGSTOP" else "its interpreter does not move") in heard.cause
     assert outcome.code == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [*SILENT, "SIGKILL", "exception"])
+def test_without_a_launcher_all_know_within_ten_seconds(fault: str) -> None:
+    outcome = run(fault, hosted=False)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
+        assert heard.seconds < 15
