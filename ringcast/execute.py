@@ -135,74 +135,48 @@ class Task(Generic[Result]):
             self.endpoint.control.revoke(op.context, self.endpoint.protocol.reason(error))
 
 
-class _Watch:
-    """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
-
-    __slots__ = ("_endpoint", "_start", "_times", "due")
-
-    def __init__(self, endpoint: Endpoint, now: float) -> None:
-        self._endpoint, self._start, self._times = endpoint, now, 0
-        self.due = now + QUIET
-
-    def heard(self, now: float) -> None:
-        """Something has come, and small talk does not count."""
-        self.due = now + QUIET
-        self.end()
-
-    def quiet(self, op: Operation, now: float) -> None:
-        """Nothing has come until `due`."""
-        self.due = now + QUIET
-        self._times += 1
-        endpoint = self._endpoint
-        endpoint.probe(op)
-        endpoint.control.waiting(endpoint.protocol.report(op, seconds=now - self._start, times=self._times))
-
-    def end(self) -> None:
-        """Take back what was told; nothing to do where nothing was."""
-        if self._times:
-            self._times = 0
-            self._endpoint.control.moving()
-
-
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:
     """Run `steps` to the end, waiting as needed, and return its result.
 
     Raises:
-        CollectiveTimeout: `timeout` seconds have passed.
+        CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
         RingcastError: see `Task.advance`.
     """
-    start = endpoint.transport.clock()
-    watch = _Watch(endpoint, start)
+    task, clock, protocol = Task(endpoint, steps), endpoint.transport.clock, endpoint.protocol
+    start = clock()
+    deadline = None if timeout is None else start + timeout
+    heard, quiet, reports = True, start, 0  # something came; when nothing has come for too long; what was said of that
     try:
-        return _drive(Task(endpoint, steps), watch, None if timeout is None else start + timeout, timeout)
+        while not task.advance():
+            op = task.operation
+            assert op is not None, "who waits has begun an operation"
+            try:
+                now = clock()
+                if deadline is not None and timeout is not None and now >= deadline:
+                    raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+                if heard:
+                    quiet = now + QUIET
+                    if reports:
+                        endpoint.control.moving()
+                        reports = 0
+                until, talk = (now + EXPLANATION if task.unexplained else quiet), protocol.talk
+                if endpoint.progress(until if deadline is None else min(until, deadline)):
+                    heard = protocol.talk == talk  # small talk does not mean that anything goes on
+                    continue
+                heard = False
+                if task.unexplained:
+                    task.curious = False
+                elif (now := clock()) >= quiet:
+                    quiet = now + QUIET
+                    reports += 1
+                    endpoint.wonder(op, now - start, reports)
+            except BaseException as error:
+                task.fail(error)
+                raise
+        return task.result  # type: ignore[return-value]  # set when advance returns True
     finally:
-        watch.end()
-
-
-def _drive(task: Task[Result], watch: _Watch, deadline: float | None, timeout: float | None) -> Result:
-    endpoint = task.endpoint
-    protocol, clock = endpoint.protocol, endpoint.transport.clock
-    heard = False
-    while not task.advance():
-        op = task.operation
-        assert op is not None, "who waits has begun an operation"
-        try:
-            now = clock()
-            if deadline is not None and timeout is not None and now >= deadline:
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            if heard:
-                watch.heard(now)
-            until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.talk
-            came = endpoint.progress(until if deadline is None else min(until, deadline))
-            heard = came and protocol.talk == talk
-            if not came and task.unexplained:
-                task.curious = False
-            elif not came and clock() >= watch.due:
-                watch.quiet(op, clock())
-        except BaseException as error:
-            task.fail(error)
-            raise
-    return task.result  # type: ignore[return-value]  # set when advance returns True
+        if reports:
+            endpoint.control.moving()
 
 
 def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
