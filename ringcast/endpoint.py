@@ -139,6 +139,11 @@ class Endpoint:
         self.protocol.probe(op)
         self.flush()
 
+    def wonder(self, op: Operation, seconds: float, times: int) -> None:
+        """Ask the peers, and report for the `times`-th time to the control plane, that `op` waits since `seconds`."""
+        self.probe(op)
+        self.control.waiting(self.protocol.report(op, seconds=seconds, times=times))
+
     def _give_up(self) -> None:
         """Count peers as failed to which no link is left, unless the reason has been heard meanwhile.
 

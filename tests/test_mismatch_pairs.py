@@ -247,6 +247,26 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     job.close()
 
 
+def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a rank that waits for this one, after its timeout, would seem to be in a circle with it."""
+    monkeypatch.setattr("ringcast.execute.QUIET", 0.01)
+    job = Job("threads", 2)
+    control = job.endpoints[0].control
+    assert isinstance(control, LocalControl)
+
+    def work(c: Communicator) -> Any:
+        if c.rank == 0:
+            c.sendrecv(None, None, 1, timeout=0.2)
+        else:
+            await_reports(control._board, (0,), 3)
+
+    errors = job.run(work)
+    assert isinstance(errors[0], CollectiveTimeout)
+    assert (errors[0].circle, errors[1]) == ((), None)
+    assert not control._board.waits._reports
+    job.close()
+
+
 def await_reports(board: Board, ranks: tuple[int, ...], times: int) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
