@@ -62,8 +62,12 @@ class Case:
         return self.size // 2
 
     @property
+    def distance(self) -> int:
+        return min(2, self.size - 1)
+
+    @property
     def fits(self) -> bool:
-        return not self.entry.fits(Params(self.size, self.root, distance=2))
+        return not self.entry.fits(Params(self.size, self.root, distance=self.distance))
 
 
 def values(case: Case) -> list[Array]:
@@ -106,7 +110,7 @@ def call(case: Case, group: Group) -> Steps[Any]:
         "merge_sorted": lambda: c.merge_sorted(group, mine, choice),
         "alltoall": lambda: c.alltoall(group, row, None, choice),
         "alltoallv": lambda: c.alltoallv(group, row, [1] * case.size, None, None, choice),
-        "shift": lambda: c.shift(group, mine, 2, choice),
+        "shift": lambda: c.shift(group, mine, case.distance, choice),
         "barrier": lambda: c.barrier(group),
     }
     return calls[case.collective]()
@@ -139,7 +143,7 @@ def _expected(*facts: Any) -> list[Any]:
         "merge_sorted": lambda: [np.sort(np.concatenate(each))] * p,
         "alltoall": lambda: [table[:, rank] for rank in range(p)],
         "alltoallv": lambda: [table[:, rank] for rank in range(p)],
-        "shift": lambda: [each[(rank - 2) % p] for rank in range(p)],
+        "shift": lambda: [each[(rank - case.distance) % p] for rank in range(p)],
         "barrier": lambda: [None] * p,
     }
     return results[case.collective]()
