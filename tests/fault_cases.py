@@ -20,7 +20,12 @@ from ringcast.ops import SUM
 
 SIZES = (1, 1_000, 100_000)  # bytes of a rank's value
 ENDS = ("leave", "barrier")  # what ranks do after the call: nothing more, or a second call
-OF_RANKS = ("dies", "died", "stops")  # before it sends; when it has sent; before it sends, with its sockets left open
+OF_RANKS = (
+    "dies",
+    "died",
+    "stops",
+    "raises",
+)  # before it sends; when it has sent; stopped, or an error, before it sends
 OF_MESSAGES = ("lost", "late", "twice")
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +40,7 @@ class Case:
     size: int
     nbytes: int
     after: str = "leave"
-    fault: str = "none"
+    fault: str = "none"  # or one of the above, or "quits": it leaves instead of making the call
     rank: int = 0  # whose fault it is
     place: int = 0
     message: int = 0  # for faults of messages: which of those that the rank sends there
