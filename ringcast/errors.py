@@ -136,7 +136,7 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
         circle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
-        calls: what the ranks of the circle are in, and where in the program.
+        calls: what the first ranks of the circle are in, and where in the program.
     """
 
     def __init__(

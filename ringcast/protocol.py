@@ -870,7 +870,7 @@ class Protocol:
         if peer in told or peer in self.failed or peer == self.rank:
             return
         told.add(peer)
-        payload = text.encode()
+        payload = text.encode("utf-8", "replace")
         self._post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), 0, 0, [payload])
 
     def _kill(self, op: Operation, error: BaseException, told: set[int]) -> None:

@@ -144,12 +144,13 @@ class Operation:
     def place(self) -> str:
         """The call's place in the program, as "file.py:12"; empty where that is not known."""
         file, line = self.site
-        return f"{os.path.basename(file)}:{line}" if file else ""
+        return _plain(f"{os.path.basename(file)}:{line}") if file else ""
 
     @property
     def made(self) -> Made:
         """The call as other ranks are told of it."""
-        return Made(self.number, self.fingerprint, str(self.call) if self.number else self.label, self.place)
+        text = str(self.call) if self.number else self.label
+        return Made(self.number, self.fingerprint, _plain(text), self.place)
 
     @property
     def progress(self) -> float | None:
@@ -162,6 +163,11 @@ class Operation:
     def waiting_for(self) -> tuple[int, ...]:
         """Ranks whose messages, grants or completions are missing."""
         return tuple(sorted({t.peer for t in self.pending}))
+
+
+def _plain(text: str) -> str:
+    """Return `text` as it always travels: bounded, without lone surrogates, which names of files may have."""
+    return text[:1000].encode("utf-8", "replace").decode()
 
 
 def place(sink: Sink, offset: int, data: memoryview) -> None:

@@ -30,6 +30,7 @@ from ringcast.wire import Kind
 
 LOOK = 2e-6  # seconds between two looks for circles, times the square of the ranks that wait: a bound of their cost …
 MOST = 1.0  # … and at most this
+TOLD = 8  # ranks of a circle whose calls are told
 
 Node = TypeVar("Node")
 
@@ -145,7 +146,7 @@ class Deadlock:
     number: int
     seconds: float
     circle: tuple[int, ...]
-    calls: tuple[str, ...]  # of the ranks of the circle, with their places
+    calls: tuple[str, ...]  # of the first ranks of the circle, with their places
 
     def encode(self) -> bytes:
         """Return the payload of the notice."""
@@ -231,7 +232,7 @@ class Waits:
         ranks = [rank for rank, _ in found]
         first = ranks.index(min(ranks))
         circle = (*ranks[first:], *ranks[:first])
-        made = [self._reports[rank].call for rank in circle]
+        made = [self._reports[rank].call for rank in circle[:TOLD]]
         calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in made)
         reports = (self._reports[rank] for rank in dict.fromkeys(circle))
         return [Deadlock(r.rank, r.context, r.call.number, r.seconds, circle, calls) for r in reports]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -25,6 +26,7 @@ from ringcast.control import ControlClient, ControlServer, Pace, new_key, versio
 from ringcast.errors import RendezvousError
 from ringcast.failure import Failure
 from ringcast.rendezvous import Failing, Finished, Notice, Started
+from ringcast.waits import Deadlock, Made, Report, decode
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -152,6 +154,26 @@ def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, addre
             header, cause = workers[rank].news()
             assert (header.kind, header.source, header.context) == (wire.Kind.REVOKE, 2, 2**63 + 1)
             assert cause == "timeout – größer"
+        assert workers[2].inbox.empty()
+
+
+WAIT = Report(0, 7, Made(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
+
+
+def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (_, workers):
+        workers[0].client.waiting(WAIT)
+        workers[0].client.moving()
+        workers[0].client.waiting(replace(WAIT, context=8))
+        workers[0].client.revoke(1, "all this was heard")
+        assert [worker.news()[1] for worker in workers[1:]] == ["all this was heard"] * 2
+        workers[1].client.waiting(replace(WAIT, rank=1, waits=(0,), sent={}, seen={0: 2**40}))
+        for rank in (0, 1):
+            header, payload = workers[rank].inbox.get(timeout=10)
+            assert (wire.unpack(header).kind, wire.unpack(header).context) == (wire.Kind.DEADLOCK, 8 - rank)
+            found = decode(payload)
+            assert isinstance(found, Deadlock)
+            assert (found.rank, found.circle) == (rank, (0, 1))
         assert workers[2].inbox.empty()
 
 
@@ -314,6 +336,9 @@ def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq
             {"type": "finished", "sent": {0: -1}},
             {"type": "finished", "sent": {"a": 1}},
             {"type": "failing", "error": "", "traceback": "", "blames": [0.5]},
+            {"type": "waiting", "report": {}},
+            {"type": "waiting", "report": {**WAIT.message(), "waits": [-1]}},
+            {"type": "waiting"},
             {"type": "what"},
         ]
         for message in nonsense:

@@ -10,12 +10,14 @@ from ringcast.rendezvous import (
     Action,
     Alive,
     Died,
+    Event,
     Failing,
     Finished,
     Hello,
     Joined,
     Leave,
     Lost,
+    Moving,
     NotStarted,
     Revoke,
     Roster,
@@ -24,7 +26,9 @@ from ringcast.rendezvous import (
     Tick,
     TooLate,
     Unread,
+    Waiting,
 )
+from ringcast.waits import Deadlock, Made, Mismatch, Report, decode
 
 
 def hello(rank: int, size: int = 3, version: str = "1", connection: bytes = b"") -> Hello:
@@ -179,6 +183,36 @@ def test_a_revocation_reaches_all_others() -> None:
     told = sent(started().handle(Revoke(2, 5, "timeout"), 1.0))
     message = [{"type": "revoke", "rank": 2, "context": 5, "cause": "timeout"}]
     assert told == {"c0": message, "c1": message}
+
+
+def waiting(rank: int, peer: int, fingerprint: int = 7) -> Waiting:
+    call = Made(1, fingerprint, f"call {fingerprint}", "prog.py:1")
+    return Waiting(rank, Report(rank, 5, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+
+
+def findings(actions: list[Action]) -> dict[str, object]:
+    found = sent(actions)
+    assert all((m["type"], m["context"]) == ("finding", 5) for (m,) in found.values())
+    assert notices(actions) == []
+    return {connection: decode(m["payload"]) for connection, (m,) in found.items()}
+
+
+def test_ranks_that_wait_for_each_other_are_told() -> None:
+    roster = started()
+    assert roster.handle(waiting(0, 1), 1.0) == []
+    found = findings(roster.handle(waiting(1, 0), 2.0))
+    assert {c: type(each) for c, each in found.items()} == {"c0": Deadlock, "c1": Deadlock}
+    roster.handle(waiting(0, 1, fingerprint=7), 3.0)
+    found = findings(roster.handle(waiting(1, 0, fingerprint=8), 4.0))
+    assert {c: type(each) for c, each in found.items()} == {"c0": Mismatch, "c1": Mismatch}
+
+
+@pytest.mark.parametrize("event", [Moving(0), Finished(0, {}), Died(0, "killed"), Failing(0, "error", "", ())])
+def test_who_moved_on_or_is_gone_does_not_wait(event: Event) -> None:
+    roster = started()
+    roster.handle(waiting(0, 1), 1.0)
+    roster.handle(event, 2.0)
+    assert roster.handle(waiting(1, 0), 3.0) == []
 
 
 def test_abort_reaches_all_and_ends_a_start() -> None:
