@@ -173,3 +173,11 @@ def test_two_ranks_of_which_one_dies_whenever_that_is(collective: str, algorithm
         case = Case(collective, algorithm, 2, nbytes, after, "dies", victim)
         if case.fits:
             assert explore(case) >= 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("victim", "after"), list(product(range(3), ENDS)))
+@pytest.mark.parametrize("named", ["barrier:census", "bcast:linear", "allreduce:census", "gather:linear", "shift:ring"])
+def test_three_ranks_of_which_one_dies_whenever_that_is(named: str, victim: int, after: str) -> None:
+    collective, algorithm = named.split(":")
+    assert explore(Case(collective, algorithm, 3, 1, after, "dies", victim)) > 20
