@@ -136,6 +136,33 @@ class Task(Generic[Result]):
             self.endpoint.control.revoke(op.context, self.endpoint.protocol.reason(error))
 
 
+class _Watch:
+    """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
+
+    __slots__ = ("_endpoint", "_start", "_times", "due")
+
+    def __init__(self, endpoint: Endpoint, now: float) -> None:
+        self._endpoint, self._start, self._times = endpoint, now, 0
+        self.due = now + QUIET
+
+    def heard(self, now: float) -> None:
+        """Something has come, and small talk does not count."""
+        self.due = now + QUIET
+        self.end()
+
+    def quiet(self, op: Operation, now: float) -> None:
+        """Nothing has come until `due`."""
+        self.due = now + QUIET
+        self._times += 1
+        self._endpoint.wonder(op, now - self._start, self._times)
+
+    def end(self) -> None:
+        """Take back what was told; nothing to do where nothing was."""
+        if self._times:
+            self._times = 0
+            self._endpoint.control.moving()
+
+
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:
     """Run `steps` to the end, waiting as needed, and return its result.
 

@@ -20,7 +20,12 @@ from ringcast.ops import SUM
 
 SIZES = (1, 1_000, 100_000)  # bytes of a rank's value
 ENDS = ("leave", "barrier")  # what ranks do after the call: nothing more, or a second call
-OF_RANKS = ("dies", "died", "stops")  # before it sends; when it has sent; before it sends, with its sockets left open
+OF_RANKS = (
+    "dies",
+    "died",
+    "stops",
+    "raises",
+)  # before it sends; when it has sent; stopped, or an error, before it sends
 OF_MESSAGES = ("lost", "late", "twice")
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +40,7 @@ class Case:
     size: int
     nbytes: int
     after: str = "leave"
-    fault: str = "none"
+    fault: str = "none"  # or one of the above, or "quits": it leaves instead of making the call
     rank: int = 0  # whose fault it is
     place: int = 0
     message: int = 0  # for faults of messages: which of those that the rank sends there
@@ -62,8 +67,12 @@ class Case:
         return self.size // 2
 
     @property
+    def distance(self) -> int:
+        return min(2, self.size - 1)
+
+    @property
     def fits(self) -> bool:
-        return not self.entry.fits(Params(self.size, self.root, distance=2))
+        return not self.entry.fits(Params(self.size, self.root, distance=self.distance))
 
 
 def values(case: Case) -> list[Array]:
@@ -106,7 +115,7 @@ def call(case: Case, group: Group) -> Steps[Any]:
         "merge_sorted": lambda: c.merge_sorted(group, mine, choice),
         "alltoall": lambda: c.alltoall(group, row, None, choice),
         "alltoallv": lambda: c.alltoallv(group, row, [1] * case.size, None, None, choice),
-        "shift": lambda: c.shift(group, mine, 2, choice),
+        "shift": lambda: c.shift(group, mine, case.distance, choice),
         "barrier": lambda: c.barrier(group),
     }
     return calls[case.collective]()
@@ -139,7 +148,7 @@ def _expected(*facts: Any) -> list[Any]:
         "merge_sorted": lambda: [np.sort(np.concatenate(each))] * p,
         "alltoall": lambda: [table[:, rank] for rank in range(p)],
         "alltoallv": lambda: [table[:, rank] for rank in range(p)],
-        "shift": lambda: [each[(rank - 2) % p] for rank in range(p)],
+        "shift": lambda: [each[(rank - case.distance) % p] for rank in range(p)],
         "barrier": lambda: [None] * p,
     }
     return results[case.collective]()

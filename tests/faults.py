@@ -33,13 +33,18 @@ CONTEXT, NONCE = 3, 5
 PLANE = 1e-3  # seconds that a notice of the control plane is under way
 KNOWN = {"dies": 1.0, "died": 1.0, "stops": 10.0}  # seconds until the control plane declares the rank failed
 LATE = 2.5  # seconds that a message is held up: longer than it takes a rank to ask what is the matter
-LIMIT = {"dies": 2.0, "died": 2.0, "stops": 12.0, "lost": 15.0, "late": 10.0, "twice": 5.0, "none": 5.0}  # seconds
+LIMIT = {"none": 5.0, "dies": 2.0, "died": 2.0, "stops": 12.0, "raises": 0.1, "quits": 2.0}  # seconds until all end …
+LIMIT |= {"lost": 15.0, "late": 10.0, "twice": 5.0}  # … counted from the fault
 BUDGET = {1_000: 1_100}  # eager bytes per peer, by size of the values: here nearly each message has to be asked for
 ENDLESS = 100_000  # messages
 
 
 class Died(BaseException):
     """Ends the program of a rank that is gone; nothing of what it still says is heard."""
+
+
+class Raised(Exception):
+    """An error of a rank's own, as that of a user's operator."""
 
 
 class FaultyWire(SimulatedWire):
@@ -101,7 +106,7 @@ class World:
         self.silent: set[int] = set()  # dead or stopped
         self.left: set[int] = set()
         self.results: dict[int, Any] = {}  # of the call
-        self.errors: dict[int, RingcastError] = {}
+        self.errors: dict[int, Exception] = {}
         self.ended: dict[int, float] = {}  # when a rank's program was over
         self.waits = Waits()
         self.sent: Counter[tuple[int, int]] = Counter()  # messages, by rank and place
@@ -161,18 +166,25 @@ class World:
         end = self.ends[rank]
         group = Group(end, CONTEXT, NETWORKS["threads"])
         try:
-            self.results[rank] = yield from driven(end, self._placed(rank, call(self.case, group)))
-            self._places[rank] = -1
-            if self.case.after == "barrier":
-                yield from driven(end, collectives.barrier(group))
-            else:
+            if self.case.fault == "quits" and rank == self.case.rank:
+                self.when = self.wire.now
                 end.leave()
+            else:
+                self.results[rank] = yield from driven(end, self._placed(rank, call(self.case, group)))
+                self._places[rank] = -1
+                yield from self._afterwards(group)
         except Died:
             return
-        except RingcastError as error:
+        except (RingcastError, Raised) as error:
             self.errors[rank] = error
         self.ended[rank] = self.wire.now
         self._note(f"rank {rank}: {self.errors.get(rank, 'done')}")
+
+    def _afterwards(self, group: Group) -> Generator[float, bool, None]:
+        if self.case.after == "barrier":
+            yield from driven(group.endpoint, collectives.barrier(group))
+        else:
+            group.endpoint.leave()
 
     def _placed(self, rank: int, steps: Steps[Any]) -> Steps[Any]:
         """Count the exchanges of a rank, which dies at its place before it sends."""
@@ -184,15 +196,23 @@ class World:
                 return stop.value
             if exchange.send_to is not None or exchange.recv_from is not None:
                 place += 1
-                if self._doomed(rank, place) and self.case.fault in ("dies", "stops"):
-                    self._fall(rank)
-                    raise Died
+                if self._doomed(rank, place):
+                    self._end_at(rank)
                 self._places[rank] = place
                 self.sent[rank, place] += 0  # a place also where nothing is sent
             yield exchange
             if self._doomed(rank, place) and self.case.fault == "died":
                 self._fall(rank)
                 raise Died
+
+    def _end_at(self, rank: int) -> None:
+        """A rank has come to the place where it may have to end, before it sends."""
+        if self.case.fault == "raises":
+            self.when = self.wire.now
+            raise Raised
+        if self.case.fault in ("dies", "stops"):
+            self._fall(rank)
+            raise Died
 
     def _doomed(self, rank: int, place: int) -> bool:
         return (rank, place) == (self.case.rank, self.case.place)
@@ -296,10 +316,12 @@ def judge(world: World) -> None:
         assert late <= LIMIT[case.fault], f"rank {rank} ended {late} s after the fault"
         if rank in world.results:
             assert np.array_equal(world.results[rank], wanted[rank]), f"rank {rank} has wrong data"
-        if rank in world.errors:
+        if isinstance(world.errors.get(rank), Raised):
+            assert rank == case.rank
+        elif rank in world.errors:
             assert names(world.errors[rank], culprits(world)), f"rank {rank}: {world.errors[rank]!r}"
         else:
-            assert case.fault not in OF_RANKS or case.after == "leave", f"rank {rank} did without the one that failed"
+            assert not of_rank(case) or rank in world.left, f"rank {rank} did without the one that failed"
     world.settle()
     for end in world.survivors():
         assert not (left := left_over(end)), f"rank {end.rank} keeps {left}"
@@ -307,19 +329,23 @@ def judge(world: World) -> None:
             assert_revoked(end)
 
 
+def of_rank(case: Case) -> bool:
+    return case.fault in (*OF_RANKS, "quits")
+
+
 def culprits(world: World) -> set[int]:
     """Return the ranks of which an error may speak."""
-    if world.case.fault in OF_RANKS:
+    if of_rank(world.case):
         return {world.case.rank}
     return set(world.link or ()) if world.case.fault == "lost" else set()
 
 
-def names(error: RingcastError, ranks: set[int]) -> bool:
+def names(error: Exception, ranks: set[int]) -> bool:
     """Whether an error says that one of these ranks failed, or that its link did."""
     if isinstance(error, PeerFailed):
         return error.peer in ranks
-    told = re.search(r"peer rank (\d+)", error.cause) if isinstance(error, Revoked) else None
-    return told is not None and int(told[1]) in ranks
+    told = re.match(r"rank \d+: peer rank (\d+)|rank (\d+): Raised", getattr(error, "cause", ""))
+    return isinstance(error, Revoked) and told is not None and int(told[1] or told[2]) in ranks
 
 
 def left_over(end: Endpoint) -> list[str]:
@@ -367,6 +393,7 @@ def _faults(case: Case) -> Iterator[tuple[str, int, int, int]]:
         if place >= 0:
             yield from ((fault, rank, place, 0) for fault in OF_RANKS)
             yield from ((fault, rank, place, n) for fault in OF_MESSAGES for n in range(messages))
+    yield from (("quits", rank, 0, 0) for rank in range(case.size))
 
 
 def lot(*facts: object) -> int:
