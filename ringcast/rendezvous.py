@@ -301,7 +301,7 @@ class Roster:
             case Revoke() if event.context in self._revoked:
                 return []  # the first one stands: every rank that hears of it says so as well
             case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
-                return self._lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
+                return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
             case Revoke():
                 self._revoked.add(event.context)
                 self._revokes[event.rank] += 1
