@@ -229,6 +229,11 @@ class Roster:
         gone = sum(member.left or rank in self._failed for rank, member in self._members.items())
         return gone == len(self._members) and (gone == self.size or bool(self._given_up))
 
+    @property
+    def heard(self) -> dict[int, float]:
+        """When each rank was last heard, of those that joined and neither left nor failed."""
+        return {rank: member.heard for rank, member in self._listeners(None)}
+
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order."""
         match event:
@@ -400,7 +405,7 @@ class Roster:
         pause = 0.0 if self._ticked is None else now - self._ticked
         if pause > 3 * self.beat:
             for member in self._members.values():
-                member.heard += pause
+                member.heard = min(now, member.heard + pause)
         self._ticked = now
 
     def _check_start(self, now: float) -> list[Action]:

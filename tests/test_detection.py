@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from faulty_jobs import SIZE, VICTIM, run
+from faulty_jobs import SILENT, SIZE, VICTIM, run
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -47,3 +47,14 @@ def test_the_traceback_of_a_rank_reaches_the_others_and_the_launcher() -> None:
         assert "in _raise" in heard.traceback
         assert heard.traceback.rstrip().endswith("ValueError: bad luck")
     assert outcome.stderr.splitlines()[-2] == "ValueError: bad luck"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", SILENT)
+def test_a_rank_that_does_not_move_any_more_is_known_to_all_within_ten_seconds(fault: str) -> None:
+    outcome = run(fault)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert heard.seconds < 15
+        assert ("it was stopped" if fault == "SIGSTOP" else "its interpreter does not move") in heard.cause
+    assert outcome.code == 1

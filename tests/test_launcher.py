@@ -2,10 +2,12 @@
 
 import contextlib
 import doctest
+import json
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -256,7 +258,8 @@ def test_what_cannot_work_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("arguments", [["true"], ["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
-    ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--nonsense", "true"]])  # fmt: skip
+    ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--json-report", "/nowhere/file", "true"],
+    ["-n", "1", "--nonsense", "true"]])  # fmt: skip
 def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.command(arguments, os.environ)
@@ -345,6 +348,42 @@ def test_a_reader_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
         shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["[0] 1", "0"]
+
+
+def test_the_report_for_programs_tells_of_the_job_and_of_every_rank(launch: Launch, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    done = launch("-n", "3", "--json-report", str(file), program=JOIN + """
+if rank == 1:
+    client.failing("ValueError: told", "Traceback (as told)\\nValueError: told\\n")
+    leave(1)
+failed.wait(20)
+client.finished({}, blames=(1,))
+leave(7)
+""")  # fmt: skip
+    report = json.loads(file.read_text())
+    ranks = report.pop("ranks")
+    (pid,) = re.findall(r"rank 1 \(.*, pid (\d+)\) failed", last_line(done))
+    assert report == {
+        "exit_code": 1, "cause": "failed: exit code 1", "rank": 1, "host": socket.gethostname(), "pid": int(pid),
+        "traceback": "Traceback (as told)\nValueError: told\n",
+    }  # fmt: skip
+    assert [(r["rank"], r["status"], r["joined"], r["finished"], r["failure"], r["error"]) for r in ranks] == [
+        (0, 7, True, True, "exit code 7", ""),
+        (1, 1, True, False, "ValueError: told", "ValueError: told"),
+        (2, 7, True, True, "exit code 7", ""),
+    ]
+    assert len({r["pid"] for r in ranks}) == 3
+    assert ranks[1]["traceback"] == report["traceback"]
+
+
+@pytest.mark.parametrize(("program", "code"), [("true", 0), ("no-such-program", 127)])
+def test_the_report_is_written_whatever_happened(tmp_path: Path, program: str, code: int) -> None:
+    file = tmp_path / "report.json"
+    assert cli.command(["-n", "2", "--json-report", str(file), program], os.environ) == code
+    report = json.loads(file.read_text())
+    assert report["exit_code"] == code
+    assert len(report["ranks"]) == (2 if code == 0 else 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
 # Signals, and what must not be left behind.
@@ -450,6 +489,36 @@ def test_children_of_workers_are_ended_with_the_job(launch: Launch) -> None:
     pids = [int(line.split()[1]) for line in done.stdout.splitlines()]
     assert len(pids) == 2
     assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+
+
+# A child that left the session, and a grandchild that has not even the environment, and whose parent has ended.
+AWAY = """
+import os, subprocess, sys, time
+away = subprocess.Popen(["sleep", "60"], start_new_session=True)
+"""
+BARE = """
+hide = ["env", "-i", "setsid", "-f", "sh", "-c", "echo $$; exec sleep 60 >&- 2>&-"]
+print(os.getpid(), away.pid, subprocess.check_output(hide).decode().strip(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "os.kill(os.getpid(), 9)"])
+def test_no_grandchild_outlives_the_job(launch: Launch, end: str) -> None:
+    done = launch("-n", "2", program=AWAY + BARE + end)
+    assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(end, 137)
+    pids = [int(pid) for line in done.stdout.splitlines() for pid in line.split()[2:]]
+    assert len(pids) >= 2
+    assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+
+
+def test_a_killed_launcher_leaves_nothing(start: Callable[[str], Running]) -> None:
+    job = start(AWAY + "print(os.getpid(), away.pid, flush=True)\ntime.sleep(60)")
+    begin = time.monotonic()
+    job.launcher.kill()
+    assert_gone(job.workers + job.children, timeout=5)
+    while list(job.jobs.iterdir()):
+        assert time.monotonic() - begin < 5
+        time.sleep(0.01)
 
 
 def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(

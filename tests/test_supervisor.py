@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
+from ringcast.silence import Stuck
 from ringcast_launcher.supervisor import (
     AbortJob,
     Action,
@@ -15,7 +16,6 @@ from ringcast_launcher.supervisor import (
     Fence,
     Send,
     Signalled,
-    Stuck,
     Supervisor,
     Tick,
     Verdict,

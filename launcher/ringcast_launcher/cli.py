@@ -13,8 +13,10 @@ from pathlib import Path
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
+from ringcast.outfile import objection
 from ringcast_launcher import output
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
+from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
 
 _DESCRIPTION = """\
@@ -46,16 +48,27 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     parser, valued = _parser()
     ours, program = split(argv, valued)
     options = parser.parse_args(ours)
+    report = _run(options, program, environment)
+    if options.json_report is not None:
+        try:
+            report.write(options.json_report)
+        except OSError as error:
+            print(f"ringcast-launch: --json-report {options.json_report}: {error.strerror}", file=sys.stderr)
+            return report.exit_code or 1
+    return report.exit_code
+
+
+def _run(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> JobReport:
     try:
         return run(_job(options, program, environment))
     except JobError as error:
         print(f"ringcast-launch: {error}", file=sys.stderr)
-        return error.code
+        return JobReport(error.code, str(error))
     except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
         print(f"ringcast-launch: {error}", file=sys.stderr)
-        return 1
+        return JobReport(1, str(error))
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
-        return 130
+        return JobReport(130, "ended by SIGINT")
 
 
 def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[str]]:
@@ -96,6 +109,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the ranks may take to join after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
             help="auto: ipc on one machine; tcp: loopback, encrypted"),
+        add("--json-report", type=_new_file, metavar="FILE",
+            help="write there at the end what became of the job and of each rank"),
         add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
@@ -153,6 +168,13 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds, more than 0")
     return seconds
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if reason := objection(path):
+        raise argparse.ArgumentTypeError(reason)
+    return path
 
 
 def _output(text: str) -> str:

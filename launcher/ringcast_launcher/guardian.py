@@ -13,12 +13,12 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ringcast_launcher.family import kill, members
+from ringcast import family
 
 PATIENCE = 2.0  # seconds that it may take to end when all is done
 
-_CHILD = "import sys; sys.path.append(sys.argv[1]); from ringcast_launcher.guardian import main; main()"
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_CHILD = "import sys; sys.path += sys.argv[1:]; from ringcast_launcher.guardian import main; main()"
+_ROOTS = [os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in (__file__, family.__file__)]
 
 
 class Guardian:
@@ -33,7 +33,7 @@ class Guardian:
         # Of an outer job, which may be ended before this one, it is no member.
         own = {name: value for name, value in environment.items() if not name.startswith("RINGCAST_")}
         self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _CHILD, _ROOT],
+            [sys.executable, "-I", "-S", "-c", _CHILD, *_ROOTS],
             env=own,
             cwd="/",
             stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ def main() -> None:
                 return
             told[word].append(value)
     leaders = [int(pid) for pid in told[b"worker"]]
-    kill(lambda: members(leaders, told[b"mark"]))
+    family.kill(lambda: family.members(leaders, told[b"mark"]))
     import shutil  # not before it is needed: few guardians ever come here
 
     for directory in told[b"directory"]:

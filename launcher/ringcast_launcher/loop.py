@@ -14,16 +14,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from types import FrameType
 
 import zmq
 
+from ringcast.activity import activity
 from ringcast.control import ControlServer, new_key
+from ringcast.family import kill, members, orphans, send
 from ringcast.rendezvous import Joined, Started
+from ringcast.silence import Busy, Silence, Stuck
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.family import kill, members, orphans, send
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
+from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
 from ringcast_launcher.process import Process, subreaper
 from ringcast_launcher.supervisor import (
@@ -43,8 +47,8 @@ CHUNK = 1 << 16  # bytes read from a worker at once
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def run(job: Job) -> int:
-    """Run the job to its end and return the exit code; says on standard error what went wrong.
+def run(job: Job) -> JobReport:
+    """Run the job to its end and return what became of it; says on standard error what went wrong.
 
     Raises:
         JobError: it could not be started; nothing is left behind.
@@ -61,10 +65,10 @@ def run(job: Job) -> int:
             running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian))
             verdict = running.until_verdict()
         report = running.report(verdict)
-        writer.put(2, report.encode("utf-8", "replace"))
+        writer.put(2, report.last_words().encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
-    return verdict.code
+    return report
 
 
 class _Running:
@@ -88,6 +92,7 @@ class _Running:
         self._sinks: dict[int, Sink] = {}
         self._tails: list[Tail] = []
         self._files = ExitStack()
+        self._silence = Silence()
         self._verdict: Verdict | None = None
         self._world = replace(
             job.settings,
@@ -139,16 +144,14 @@ class _Running:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         return self._verdict
 
-    def report(self, verdict: Verdict) -> str:
-        """Return the last words on the job: the traceback of the rank to name, then one line with the cause."""
-        if verdict.code == 0:
-            return ""
-        who, traceback = "", verdict.traceback
-        if verdict.rank is not None:
-            who = f"rank {verdict.rank} ({self._host}, pid {self._processes[verdict.rank].pid}) "
-            traceback = traceback or self._seen_traceback(verdict.rank)
-        lines = [*traceback.rstrip().splitlines(), f"ringcast-launch: {who}{verdict.how}"]
-        return "".join(line + "\n" for line in lines)
+    def report(self, verdict: Verdict) -> JobReport:
+        """Return what became of the job, and of every rank."""
+        fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
+        ranks = [RankReport(r, self._host, self._processes[r].pid, fate) for r, fate in enumerate(fates)]
+        if verdict.rank is None:
+            return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
+        named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
+        return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
 
     def _start(self) -> None:
         job = self._job
@@ -199,7 +202,7 @@ class _Running:
         if signal.SIGCHLD in caught:
             self._reap_orphans()
         events: list[Event] = [*self._server.service(), *exits]
-        events += [Signalled(number) for number in caught if number in _ENDING_SIGNALS]
+        events += [*self._stuck(), *(Signalled(number) for number in caught if number in _ENDING_SIGNALS)]
         for event in [*events, Tick()]:
             self._handle(event)
 
@@ -209,7 +212,7 @@ class _Running:
             self._paused = not self._paused
             for file in self._sinks:
                 self._poller.modify(file, 0 if self._paused else zmq.POLLIN)
-        due = min(self._server.due, self._supervisor.due or self._server.due)
+        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._paused else wait
 
@@ -241,6 +244,19 @@ class _Running:
             if rank not in self._statuses and (status := process.status()) is not None:
                 self._statuses[rank] = status
                 found.append(Exited(rank, status))
+        return found
+
+    def _stuck(self) -> list[Stuck]:
+        """Look at the ranks that are silent, and return those of which nothing moves."""
+        found: list[Stuck] = []
+        heard, now = self._server.heard, time.monotonic()
+        for rank in self._silence.suspects(heard, now):
+            match self._silence.judge(rank, now - heard[rank], activity(self._family(rank)), now):
+                case Stuck() as stuck:
+                    found.append(stuck)
+                case Busy(seconds=seconds, doing=doing):
+                    who = f"rank {rank} ({self._host}, pid {self._processes[rank].pid})"
+                    self._say(f"{who} has been silent for {seconds:.0f} s but {doing}; it is waited for")
         return found
 
     def _handle(self, event: Event) -> None:

@@ -28,6 +28,7 @@ from ringcast.rendezvous import (
     Unread,
     in_words,
 )
+from ringcast.silence import Stuck
 
 TIMED_OUT = 124
 
@@ -50,14 +51,6 @@ class Signalled:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A worker is silent, and nothing of it moves; `cause` tells what was seen."""
-
-    rank: int
-    cause: str
 
 
 Event: TypeAlias = Notice | Exited | Signalled | Stuck | Tick
@@ -103,6 +96,18 @@ class Verdict:
 
 
 Action: TypeAlias = Fence | Declare | AbortJob | Send | Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of one rank."""
+
+    status: int | None  # exit code, or minus the signal that killed it; None while it runs
+    joined: bool
+    finished: bool  # it said that it communicates no more
+    failure: str  # why it counts as failed; empty where it does not
+    error: str  # what it reported itself …
+    traceback: str  # … and where that arose
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,13 @@ class Supervisor:
         elif self._deadline is not None:
             times.append(self._deadline)
         return min(times, default=None)
+
+    def fate(self, rank: int) -> Fate:
+        """Return what became of a rank, or how far it has come."""
+        worker = self._workers[rank]
+        error, traceback = (worker.report.error, worker.report.traceback) if worker.report else ("", "")
+        failure = self._failed.get(rank, "")
+        return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order; the last one of all is a Verdict."""

@@ -106,6 +106,11 @@ class ControlServer:
         """Whether all ranks have left or failed."""
         return self._roster.over
 
+    @property
+    def heard(self) -> dict[int, float]:
+        """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
+        return self._roster.heard
+
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
         notices: list[Notice] = []

@@ -1,0 +1,48 @@
+"""What the processes of a rank do, as the kernel tells in /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from ringcast.silence import Activity
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def activity(pids: Iterable[int]) -> Activity:
+    """Return what these processes have done, and what their threads do now; what has ended meanwhile counts nothing."""
+    states, ticks, traffic, traced = "", 0, 0, False
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _stat(f"/proc/{pid}/stat")[11:13]))
+            states += _states(pid)
+            traced = traced or _tracer(pid) != 0
+            traffic += _traffic(pid)
+    return Activity(states, ticks * _TICK, traffic, traced or "t" in states)
+
+
+def _stat(path: str) -> list[str]:
+    """Return the fields after the name, which may hold anything."""
+    with open(path, "rb") as file:
+        return file.read().decode(errors="replace").rpartition(")")[2].split()
+
+
+def _states(pid: int) -> str:
+    found = ""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found += _stat(f"/proc/{pid}/task/{thread}/stat")[0]
+    return found
+
+
+def _tracer(pid: int) -> int:
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"TracerPid:")), 0)
+
+
+def _traffic(pid: int) -> int:
+    """Return the bytes read and written, from files or from memory."""
+    with open(f"/proc/{pid}/io", "rb") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith((b"rchar:", b"wchar:")))

@@ -1,0 +1,134 @@
+"""Which silent rank is stuck, and which one only computes: decisions only, without /proc and clocks.
+
+A rank's control thread speaks every second. It is silent when the process was stopped, when the interpreter is
+deadlocked, and also when native code computes for long with the interpreter's lock. So silence alone is no failure: the
+processes of a silent rank are looked at, and only if none of them does anything for a while, the rank is stuck.
+
+Times are seconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the processes of a rank have done so far, and what their threads do now."""
+
+    states: str  # a letter for each thread, as the kernel has them
+    seconds: float  # of processor time
+    bytes: int  # read and written
+    traced: bool = False  # by a debugger
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a rank is looked at, and what counts as doing nothing."""
+
+    silence: float = 3.0  # seconds without a word
+    idle: float = 5.0  # seconds in a row without activity that make it stuck
+    look: float = 0.5  # seconds between two looks
+    remind: float = 60.0  # seconds between two lines on a rank that is silent but active
+    # Threads that wait for the interpreter's lock wake up 200 times a second, and sockets are read without it.
+    processor: float = 0.1  # share of one processor
+    traffic: float = 1000.0  # bytes per second
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A rank is silent, and nothing of it moves; `cause` tells what was seen."""
+
+    rank: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A rank has been silent for `seconds`, which is no failure; `doing` tells what was seen."""
+
+    rank: int
+    seconds: float
+    doing: str
+
+
+Judgement: TypeAlias = Stuck | Busy
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A row of looks at one rank since it was last seen to do something."""
+
+    first: Activity
+    looked: float
+    seconds: float = 0.0  # since the first look; only time in which we could have looked counts
+    looks: int = 0
+    ready: int = 0  # looks that found a thread that runs, or waits for a disk
+
+
+class Silence:
+    """What was seen of the silent ranks of a job."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._watches: dict[int, _Watch] = {}
+        self._reminded: dict[int, float] = {}
+        self.due: float | None = None  # the time of the next look, while there is a silent rank
+
+    def suspects(self, heard: Mapping[int, float], now: float) -> list[int]:
+        """Return the ranks to look at now; `heard` has when each rank was last heard, of those that have to speak."""
+        silent = [rank for rank, time in heard.items() if now - time > self._limits.silence]
+        self._forget_all_but(silent)
+        if not silent:
+            self.due = None
+            return []
+        if self.due is not None and now < self.due:
+            return []
+        self.due = now + self._limits.look
+        return silent
+
+    def judge(self, rank: int, silent: float, seen: Activity, now: float) -> Judgement | None:
+        """Return what is to be said of a rank that was silent for `silent` seconds and was looked at just now."""
+        limits, watch = self._limits, self._watches.get(rank)
+        if watch is None or seen.traced or self._active(watch.first, seen):
+            self._watches[rank] = _Watch(seen, now)
+            return self._remind(rank, silent, seen)
+        watch.seconds += min(now - watch.looked, 2 * limits.look)
+        watch.looked = now
+        watch.looks += 1
+        watch.ready += any(state in "RD" for state in seen.states)
+        if watch.seconds < limits.idle:
+            return self._remind(rank, silent, seen)
+        del self._watches[rank]
+        if 2 * watch.ready > watch.looks:  # it would, if it could: the machine is busy, or the disk is
+            return self._remind(rank, silent, seen)
+        return Stuck(rank, _cause(seen, silent))
+
+    def _active(self, before: Activity, seen: Activity) -> bool:
+        limits = self._limits
+        return (
+            seen.seconds - before.seconds > limits.processor * limits.idle
+            or seen.bytes - before.bytes > limits.traffic * limits.idle
+        )
+
+    def _remind(self, rank: int, silent: float, seen: Activity) -> Busy | None:
+        if silent < self._reminded.get(rank, 0.0) + self._limits.remind:
+            return None
+        self._reminded[rank] = silent
+        return Busy(rank, silent, "is held by a debugger" if seen.traced else "computes")
+
+    def _forget_all_but(self, silent: Iterable[int]) -> None:
+        for rank in {*self._watches, *self._reminded}.difference(silent):
+            self._watches.pop(rank, None)
+            self._reminded.pop(rank, None)
+
+
+def _cause(seen: Activity, silent: float) -> str:
+    if set(seen.states) == {"T"}:
+        return f"it was stopped (state T), and not heard of for {silent:.0f} s"
+    return (
+        f"it was not heard of for {silent:.0f} s: its interpreter does not move and uses no processor "
+        f"(state {''.join(sorted(set(seen.states)))}): perhaps a deadlock in native code"
+    )
