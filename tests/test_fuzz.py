@@ -73,9 +73,11 @@ def push(addresses: list[str], key: str = "", server: str = "", heard: bool = Tr
                     sock.curve_secretkey, sock.curve_publickey = key.encode(), zmq.curve_public(key.encode())
                     sock.curve_serverkey = zmq.curve_public(server.encode())
                 sock.connect(address)
-                for _ in range(SHOUTS):
-                    with contextlib.suppress() if heard else contextlib.suppress(zmq.Again):  # the door was shut
+                try:
+                    for _ in range(SHOUTS):
                         sock.send_multipart(strange(rng), zmq.NOBLOCK)
+                except zmq.Again:
+                    assert not heard, "the door was shut"
 
 
 def scribble(addresses: list[str]) -> None:
