@@ -87,8 +87,14 @@ def is_ready(p: int, number: int, time: int, votes: dict[int, list[tuple[int, Vo
     ids=["again", "too early", "too late", "stranger"],
 )
 def test_a_vote_out_of_turn_or_of_a_stranger_is_none(wrong: Vote) -> None:
-    history = [Vote(0, WORLD, 1, AGREE), wrong, Vote(2, WORLD, 1, AGREE), wrong, Vote(1, WORLD, 1, AGREE)]
-    assert [(time, d.members) for time, d in replay(3, history)] == [(5, (0, 1, 2))]
+    rounds = [[Vote(rank, WORLD, number, AGREE, 7) for rank in (0, 2, 1)] for number in (1, 2)]
+    history = [vote for votes in rounds for vote in (votes[0], wrong, votes[1], wrong, votes[2])]
+    assert [(time, d.flag) for time, d in replay(3, history)] == [(5, 7), (10, 7)]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_whoever_is_alone_votes_in_turn_too(number: int) -> None:
+    assert replay(1, [Vote(0, WORLD, number, AGREE)]) == []
 
 
 def test_who_wants_something_else_is_told_to_all_and_makes_no_communicator() -> None:
