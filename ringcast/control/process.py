@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,7 +23,7 @@ from ringcast.control.messages import PACE
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
 from ringcast.family import kill, marked, members
-from ringcast.rendezvous import Lost
+from ringcast.rendezvous import Joined, Lost
 from ringcast.silence import Stuck
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
@@ -121,22 +122,29 @@ def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
 def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
     family = partial(_family, server, nonce)
-    lookout = Lookout(family)
-    poller = zmq.Poller()
-    poller.register(server.socket, zmq.POLLIN)
-    poller.register(lifeline, zmq.POLLIN)
+    lookout, poller = Lookout(family), zmq.Poller()
+    ends = {lifeline: 0}  # files that become readable when a rank's process has ended
+    for file in (server.socket, lifeline):
+        poller.register(file, zmq.POLLIN)
     while not server.over:
         due = min(server.due, lookout.due or inf)
         ready = dict(poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1)))
-        found = [*server.service(), *lookout.look(server.heard, time.monotonic())]
-        for lost in found:
-            if isinstance(lost, Lost | Stuck):
-                kill(partial(family, lost.rank))
-                server.declare_failed(lost.rank, lost.cause)
-        if lifeline in ready and not os.read(lifeline, 4096):
-            poller.unregister(lifeline)
-            server.service()  # what rank 0 said before it ended comes first
-            server.declare_failed(0, "its process ended")
+        # What a rank said before it ended comes first.
+        for found in [*server.service(), *lookout.look(server.heard, time.monotonic())]:
+            match found:
+                case Joined() if family(found.rank):
+                    with suppress(ProcessLookupError):
+                        ends[file := os.pidfd_open(found.pid)] = found.rank
+                        poller.register(file, zmq.POLLIN)
+                case Lost() | Stuck():
+                    kill(partial(family, found.rank))
+                    server.declare_failed(found.rank, found.cause)
+        for file in ends.keys() & ready.keys():
+            poller.unregister(file)
+            os.close(file)
+            server.declare_failed(ends.pop(file), "its process ended")
+    for file in ends:
+        os.close(file)
     server.close(linger=PACE.linger)
 
 
