@@ -555,6 +555,20 @@ if comm.rank != 1:
     assert "failed: it finished without taking a message of rank" in last_line(done)
 
 
+def test_what_was_sent_before_the_end_is_delivered(launch: Launch) -> None:
+    done = launch("-n", "2", program="""
+import ringcast, numpy
+with ringcast.init() as comm:
+    for i in range(100):
+        if comm.rank == 0:
+            comm.sendrecv(numpy.full(500, i), dest=1, source=None)
+        else:
+            assert (comm.sendrecv(None, dest=None, source=0) == i).all()
+ringcast.finalize()
+""")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_next_launcher_removes_what_a_killed_one_left(start: Callable[[str], Running]) -> None:
     running = start(SLEEPERS)
     (alive,) = os.listdir(running.jobs)

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from ringcast import wire
 from ringcast.call import Call
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.protocol import MISMATCH, NAMED, PATIENCE, Protocol
+from ringcast.failure import Failure
+from ringcast.protocol import LOST, MISMATCH, NAMED, PATIENCE, Protocol
 from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import EAGER_IN_COLLECTIVES as EAGER_LIMIT
@@ -909,6 +910,40 @@ def test_an_early_grant_without_a_send_is_refused_when_the_operation_fails() -> 
     net.run()
     assert net.kinds(0, 1) == [Kind.REFUSE]
     assert isinstance(ops[1].error, Revoked)
+
+
+def test_a_rank_that_knows_of_a_failure_tells_those_who_wait_for_it_all_that_it_knows() -> None:
+    net = Net(3)
+    ops = net.begin(granted=True)
+    net.ranks[1].receive(ops[1], 0, Buffer(5))
+    net.run()
+    net.ranks[0].lose(2, Failure("killed", "host", 77, "Traceback"))
+    net.run()
+    error = ops[1].error
+    assert isinstance(error, PeerFailed)
+    assert (error.rank, error.peer, error.cause, error.host, error.pid) == (1, 2, "killed", "host", 77)
+    assert error.remote_traceback == "Traceback"
+    assert not net.ranks[1].failed  # only the control plane says so
+
+
+@pytest.mark.parametrize("word", [0, 5, 2**40])
+def test_a_failure_of_this_rank_or_of_none_is_not_believed(word: int) -> None:
+    net = Net(2)
+    ops = net.begin(granted=True)
+    net.ranks[0].receive(ops[0], 1, Buffer(5))
+    net.ranks[1]._refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
+    net.run()
+    assert isinstance(ops[0].error, Revoked)
+
+
+def test_only_when_no_communicator_is_left_nothing_counts_any_more() -> None:
+    rank = Net(2).ranks[0]
+    assert not rank.hopeless
+    rank.begin(CONTEXT, CALL)
+    rank.poison(CONTEXT, TimeoutError())
+    assert rank.hopeless
+    rank.begin(CONTEXT + 1, CALL)
+    assert not rank.hopeless
 
 
 def test_the_cause_is_raised_once_and_then_revoked() -> None:
