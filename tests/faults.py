@@ -72,7 +72,7 @@ class Plane:
         for peer in range(self._world.case.size):
             self._world.notify(self._rank, peer, wire.Kind.REVOKE, cause.encode(), context=context)
 
-    def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:
+    def finished(self, sent: Mapping[int, int], *_: object) -> None:
         self._world.left.add(self._rank)
         for peer in range(self._world.case.size):
             self._world.notify(self._rank, peer, wire.Kind.BYE, length=sent.get(peer, 0))

@@ -50,7 +50,7 @@ class Ends:
     def revoke(self, context: int, cause: str) -> None:
         self._world.notify(self._rank, wire.Kind.REVOKE, cause.encode(), context=context)
 
-    def finished(self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int]) -> None:
+    def finished(self, sent: Mapping[int, int], *_: object) -> None:
         for peer in range(self._world.case.size):
             header = wire.notice(wire.Kind.BYE, NONCE, source=self._rank, length=sent.get(peer, 0))
             self._world.put((PLANE + self._rank, peer), [header])
