@@ -83,7 +83,7 @@ def is_ready(p: int, number: int, time: int, votes: dict[int, list[tuple[int, Vo
 
 @pytest.mark.parametrize(
     "wrong",
-    [Vote(0, WORLD, 1, AGREE), Vote(1, WORLD, 2, AGREE), Vote(1, WORLD, 0, AGREE), Vote(3, WORLD, 1, AGREE)],
+    [Vote(0, WORLD, 1, AGREE), Vote(1, WORLD, 3, AGREE), Vote(1, WORLD, 0, AGREE), Vote(3, WORLD, 1, AGREE)],
     ids=["again", "too early", "too late", "stranger"],
 )
 def test_a_vote_out_of_turn_or_of_a_stranger_is_none(wrong: Vote) -> None:
