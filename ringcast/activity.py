@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from ringcast.silence import Activity
+from ringcast.silence import Activity, Judgement, Silence
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Lookout:
+    """Looks at the processes of silent ranks, as often as it has to; `family` returns those of a rank."""
+
+    def __init__(self, family: Callable[[int], Iterable[int]]) -> None:
+        self._family, self._silence = family, Silence()
+
+    @property
+    def due(self) -> float | None:
+        """The time of the next look, while there is a silent rank."""
+        return self._silence.due
+
+    def look(self, heard: Mapping[int, float], now: float) -> list[Judgement]:
+        """Return what is to be said of silent ranks; `heard` has when each was last heard, of those that have to speak.
+
+        A rank that has no process here, because it is on another host, is not judged.
+        """
+        found: list[Judgement] = []
+        for rank in self._silence.suspects(heard, now):
+            pids = self._family(rank)
+            judgement = self._silence.judge(rank, now - heard[rank], activity(pids), now) if pids else None
+            if judgement is not None:
+                found.append(judgement)
+        return found
 
 
 def activity(pids: Iterable[int]) -> Activity:

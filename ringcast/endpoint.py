@@ -135,6 +135,6 @@ class Endpoint:
                 self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()
         finally:
-            self.transport.close()
+            self.transport.close(hurry=protocol.hopeless)
         if mismatch is not None:
             raise mismatch

@@ -24,7 +24,7 @@ def members(leaders: Collection[int], marks: Collection[bytes]) -> set[int]:
     seen = _processes()
     wanted, found = set(leaders), set()
     for pid, (_, *groups, _) in seen.items():
-        if pid in wanted or wanted.intersection(groups) or _marked(pid, marks):
+        if pid in wanted or wanted.intersection(groups) or marked(pid, marks):
             found.add(pid)
     while born := {pid for pid, (parent, *_) in seen.items() if parent in found} - found:
         found |= born
@@ -63,7 +63,8 @@ def _processes() -> dict[int, tuple[int, int, int, str]]:
     return seen
 
 
-def _marked(pid: int, marks: Collection[bytes]) -> bool:
+def marked(pid: int, marks: Collection[bytes]) -> bool:
+    """Return whether a process was started with all these entries in its environment; never, if there are none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return bool(marks) and set(marks) <= set(file.read().split(b"\0"))

@@ -45,10 +45,12 @@ PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are i
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
+LOST = 4  # flag of REFUSE: the payload tells why the rank `word` failed
 P2P = 0  # operation number of point-to-point messages
 KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
 NAMED = 4096  # communicators that a peer may name before this rank has come to them
-LONGEST_REASON = 10_000  # bytes of a refusal's text that are kept
+LONGEST_REASON = 400_000  # bytes of a refusal's text that are kept …
+LONGEST_AHEAD = 10_000  # … and of one for a communicator that this rank has not come to
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
 PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
 
@@ -289,11 +291,11 @@ class Protocol:
             for (source, ordinal), (header, frames) in mail.unclaimed():
                 self._forget(header, frames)
                 if header.kind == RTS:
-                    self._refuse(source, context, header.operation, ordinal, self.reason(error), told)
+                    self._pass_on(source, context, header.operation, ordinal, error, told)
         for number, grants in state.grants.items():
             for (source, ordinal), header in grants.items():
                 self._forget(header)
-                self._refuse(source, context, number, ordinal, self.reason(error), told)
+                self._pass_on(source, context, number, ordinal, error, told)
         for key, send in list(self._sending.items()):
             if send.trailing and send.operation.context == context:
                 self._finish(key)
@@ -323,6 +325,12 @@ class Protocol:
     def gave_up(self) -> bool:
         """Whether some communicator was given up, so that messages under way were lost."""
         return any(state.poison is not None for state in self._contexts.values())
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the job or all communicators were given up, so that no message counts any more."""
+        states = self._contexts.values()
+        return self.aborted is not None or (bool(states) and all(state.poison is not None for state in states))
 
     @property
     def blamed(self) -> tuple[int, ...]:
@@ -650,15 +658,23 @@ class Protocol:
             send.operation.pending.discard(send)
 
     def _on_refuse(self, h: Header, arrival: Arrival) -> None:
-        text = bytes(arrival.read()[:LONGEST_REASON]).decode(errors="replace") if arrival.more else ""
         if h.context in self._retired:
             return
         state = self._contexts[h.context]
+        longest = LONGEST_REASON if state.namer is None else LONGEST_AHEAD
+        text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
         op = state.active.get(h.operation)
         error: RingcastError = Revoked(self.rank, text, h.source)
         if h.flags & MISMATCH:
             error = self._told_mismatch(h, state, op, text)
+        elif h.flags & LOST and h.word < self.size and h.word != self.rank:
+            error = self._told_failure(h.word, text, op)
         self.poison(h.context, error)
+
+    def _told_failure(self, peer: int, text: str, op: Operation | None) -> PeerFailed:
+        """Return the error for a failed rank of which another rank has told, before the control plane does."""
+        why, where = Failure.decode(text.encode()), op.where if op is not None else None
+        return PeerFailed(self.rank, peer, why.cause, where, host=why.host, pid=why.pid, remote_traceback=why.traceback)
 
     def _told_mismatch(self, h: Header, state: _Context, op: Operation | None, theirs: str) -> CollectiveMismatch:
         """Return the error for a mismatch that the other side has found, and tell it this rank's call."""
@@ -814,17 +830,17 @@ class Protocol:
     def _dead(self, h: Header, answer: bool = True) -> bool:
         """Whether a message is for a communicator that was given up or retired; its sender is told."""
         if h.context in self._retired:
-            cause = "the communicator was freed"
-        elif (poison := self._contexts[h.context].poison) is not None:
-            cause = self.reason(poison)
+            poison: BaseException | None = Revoked(self.rank, "the communicator was freed")
         else:
+            poison = self._contexts[h.context].poison
+        if poison is None:
             return False
         self.dropped["dead"] += 1
         state = self._contexts.get(h.context)
         if answer and (state is None or (h.source, 0) not in state.told):  # once: that gives up the whole of it
             if state is not None:
                 state.told.add((h.source, 0))
-            self._refuse(h.source, h.context, h.operation, h.ordinal, cause, set())
+            self._pass_on(h.source, h.context, h.operation, h.ordinal, poison, set())
         return True
 
     def _agree(self, op: Operation, source: int, ordinal: int, h: Header) -> bool:
@@ -851,14 +867,32 @@ class Protocol:
         where = Where(ended.collective if ended is not None else "operation", h.operation)
         self.poison(h.context, CollectiveMismatch(self.rank, h.source, mine, theirs, where))
 
+    def _pass_on(
+        self, peer: int, context: int, number: int, ordinal: int, error: BaseException, told: set[int]
+    ) -> None:
+        """Tell a peer what has ended the communicator."""
+        if isinstance(error, PeerFailed):
+            text = Failure(error.cause, error.host, error.pid, error.remote_traceback).encode().decode()
+            self._refuse(peer, context, number, ordinal, text, told, LOST, error.peer)
+        else:
+            self._refuse(peer, context, number, ordinal, self.reason(error), told)
+
     def _refuse(
-        self, peer: int, context: int, number: int, ordinal: int, text: str, told: set[int], flags: int = 0
+        self,
+        peer: int,
+        context: int,
+        number: int,
+        ordinal: int,
+        text: str,
+        told: set[int],
+        flags: int = 0,
+        word: int = 0,
     ) -> None:
         if peer in told or peer in self.failed or peer == self.rank:
             return
         told.add(peer)
         payload = text.encode()
-        self._post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), 0, 0, [payload])
+        self._post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), word, 0, [payload])
 
     def _kill(self, op: Operation, error: BaseException, told: set[int]) -> None:
         op.error = op.error or error
@@ -872,7 +906,7 @@ class Protocol:
                 self._moving.discard(transfer)
                 if transfer in self._withheld:
                     self._withheld.remove(transfer)
-            self._refuse(transfer.peer, op.context, op.number, transfer.ordinal, self.reason(error), told)
+            self._pass_on(transfer.peer, op.context, op.number, transfer.ordinal, error, told)
 
     def _check_left(self, peer: int) -> None:
         """Look whether some operation waits for a rank that has left."""

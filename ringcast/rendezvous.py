@@ -8,9 +8,10 @@ The rules:
 2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
 3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
-5. Silence counts only where nobody watches the processes (`hosted` is false), and not while we were stopped ourselves.
-6. Where somebody does, a rank that reports its error, or leaves without finishing, is not failed yet: the supervisor
-   makes sure that it is gone, and then says so (Died). What the rank had reported is what the others are told.
+5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
+   is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
+6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
+   processes are watched that holds also for one that reports its error. What it reported is what the others are told.
 7. A member may give up many communicators, but not so many that the memory of others would fill.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
@@ -107,7 +108,9 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed; to the `unreachable` ranks there is no connection at the moment."""
+
+    unreachable: frozenset[int] = frozenset()
 
 
 Event: TypeAlias = Hello | Alive | Revoke | Failing | Finished | Leave | Died | Abort | Tick
@@ -152,9 +155,9 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """For the owner: messages of a rank were lost, or it left without finishing, or is silent.
+    """For the owner: messages of a rank were lost, or it left without finishing, or is not reached any more.
 
-    It was declared failed, unless the owner hosts it: then that is for the owner to do.
+    It is not declared failed yet: the owner makes sure that it is gone, and then says so.
     """
 
     rank: int
@@ -234,6 +237,10 @@ class Roster:
         """When each rank was last heard, of those that joined and neither left nor failed."""
         return {rank: member.heard for rank, member in self._listeners(None)}
 
+    def process(self, rank: int) -> tuple[str, int]:
+        """Return the host and the process number of a rank that joined."""
+        return self._members[rank].host, self._members[rank].pid
+
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order."""
         match event:
@@ -246,7 +253,7 @@ class Roster:
             case Abort():
                 return self._abort(event.cause)
             case Tick():
-                return self._tick(now)
+                return self._tick(event.unreachable, now)
         return self._from_member(event, now)
 
     def _hello(self, hello: Hello, now: float) -> list[Action]:
@@ -357,7 +364,7 @@ class Roster:
 
     def lose(self, rank: int, cause: str) -> list[Action]:
         """Return what to do about a rank that cannot be relied on any more, although it may still run."""
-        return [Lost(rank, cause)] if self.hosted else [Lost(rank, cause), *self._fail(rank, cause)]
+        return [Lost(rank, cause)]
 
     def _died(self, event: Died) -> list[Action]:
         member = self._members.get(event.rank)
@@ -390,11 +397,11 @@ class Roster:
         self._given_up = reason
         return self._tell_others(None, {"type": "refused", "reason": reason})
 
-    def _tick(self, now: float) -> list[Action]:
+    def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
         self._forgive(now)
         actions = self._check_start(now)
         if not self.hosted:
-            actions += self._check_silence(now)
+            actions += self._check_silence(unreachable, now)
         if now >= self._next_beat:
             self._next_beat = now + self.beat
             actions += self._tell_others(None, {"type": "beat"})
@@ -418,15 +425,16 @@ class Roster:
         )
         return [NotStarted(reason, missing), *self._give_up(reason)]
 
-    def _check_silence(self, now: float) -> list[Action]:
+    def _check_silence(self, unreachable: frozenset[int], now: float) -> list[Action]:
         actions: list[Action] = []
         for rank, member in self._members.items():
             if now - member.heard < self.silence or member.left or rank in self._failed:
                 continue
             if member.finished or self._given_up:
                 member.left = True
-            else:
-                actions += self.lose(rank, f"nothing was heard of it for {self.silence:g} s")
+            elif rank in unreachable:
+                cause = f"there is no connection to it, and nothing was heard of it for {self.silence:g} s"
+                actions += self.lose(rank, cause)
         return actions
 
     def _listeners(self, but: int | None) -> list[tuple[int, _Member]]:

@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import json
 import os
+import secrets
 import signal
 import statistics
 import subprocess
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ringcast.config import WorkerConfig
 
 SIZE, VICTIM = 4, 1
 LIMIT = 60  # seconds that the whole job may take
@@ -68,14 +71,11 @@ class Outcome:
     stderr: str
 
 
-def run(fault: str, *options: str) -> Outcome:
-    """Run a job with this fault to its end."""
+def run(fault: str, *, hosted: bool = True) -> Outcome:
+    """Run a job with this fault to its end; with a launcher if it is `hosted`."""
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:
-        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(SIZE), *options]
-        done = subprocess.run(
-            [*command, __file__, "--work", fault, folder],
-            capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "TMPDIR": folder},
-        )  # fmt: skip
+        worker = [__file__, "--work", fault, folder]
+        code, stderr = _launched(worker, folder) if hosted else _alone(worker, folder)
         at, pid = json.loads(Path(folder, "fault").read_text())
         heard = {}
         for rank in range(SIZE):
@@ -83,7 +83,33 @@ def run(fault: str, *options: str) -> Outcome:
             if file.exists():
                 told = json.loads(file.read_text())
                 heard[rank] = Heard(told.pop("time") - at, **told)
-        return Outcome(heard, pid, done.returncode, done.stderr)
+        return Outcome(heard, pid, code, stderr)
+
+
+def _launched(worker: list[str], folder: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(SIZE), *worker]
+    environment = {**os.environ, "TMPDIR": folder}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    return done.returncode, done.stderr
+
+
+def _alone(worker: list[str], folder: str) -> tuple[int, str]:
+    """Start the ranks by hand; return the victim's exit code and what it said."""
+    ranks: list[subprocess.Popen[str]] = []
+    nonce = secrets.randbits(64)
+    try:
+        for rank in range(SIZE):
+            settings = WorkerConfig(rank, SIZE, f"ipc://{folder}/control", nonce=nonce)
+            environment = {**os.environ, **settings.environment()}
+            ranks.append(
+                subprocess.Popen([sys.executable, *worker], env=environment, stderr=subprocess.PIPE, text=True)
+            )
+        said = [process.communicate(timeout=LIMIT)[1] for process in ranks]
+        return ranks[VICTIM].returncode, said[VICTIM]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
 
 
 def work(fault: str, folder: Path) -> None:

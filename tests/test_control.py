@@ -24,12 +24,12 @@ from ringcast.config import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, Pace, new_key, version
 from ringcast.errors import RendezvousError
 from ringcast.failure import Failure
-from ringcast.rendezvous import Failing, Finished, Notice, Started
+from ringcast.rendezvous import Failing, Finished, Lost, Notice, Started
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 PACE = Pace(beat=0.05, silence=5.0, linger=2.0)
-IMPATIENT = Pace(beat=0.05, silence=0.6, linger=2.0)  # where silence is what is tested
+IMPATIENT = Pace(beat=0.05, silence=0.6, unreachable=0.6, linger=2.0)  # where silence is what is tested
 NONCE = 2**63 + 5
 KEY = new_key()
 
@@ -56,6 +56,8 @@ class Serving:
             self.server.socket.poll(5)
             for notice in self.server.service():
                 self.notices.put(notice)
+                if isinstance(notice, Lost):
+                    self.server.declare_failed(notice.rank, notice.cause)
             try:
                 order = self._orders.get_nowait()
             except queue.Empty:
@@ -331,7 +333,9 @@ def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None
         assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
 
 
-def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Context, tmp_path: Path) -> None:
+def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
+    context: zmq.Context, tmp_path: Path
+) -> None:
     address = f"ipc://{tmp_path}/control"
     with serving(context, address, 2, hosted=False, pace=IMPATIENT), context.socket(zmq.DEALER) as silent:
         silent.linger = 0
@@ -340,15 +344,43 @@ def test_without_a_launcher_a_silent_rank_is_declared_failed(context: zmq.Contex
         silent.send(msgpack.packb([NONCE, 0, hello]))
         worker = Worker(context, address, 0, 2)
         worker.client.join(10)
+        assert not silent.closed
+        with pytest.raises(queue.Empty):  # silence alone is no failure
+            worker.inbox.get(timeout=2 * IMPATIENT.unreachable)
+        silent.close()
         header, cause = worker.news()
-        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "nothing was heard of it for 0.6 s")
+        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
+        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        worker.client.close()
+
+
+SHORT = Pace(beat=0.05, silence=20.0, unreachable=0.6, answer=0.3)
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
+    context: zmq.Context, start: "Start", tmp_path: Path, transport: str
+) -> None:
+    address = f"ipc://{tmp_path}/control" if transport == "ipc" else "tcp://127.0.0.1:*"
+    with serving(context, address, 2, hosted=False, pace=SHORT) as server:
+        worker, process = Worker(context, server.server.address, 0, 2), start(1, 2, server.server.address, KEY)
+        worker.client.join(30)
+        assert line_of(process) == "data0 data1"
+        process.stdin.write("sleep\n")
+        process.stdin.flush()
+        assert line_of(process) == "awake"  # after some time with the interpreter's lock, in which it said nothing
+        assert worker.inbox.empty()
+        process.send_signal(signal.SIGSTOP)
+        header, cause = worker.news()
+        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
+        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
         worker.client.close()
 
 
 # Without a launcher: rank 0 starts a process for the control plane.
 
 PROGRAM = """
-import os, queue, sys, zmq
+import ctypes, os, queue, sys, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
 from ringcast.failure import Failure
@@ -363,6 +395,10 @@ try:
     order = sys.stdin.readline()
     if order == "fail":
         client.failing("ValueError: bad", "")
+    if order == "sleep\\n":
+        ctypes.PyDLL(None).sleep(2)
+        print("awake", flush=True)
+        sys.stdin.readline()
     if order == "wait\\n":
         print(*failures.get(timeout=20), flush=True)
     client.finished({})

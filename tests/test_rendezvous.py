@@ -201,20 +201,14 @@ def test_abort_reaches_all_and_ends_a_start() -> None:
     assert sent(roster.handle(Abort("enough"), 1.0)) == {"c0": [{"type": "refused", "reason": "enough"}]}
 
 
-def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_a_failure() -> None:
-    roster = started(hosted=False)
+def test_leaving_is_confirmed_to_everybody_and_without_finishing_it_is_for_the_owner_to_judge() -> None:
+    roster = started()
     assert roster.handle(Leave(b"stranger"), 1.0) == [SendTo(b"stranger", {"type": "left"})]
     roster.handle(Finished(0, {}), 1.0)
     assert roster.handle(Leave(b"c0"), 1.0) == [SendTo(b"c0", {"type": "left"})]
-    actions = roster.handle(Leave(b"c1"), 1.0)
     cause = "it closed its connection without finishing"
-    assert notices(actions) == [Lost(1, cause)]
-    assert sent(actions) == {"c1": [{"type": "left"}], "c2": [failure(1, cause)]}
-
-
-def test_where_processes_are_watched_who_leaves_without_finishing_is_left_to_the_owner() -> None:
-    actions = started().handle(Leave(b"c1"), 1.0)
-    assert actions == [SendTo(b"c1", {"type": "left"}), Lost(1, "it closed its connection without finishing")]
+    assert roster.handle(Leave(b"c1"), 1.0) == [SendTo(b"c1", {"type": "left"}), Lost(1, cause)]
+    assert sent(roster.handle(Died(1, cause), 1.1)) == {"c2": [failure(1, cause)]}
 
 
 def test_beats_go_to_members_once_a_period() -> None:
@@ -224,23 +218,28 @@ def test_beats_go_to_members_once_a_period() -> None:
     assert len(roster.handle(Tick(), 6.0)) == 2
 
 
-def silent_history(roster: Roster, until: int) -> list[Action]:
+GONE = "there is no connection to it, and nothing was heard of it for 10 s"
+
+
+def silent_history(roster: Roster, until: int, unreachable: frozenset[int] = frozenset({1})) -> list[Action]:
     """Let all ranks but rank 1 be alive every second."""
     found: list[Action] = []
     for second in range(1, until + 1):
         for rank in (0, 2):
             roster.handle(Alive(rank), float(second))
-        found += beatless(roster.handle(Tick(), float(second)))
+        found += beatless(roster.handle(Tick(unreachable), float(second)))
+        if found and isinstance(found[-1], Lost):  # as the owner does
+            found += roster.handle(Died(found[-1].rank, found[-1].cause), float(second))
     return found
 
 
-def test_silence_is_failure_only_where_nobody_watches_the_processes() -> None:
+def test_silence_is_failure_only_where_nobody_watches_the_processes_and_the_connection_is_gone() -> None:
     assert silent_history(started(hosted=True), 30) == []
+    assert silent_history(started(hosted=False), 30, unreachable=frozenset()) == []
     assert silent_history(started(hosted=False), 9) == []
     actions = silent_history(started(hosted=False), 30)
-    cause = "nothing was heard of it for 10 s"
-    assert notices(actions) == [Lost(1, cause)]
-    failed = [failure(1, cause)]
+    assert notices(actions) == [Lost(1, GONE)]
+    failed = [failure(1, GONE)]
     assert sent(actions) == {"c0": failed, "c2": failed}
 
 
@@ -248,7 +247,7 @@ def test_a_rank_that_comes_back_after_it_was_given_up_is_told_so() -> None:
     roster = started(hosted=False)
     silent_history(roster, 12)
     told = sent(roster.handle(Alive(1), 13.0))
-    assert told == {"c1": [{"type": "abort", "cause": "rank 1 was declared failed: nothing was heard of it for 10 s"}]}
+    assert told == {"c1": [{"type": "abort", "cause": f"rank 1 was declared failed: {GONE}"}]}
 
 
 def test_who_was_stopped_itself_blames_nobody() -> None:

@@ -19,11 +19,11 @@ from types import FrameType
 
 import zmq
 
-from ringcast.activity import activity
+from ringcast.activity import Lookout
 from ringcast.control import ControlServer, new_key
 from ringcast.family import kill, members, orphans, send
 from ringcast.rendezvous import Joined, Started
-from ringcast.silence import Busy, Silence, Stuck
+from ringcast.silence import Busy, Stuck
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
@@ -92,7 +92,7 @@ class _Running:
         self._sinks: dict[int, Sink] = {}
         self._tails: list[Tail] = []
         self._files = ExitStack()
-        self._silence = Silence()
+        self._lookout = Lookout(self._family)
         self._verdict: Verdict | None = None
         self._world = replace(
             job.settings,
@@ -212,7 +212,7 @@ class _Running:
             self._paused = not self._paused
             for file in self._sinks:
                 self._poller.modify(file, 0 if self._paused else zmq.POLLIN)
-        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf)
+        due = min(self._server.due, self._supervisor.due or inf, self._lookout.due or inf)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._paused else wait
 
@@ -249,12 +249,11 @@ class _Running:
     def _stuck(self) -> list[Stuck]:
         """Look at the ranks that are silent, and return those of which nothing moves."""
         found: list[Stuck] = []
-        heard, now = self._server.heard, time.monotonic()
-        for rank in self._silence.suspects(heard, now):
-            match self._silence.judge(rank, now - heard[rank], activity(self._family(rank)), now):
-                case Stuck() as stuck:
-                    found.append(stuck)
-                case Busy(seconds=seconds, doing=doing):
+        for judgement in self._lookout.look(self._server.heard, time.monotonic()):
+            match judgement:
+                case Stuck():
+                    found.append(judgement)
+                case Busy(rank, seconds, doing):
                     who = f"rank {rank} ({self._host}, pid {self._processes[rank].pid})"
                     self._say(f"{who} has been silent for {seconds:.0f} s but {doing}; it is waited for")
         return found

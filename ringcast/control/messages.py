@@ -21,7 +21,9 @@ class Pace:
     """How often signs of life are sent, and for how long their absence is borne; seconds."""
 
     beat: float = 1.0
-    silence: float = 10.0
+    silence: float = 10.0  # of the control plane
+    unreachable: float = 7.0  # of a rank to which no connection is left
+    answer: float = 4.0  # of the other end's ZeroMQ, which answers however busy the interpreter is
     linger: float = 2.0  # how long a leaving worker waits until all that it said was heard
 
 

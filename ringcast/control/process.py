@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import IO
 
 import zmq
 
+from ringcast.activity import Lookout
 from ringcast.config import WorkerConfig
 from ringcast.control.messages import PACE
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
+from ringcast.family import kill, marked, members
+from ringcast.rendezvous import Lost
+from ringcast.silence import Stuck
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 
@@ -101,17 +108,31 @@ def main() -> None:
             sys.exit(str(error))
         os.write(1, b"ready\n")
         _to_nowhere(1, 2)
-        serve(server, lifeline=0)
+        serve(server, lifeline=0, nonce=settings["nonce"])
 
 
-def serve(server: ControlServer, lifeline: int) -> None:
+def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
+    """Return the processes of a rank, if it is on this host; only what shows the job's number is believed to be one."""
+    host, pid = server.process(rank)
+    here = host == socket.gethostname() and marked(pid, [f"RINGCAST_NONCE={nonce}".encode()])
+    return members({pid}, ()) if here else set()
+
+
+def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
+    family = partial(_family, server, nonce)
+    lookout = Lookout(family)
     poller = zmq.Poller()
     poller.register(server.socket, zmq.POLLIN)
     poller.register(lifeline, zmq.POLLIN)
     while not server.over:
-        ready = dict(poller.poll(max(0, int(1000 * (server.due - time.monotonic())) + 1)))
-        server.service()
+        due = min(server.due, lookout.due or inf)
+        ready = dict(poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1)))
+        found = [*server.service(), *lookout.look(server.heard, time.monotonic())]
+        for lost in found:
+            if isinstance(lost, Lost | Stuck):
+                kill(partial(family, lost.rank))
+                server.declare_failed(lost.rank, lost.cause)
         if lifeline in ready and not os.read(lifeline, 4096):
             poller.unregister(lifeline)
             server.service()  # what rank 0 said before it ended comes first

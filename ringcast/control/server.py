@@ -73,16 +73,21 @@ class ControlServer:
             hosted=hosted,
             start_timeout=start_timeout,
             beat=pace.beat,
-            silence=pace.silence,
+            silence=pace.unreachable,
         )
         self._sent: dict[bytes, int] = {}
         self._received: dict[bytes, int] = {}
+        self._unreachable: set[int] = set()
         self.dropped = 0
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
         self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
         self.socket.backlog = max(100, 2 * size)
+        self.socket.router_mandatory = True
+        if not hosted:
+            self.socket.heartbeat_ivl = int(1000 * pace.beat)
+            self.socket.heartbeat_timeout = int(1000 * pace.answer)
         try:
             if address.startswith("tcp://"):
                 _serve_curve(self.socket, key)
@@ -111,6 +116,10 @@ class ControlServer:
         """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
         return self._roster.heard
 
+    def process(self, rank: int) -> tuple[str, int]:
+        """Return the host and the process number of a rank that joined."""
+        return self._roster.process(rank)
+
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
         notices: list[Notice] = []
@@ -120,7 +129,7 @@ class ControlServer:
             except zmq.Again:
                 break
             notices += self._receive(frames)
-        return notices + self._handle(Tick())
+        return notices + self._handle(Tick(frozenset(self._unreachable)))
 
     def declare_failed(self, rank: int, cause: str) -> None:
         """Tell the other ranks that `rank` is gone; the caller has made sure that it is. Repeats are ignored."""
@@ -168,11 +177,23 @@ class ControlServer:
     def _perform(self, action: Action) -> list[Notice]:
         if not isinstance(action, SendTo):
             return [action]
-        number = self._sent.get(action.connection, 0)
-        if self._roster.rank_of(action.connection) is not None:
+        rank, number = self._roster.rank_of(action.connection), self._sent.get(action.connection, 0)
+        reached = self._send(action.connection, seal(self._nonce, number, action.message))
+        if rank is None:
+            return []
+        (self._unreachable.discard if reached else self._unreachable.add)(rank)
+        if reached or action.message["type"] != "beat":  # beats that are lost are no loss
             self._sent[action.connection] = number + 1
-        self.socket.send_multipart([action.connection, seal(self._nonce, number, action.message)], zmq.NOBLOCK)
         return []
+
+    def _send(self, connection: bytes, sealed: bytes) -> bool:
+        try:
+            self.socket.send_multipart([connection, sealed], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
 
 
 def _serve_curve(sock: zmq.Socket[bytes], key: str) -> None:

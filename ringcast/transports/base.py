@@ -62,9 +62,9 @@ class Transport(Protocol):
     def clock(self) -> float:
         """Return the time in seconds on which deadlines are measured."""
 
-    def close(self) -> None:
+    def close(self, hurry: bool = False) -> None:
         """Give back everything: sockets, threads, files. What was sent is delivered if the peer still listens,
-        within a bounded time. Idempotent; always closes, even if it fails.
+        within a bounded time, which is short with `hurry`. Idempotent; always closes, even if it fails.
         """
 
 

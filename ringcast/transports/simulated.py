@@ -89,6 +89,6 @@ class SimulatedTransport:
     def clock(self) -> float:
         return self._wire.now
 
-    def close(self) -> None:
+    def close(self, hurry: bool = False) -> None:  # noqa: ARG002 (there is no time to lose)
         self._open = False
         self.inbox.clear()

@@ -20,7 +20,8 @@ from ringcast.transports.base import Frame
 
 LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
 BACKLOG = 4096  # all peers of a large job may connect in the same moment
-LINGER = 5000  # ms in which close() still delivers what was sent
+LINGER = 5000  # ms in which close() still delivers what was sent …
+HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -125,12 +126,12 @@ class ZeroMQTransport:
     def fileno(self) -> int:
         return cast(int, self._inbox.getsockopt(zmq.FD))
 
-    def close(self) -> None:
+    def close(self, hurry: bool = False) -> None:
         if self._closed:
             return
         with self._lock:
             self._closed = True
-        self.context.destroy()  # closes all sockets; their linger bounds the wait
+        self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
 
