@@ -63,7 +63,8 @@ LOST = 4  # flag of REFUSE: the payload tells why the rank `word` failed
 P2P = 0  # operation number of point-to-point messages
 KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
 NAMED = 4096  # communicators that a peer may name before this rank has come to them
-LONGEST_REASON = 1 << 20  # bytes of a refusal's text that are kept
+LONGEST_REASON = 400_000  # bytes of a refusal's text that are kept …
+LONGEST_AHEAD = 10_000  # … and of one for a communicator that this rank has not come to
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
 REPORTED = 8  # calls that have ended, of which a rank that waits tells
 PATIENCE = 10  # probes that the last messages of a rank that has left may take to arrive
@@ -752,10 +753,11 @@ class Protocol:
             send.operation.pending.discard(send)
 
     def _on_refuse(self, h: Header, arrival: Arrival) -> None:
-        text = bytes(arrival.read()[:LONGEST_REASON]).decode(errors="replace") if arrival.more else ""
         if h.context in self._retired or self._foreign(h):
             return
         state = self._contexts[h.context]
+        longest = LONGEST_REASON if state.namer is None else LONGEST_AHEAD
+        text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
         op = state.active.get(h.operation)
         if h.flags & LOST and h.word < self.size and h.word != self.rank:
             self.poison(h.context, self._told_failure(h.word, text, op))

@@ -32,7 +32,6 @@ CODES = {
     "hard exit 3": 3,
     "abort": 134,
     "segfault": 139,
-    "memory": 1,
     "spin": 1,
 }
 CAUSES = {
@@ -91,7 +90,10 @@ def check_survivors(end: End, survivors: list[dict[str, object]], ended: float) 
 
 def check_verdict(end: End, done: subprocess.CompletedProcess[str]) -> None:
     *_, before, last = done.stderr.splitlines()  # an error of Python stands, with its traceback, before the last line
-    assert done.returncode == CODES[end.way]
+    if end.way == "memory":  # without any even the interpreter's own end may fail
+        assert done.returncode > 0
+    else:
+        assert done.returncode == CODES[end.way]
     assert re.search(CAUSES[end.way], f"{before}\n{last}")
     if end.way != "spin":
         assert last.startswith(f"ringcast-launch: rank {end.victim} ")
