@@ -452,9 +452,9 @@ class Protocol:
                 where = next((op.where for op in state.operations()), None)
                 self.poison(context, self._peer_failed(peer, where))
 
-    def _peer_failed(self, peer: int, where: Where | None) -> PeerFailed:
+    def _peer_failed(self, peer: int, where: Where | None, why: Failure | None = None) -> PeerFailed:
         """Return the error that tells of a failed rank, and of all that are known to have failed."""
-        why, ranks = self.failed[peer], tuple(self.failed)
+        why, ranks = why or self.failed[peer], tuple(self.failed)
         return PeerFailed(
             self.rank, peer, why.cause, where, ranks=ranks, host=why.host, pid=why.pid, remote_traceback=why.traceback
         )
@@ -759,8 +759,8 @@ class Protocol:
         longest = LONGEST_REASON if state.namer is None else LONGEST_AHEAD
         text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
         op = state.active.get(h.operation)
-        if h.flags & LOST and h.word < self.size and h.word != self.rank:
-            self.poison(h.context, self._told_failure(h.word, text, op))
+        if h.flags & LOST and h.word < self.size:
+            self.poison(h.context, self._told_failure(h, text, op))
             return
         if not h.flags & MISMATCH:
             self.poison(h.context, Revoked(self.rank, text, h.source))
@@ -774,10 +774,13 @@ class Protocol:
         theirs, _, site = text.partition("\n")
         self._meant(h.context, h.operation, h.source, theirs, site, told)
 
-    def _told_failure(self, peer: int, text: str, op: Operation | None) -> PeerFailed:
+    def _told_failure(self, h: Header, text: str, op: Operation | None) -> RingcastError:
         """Return the error for a failed rank of which another rank has told, before the control plane does."""
         why, where = Failure.decode(text.encode()), op.where if op is not None else None
-        return PeerFailed(self.rank, peer, why.cause, where, host=why.host, pid=why.pid, remote_traceback=why.traceback)
+        if h.word == self.rank:  # so it seems from there
+            cause = f"rank {h.source}: peer rank {self.rank} failed: {why.cause}"
+            return Revoked(self.rank, cause, h.source)
+        return self._peer_failed(h.word, where, why)
 
     def _meant(self, context: int, number: int, peer: int, theirs: str, their_site: str, told: set[int]) -> None:
         """Give up a communicator in which `peer` made another call, of which all is known now; `told` know already."""
