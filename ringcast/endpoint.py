@@ -19,8 +19,8 @@ HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
 class Control(Interface):
     """The line of one rank to all the others beside the data: how it leaves, fails, or gives up a communicator."""
 
-    def revoke(self, context: int, cause: str) -> None:
-        """Tell all ranks that a communicator is given up; never blocks."""
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        """Tell all ranks that a communicator is given up, perhaps because a rank `failed`; never blocks."""
 
     def vote(self, vote: Vote) -> None:
         """Take part in an agreement; what is decided comes as a notice. Never blocks."""
@@ -104,9 +104,17 @@ class Endpoint:
             self.protocol.handle(arrival)
         if self._lost:
             self._give_up()
+        if self.protocol.found:
+            self._tell_found()
         if self.protocol.outbox:
             self.flush()
         return arrival is not None
+
+    def _tell_found(self) -> None:
+        """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
+        for context, peer in self.protocol.found:
+            self.control.revoke(context, self.protocol.failed[peer].cause, peer)
+        self.protocol.found.clear()
 
     def wakes(self, deadline: float | None) -> float | None:
         """Return when `progress` stops waiting: at `deadline`, or earlier, where a peer without a link is given up."""

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ringcast.endpoint import Endpoint
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, Revoked, RingcastError
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, RingcastError
 from ringcast.schedule import IDLE, Schedule, Step, independent
 from ringcast.slots import Inlet, Memory
 from ringcast.transfers import Operation, Sink
@@ -133,7 +133,14 @@ class Task(Generic[Result]):
         self.endpoint.protocol.fail(op, error)
         self.endpoint.flush()
         if not isinstance(error, Revoked | JobAborted):
-            self.endpoint.control.revoke(op.context, self.endpoint.protocol.reason(error))
+            self._revoke(op.context, error)
+
+    def _revoke(self, context: int, error: BaseException) -> None:
+        control = self.endpoint.control
+        if isinstance(error, PeerFailed):
+            control.revoke(context, error.cause, error.peer)
+        else:
+            control.revoke(context, self.endpoint.protocol.reason(error))
 
 
 class _Watch:

@@ -61,9 +61,10 @@ class LocalControl:
         self._rank, self._nonce, self._board = rank, nonce, board
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
-    def revoke(self, context: int, cause: str) -> None:
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        word = 0 if failed is None else failed + 1
         with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
-            self._tell(wire.Kind.REVOKE, cause.encode(), context=context)
+            self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
 
     def waiting(self, report: Report) -> None:
         self._board.waiting(report)
@@ -97,8 +98,8 @@ class LocalControl:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _tell(self, kind: wire.Kind, text: bytes, *, context: int = 0) -> None:
-        header = wire.notice(kind, self._nonce, source=self._rank, context=context, length=len(text))
+    def _tell(self, kind: wire.Kind, text: bytes, *, context: int = 0, word: int = 0) -> None:
+        header = wire.notice(kind, self._nonce, source=self._rank, context=context, length=len(text), word=word)
         for _, transport in self._others:
             transport.inject([header, text])
 

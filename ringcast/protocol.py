@@ -161,6 +161,7 @@ class Protocol:
         self.matched: Counter[int] = Counter()
         self.dropped: Counter[str] = Counter()
         self.failed: dict[int, Failure] = {}  # in the order in which that was heard
+        self.found: list[tuple[int, int]] = []  # (context, rank that failed), of which the others have to hear
         self.finished: dict[int, int] = {}
         self.aborted: str | None = None
         self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
@@ -443,13 +444,18 @@ class Protocol:
         self.revoke(op.context, error)
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator that it shares with this rank is given up."""
+        """Count `peer` as failed: every communicator that it shares with this rank is given up.
+
+        A text is what this rank has found itself: the other members of these communicators have to hear of it.
+        """
         if peer in self.failed:
             return
         self.failed[peer] = Failure(why) if isinstance(why, str) else why
         for context, state in list(self._contexts.items()):
             if state.members is not None and peer in state.members:
                 where = next((op.where for op in state.operations()), None)
+                if isinstance(why, str) and state.poison is None:
+                    self.found.append((context, peer))
                 self.poison(context, self._peer_failed(peer, where))
 
     def _peer_failed(self, peer: int, where: Where | None, why: Failure | None = None) -> PeerFailed:
@@ -758,9 +764,8 @@ class Protocol:
         state = self._contexts[h.context]
         longest = LONGEST_REASON if state.namer is None else LONGEST_AHEAD
         text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
-        op = state.active.get(h.operation)
         if h.flags & LOST and h.word < self.size:
-            self.poison(h.context, self._told_failure(h, text, op))
+            self.poison(h.context, self._told_failure(h, h.word, Failure.decode(text.encode())))
             return
         if not h.flags & MISMATCH:
             self.poison(h.context, Revoked(self.rank, text, h.source))
@@ -774,13 +779,12 @@ class Protocol:
         theirs, _, site = text.partition("\n")
         self._meant(h.context, h.operation, h.source, theirs, site, told)
 
-    def _told_failure(self, h: Header, text: str, op: Operation | None) -> RingcastError:
+    def _told_failure(self, h: Header, peer: int, why: Failure) -> RingcastError:
         """Return the error for a failed rank of which another rank has told, before the control plane does."""
-        why, where = Failure.decode(text.encode()), op.where if op is not None else None
-        if h.word == self.rank:  # so it seems from there
-            cause = f"rank {h.source}: peer rank {self.rank} failed: {why.cause}"
-            return Revoked(self.rank, cause, h.source)
-        return self._peer_failed(h.word, where, why)
+        if peer == self.rank:  # so it seems from there
+            return Revoked(self.rank, f"rank {h.source}: peer rank {peer} failed: {why.cause}", h.source)
+        op = next(iter(self._contexts[h.context].operations()), None)
+        return self._peer_failed(peer, op.where if op is not None else None, self.failed.get(peer, why))
 
     def _meant(self, context: int, number: int, peer: int, theirs: str, their_site: str, told: set[int]) -> None:
         """Give up a communicator in which `peer` made another call, of which all is known now; `told` know already."""
@@ -810,7 +814,11 @@ class Protocol:
             self.lose(h.source, Failure.decode(data))
         elif h.kind == Kind.REVOKE:
             if h.context in self._contexts or (self._may_name(h) and h.context not in self._retired):
-                self.poison(h.context, Revoked(self.rank, text, h.source))
+                named = 0 < h.word <= self.size
+                error = (
+                    self._told_failure(h, h.word - 1, Failure(text)) if named else Revoked(self.rank, text, h.source)
+                )
+                self.poison(h.context, error)
         elif h.kind == Kind.AGREED:
             self.decisions[h.context, h.length] = data
         elif h.kind == Kind.ABORT:

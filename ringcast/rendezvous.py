@@ -55,11 +55,12 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """A worker gives up a communicator."""
+    """A worker gives up a communicator, perhaps because a rank `failed`."""
 
     rank: int
     context: int
     cause: str
+    failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +340,8 @@ class Roster:
             case Revoke():
                 self._revoked.add(event.context)
                 self._revokes[event.rank] += 1
-                notice = {"type": "revoke", "rank": event.rank, "context": event.context, "cause": event.cause}
-                return self._tell_others(event.rank, notice)
+                facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
+                return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
             case Waiting():
                 return self._compare(event.report, now)
             case Moving():

@@ -29,7 +29,7 @@ class Kind(IntEnum):
     REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
     BYE = 7  # `source` has left; it sent `length` messages to this rank
     FAILED = 8  # `source` is declared failed, or says so itself; the payload is the cause
-    REVOKE = 9  # `context` is given up; the payload is the cause
+    REVOKE = 9  # `context` is given up; the payload is the cause: that rank `word` - 1 failed, unless `word` is 0
     ABORT = 10  # the job ends; the payload is the cause
     DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
     MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
@@ -78,6 +78,6 @@ def unpack(data: bytes | bytearray | memoryview) -> Header:
     return header
 
 
-def notice(kind: Kind, nonce: int, *, source: int = 0, context: int = 0, length: int = 0) -> bytes:
+def notice(kind: Kind, nonce: int, *, source: int = 0, context: int = 0, length: int = 0, word: int = 0) -> bytes:
     """Return the header of a message from the control plane; it has no pair number."""
-    return pack(Header(VERSION, kind, 0, source, nonce, context, 0, 0, 0, 0, length, 0, 0))
+    return pack(Header(VERSION, kind, 0, source, nonce, context, 0, 0, 0, 0, length, word, 0))

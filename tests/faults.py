@@ -68,9 +68,16 @@ class Plane:
     def __init__(self, world: World, rank: int) -> None:
         self._world, self._rank = world, rank
 
-    def revoke(self, context: int, cause: str) -> None:
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         for peer in range(self._world.case.size):
-            self._world.notify(self._rank, peer, wire.Kind.REVOKE, cause.encode(), context=context)
+            self._world.notify(
+                self._rank,
+                peer,
+                wire.Kind.REVOKE,
+                cause.encode(),
+                context=context,
+                word=0 if failed is None else failed + 1,
+            )
 
     def finished(self, sent: Mapping[int, int], *_: object) -> None:
         self._world.left.add(self._rank)

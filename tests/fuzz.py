@@ -122,7 +122,7 @@ REQUESTS: tuple[dict[str, Any], ...] = (
     {"type": "hello", "rank": 1, "size": 3, "address": "a", "pid": 5, "host": "h", "version": "1", "network": ""},
     {"type": "alive"},
     {"type": "leave"},
-    {"type": "revoke", "context": 9, "cause": "because"},
+    {"type": "revoke", "context": 9, "cause": "because", "failed": 1},
     {"type": "failing", "error": "e", "traceback": "t", "blames": [0]},
     {"type": "finished", "sent": {0: 3}, "posted": {0: 1}, "matched": {0: 1}},
 )
@@ -133,8 +133,8 @@ ANSWERS: tuple[dict[str, Any], ...] = (
     {"type": "beat"},
     {"type": "bye", "rank": 1, "sent": 4},
     {"type": "failed", "rank": 1, "failure": b"{}"},
-    {"type": "revoke", "rank": 1, "context": 9, "cause": "because"},
-    {"type": "abort", "cause": "because"},
+    {"type": "revoke", "rank": 1, "context": 9, "cause": "because", "failed": 1},
+    {"type": "abort", "cause": "because", "failed": 1},
 )
 NESTED = b"\x91" * 5000 + b"\xc0"
 

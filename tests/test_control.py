@@ -338,7 +338,8 @@ def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, t
 def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq.Context, tmp_path: Path) -> None:
     with job(context, f"ipc://{tmp_path}/control", 1) as (server, workers):
         nonsense = [
-            {"type": "revoke", "context": -1, "cause": ""},
+            {"type": "revoke", "context": -1, "cause": "", "failed": None},
+            {"type": "revoke", "context": 1, "cause": "", "failed": -1},
             {"type": "finished", "sent": {0: -1}},
             {"type": "finished", "sent": {"a": 1}},
             {"type": "failing", "error": "", "traceback": "", "blames": [0.5]},

@@ -47,8 +47,10 @@ class Ends:
     def clock(self) -> float:
         return 0.0
 
-    def revoke(self, context: int, cause: str) -> None:
-        self._world.notify(self._rank, wire.Kind.REVOKE, cause.encode(), context=context)
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        self._world.notify(
+            self._rank, wire.Kind.REVOKE, cause.encode(), context=context, word=0 if failed is None else failed + 1
+        )
 
     def finished(self, sent: Mapping[int, int], *_: object) -> None:
         for peer in range(self._world.case.size):

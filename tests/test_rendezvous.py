@@ -193,7 +193,7 @@ def test_without_a_launcher_a_failing_rank_is_failed_for_the_others_at_once() ->
 
 def test_a_revocation_reaches_all_others() -> None:
     told = sent(started().handle(Revoke(2, 5, "timeout"), 1.0))
-    message = [{"type": "revoke", "rank": 2, "context": 5, "cause": "timeout"}]
+    message = [{"type": "revoke", "rank": 2, "context": 5, "cause": "timeout", "failed": None}]
     assert told == {"c0": message, "c1": message}
 
 

@@ -85,9 +85,9 @@ class ControlClient:
             raise RendezvousError(f"rank {config.rank} cannot join the job: {answer}")
         return answer
 
-    def revoke(self, context: int, cause: str) -> None:
-        """Tell all other ranks that communicator `context` is given up."""
-        self._post({"type": "revoke", "context": context, "cause": clean(cause)})
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        """Tell all other ranks that communicator `context` is given up, perhaps because a rank `failed`."""
+        self._post({"type": "revoke", "context": context, "cause": clean(cause), "failed": failed})
 
     def vote(self, vote: Vote) -> None:
         """Take part in an agreement."""
@@ -259,9 +259,10 @@ class _Conversation:
                 self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent))
             case {"type": "failed", "rank": int(rank), "failure": bytes(failure)} if self._member(rank):
                 self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), failure)
-            case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause)}:
+            case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause), "failed": failed}:
                 if self._member(rank) and context >= 0:
-                    header = wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context)
+                    word = failed + 1 if isinstance(failed, int) and self._member(failed) else 0
+                    header = wire.notice(wire.Kind.REVOKE, self._nonce, source=rank, context=context, word=word)
                     self._forward(header, cause.encode("utf-8", "replace"))
             case {"type": "finding", "kind": int(kind), "context": int(context), "payload": bytes(payload)}:
                 if kind in (wire.Kind.DEADLOCK, wire.Kind.MISMATCH) and context >= 0:

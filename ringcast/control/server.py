@@ -230,8 +230,8 @@ def _member_event(message: Message, rank: int) -> Event | None:
     match message:
         case {"type": "alive"}:
             return Alive(rank)
-        case {"type": "revoke", "context": int(context), "cause": str(cause)} if context >= 0:
-            return Revoke(rank, context, cause)
+        case {"type": "revoke", "context": int(context), "cause": str(cause), "failed": failed} if context >= 0:
+            return Revoke(rank, context, cause, failed) if failed is None or _counts([failed]) else None
         case {"type": "waiting", "report": dict(report)}:
             waits = read(rank, report)
             return Waiting(rank, waits) if waits is not None else None
