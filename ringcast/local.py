@@ -22,19 +22,19 @@ class Board:
     def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
         self._nonce, self._transports = nonce, transports
         self.lock = threading.Lock()
-        self._waits, self._agreements = Waits(), Agreements(len(transports))
+        self.waits, self._agreements = Waits(), Agreements(len(transports))
 
     def waiting(self, report: Report) -> None:
         """Take note that a rank waits, and tell those whom that concerns if it waits in vain."""
         with self.lock:
-            for found in self._waits.report(report, self._transports[report.rank].clock()):
+            for found in self.waits.report(report, self._transports[report.rank].clock()):
                 header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
                 self._transports[found.rank].inject([header, found.encode()])
 
     def moving(self, rank: int) -> None:
         """Take note that a rank waits no more."""
         with self.lock:
-            self._waits.moved(rank)
+            self.waits.moved(rank)
 
     def vote(self, vote: Vote) -> None:
         """Take a rank's vote."""
@@ -44,7 +44,7 @@ class Board:
     def lose(self, rank: int) -> None:
         """Count a rank as gone; those that live have been told so before."""
         with self.lock:
-            self._waits.moved(rank)
+            self.waits.moved(rank)
             self._announce(self._agreements.lose(rank))
 
     def _announce(self, decisions: Iterable[Decision]) -> None:

@@ -36,6 +36,11 @@ class Mailbox(Generic[Posted, Arrived]):
         """Return the receive that waits under `key` and forget it."""
         return _take(self._posted, key)
 
+    def forget(self, source: int) -> None:
+        """Drop all messages of `source` for which no receive was posted."""
+        for key in [key for key in self._arrived if key[0] == source]:
+            del self._arrived[key]
+
     def unclaimed(self) -> Iterator[tuple[Key, Arrived]]:
         """Return the messages for which no receive was posted."""
         return ((key, arrived) for key, queue in self._arrived.items() for arrived in queue)

@@ -457,6 +457,20 @@ class Protocol:
                 if isinstance(why, str) and state.poison is None:
                     self.found.append((context, peer))
                 self.poison(context, self._peer_failed(peer, where))
+            elif state.members is None:
+                self._unsay(state, peer)
+
+    def _unsay(self, state: _Context, peer: int) -> None:
+        """Forget what a rank that failed has sent for a communicator that this rank has not come to."""
+        for number, mail in list(state.mail.items()):
+            mail.forget(peer)
+            if not any(mail.unclaimed()):
+                del state.mail[number]
+        for number, grants in list(state.grants.items()):
+            for key in [key for key in grants if key[0] == peer]:
+                del grants[key]
+            if not grants:
+                del state.grants[number]
 
     def _peer_failed(self, peer: int, where: Where | None, why: Failure | None = None) -> PeerFailed:
         """Return the error that tells of a failed rank, and of all that are known to have failed."""

@@ -63,7 +63,7 @@ class Ends:
     def moving(self) -> None:
         raise AssertionError("nobody has told that it waits")
 
-    def close(self) -> None:
+    def close(self, **_: object) -> None:
         """Nothing to give back."""
 
 
@@ -103,10 +103,10 @@ class World:
         if link[0] % PLANE != link[1] and not (self.dead and link[0] == self.case.rank):
             self.links[link].append(frames)
 
-    def notify(self, source: int, kind: wire.Kind, text: bytes, context: int = 0) -> None:
+    def notify(self, source: int, kind: wire.Kind, text: bytes, context: int = 0, word: int = 0) -> None:
         if self.dead and source == self.case.rank and kind != wire.Kind.FAILED:
             return
-        header = wire.notice(kind, NONCE, source=source, context=context, length=len(text))
+        header = wire.notice(kind, NONCE, source=source, context=context, length=len(text), word=word)
         for peer in range(self.case.size):
             self.put((PLANE + source, peer), [header, text])
 

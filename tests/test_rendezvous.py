@@ -370,7 +370,7 @@ def agreed(actions: list[Action]) -> dict[str, Decision]:
     }
 
 
-@pytest.mark.parametrize("end", [Died(1, "killed"), Failing(1, "Error", "", ()), Finished(1, {}), Leave(b"c1")])
+@pytest.mark.parametrize("end", [Died(1, "killed"), Failing(1, "Error", "", ()), Finished(1, {})])
 def test_an_agreement_waits_for_those_that_live_and_the_end_of_a_rank_is_heard_first(end: object) -> None:
     roster = started(hosted=False)
     assert roster.handle(Vote(0, WORLD, 1, AGREE, 6), 1.0) == []
