@@ -24,6 +24,7 @@ from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.local import thread_endpoints
+from ringcast.meeting import Met, meeting
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -55,7 +56,7 @@ def init(*, timeout: float | None = None) -> Communicator:
         if _world is not None and config.control:
             raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
         network = _network(config)
-        group = _join(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
+        group = _member(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         _world = Communicator(group, timeout if timeout is not None else config.timeout)
@@ -94,14 +95,27 @@ def _network(config: WorkerConfig) -> Network:
     return networkfile.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
 
 
-def _join(config: WorkerConfig, network: Network) -> Group:
+def _member(config: WorkerConfig, network: Network) -> Group:
+    """Join as this whole process: an error that ends it is told to the others."""
+    with meeting(config) as met:
+        group = join(met, network)
+    control = group.endpoint.control
+    assert isinstance(control, ControlClient)
+    _report_uncaught_errors(control)
+    return group
+
+
+def join(met: Met, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
+    config = met.config
     address = _bind_address(config)
     try:
         transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
     except zmq.ZMQError as error:
         raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
-    control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
+    control = ControlClient(
+        config, transport.address, transport.inject, transport.context, network=repr(network), lifeline=met.lifeline
+    )
     try:
         addresses = control.join(config.start_timeout)
         transport.meet(addresses)
@@ -109,7 +123,6 @@ def _join(config: WorkerConfig, network: Network) -> Group:
         control.close()
         transport.close()
         raise
-    _report_uncaught_errors(control)
     endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
