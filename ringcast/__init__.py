@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ScheduleError,
         UsageError,
     )
+    from ringcast.on_dask import on_dask
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
     from ringcast.runner import run
     from ringcast.world import finalize, init, terminal
@@ -55,11 +56,12 @@ __all__ = [
     "UsageError",
     "finalize",
     "init",
+    "on_dask",
     "run",
     "terminal",
 ]
 
-_HOMES = {"Communicator": "communicator", "Op": "ops", "run": "runner"} | dict.fromkeys(
+_HOMES = {"Communicator": "communicator", "Op": "ops", "run": "runner", "on_dask": "on_dask"} | dict.fromkeys(
     ("finalize", "init", "terminal"), "world"
 )
 

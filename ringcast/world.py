@@ -71,8 +71,8 @@ def finalize() -> None:
         _world.finalize()
 
 
-def adopt(communicator: Communicator) -> None:
-    """Let `init` return this communicator in this thread, which is a rank of `ringcast.run`."""
+def adopt(communicator: Communicator | None) -> None:
+    """Let `init` return this communicator in this thread, which is a rank, or no longer one (None)."""
     _ranks.communicator = communicator
 
 
@@ -172,7 +172,7 @@ def _report_uncaught_errors(control: ControlClient) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if os.getpid() == pid:
             text = "".join(traceback.format_exception(kind, error, trace))
-            control.failing(f"{kind.__name__}: {error}", text, _blames(error))
+            control.failing(f"{kind.__name__}: {error}", text, blames(error))
             if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
                 print(_in_one_line(error, trace), file=sys.stderr)
                 return
@@ -189,7 +189,7 @@ def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     return f"stopped at {place}: {type(error).__name__}: {error}".rstrip(": ")
 
 
-def _blames(error: BaseException) -> tuple[int, ...]:
+def blames(error: BaseException) -> tuple[int, ...]:
     """Return the ranks that an error names as its cause."""
     if isinstance(error, PeerFailed):
         return (error.peer,)

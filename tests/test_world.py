@@ -136,10 +136,10 @@ def test_init_returns_the_same_world_until_it_is_finalized() -> None:
 
 
 def test_errors_name_those_they_blame() -> None:
-    assert world._blames(ringcast.PeerFailed(0, 3, "gone")) == (3,)
-    assert world._blames(ringcast.Revoked(0, "why", by=2)) == (2,)
-    assert world._blames(ringcast.Revoked(0, "why")) == ()
-    assert world._blames(ValueError()) == ()
+    assert world.blames(ringcast.PeerFailed(0, 3, "gone")) == (3,)
+    assert world.blames(ringcast.Revoked(0, "why", by=2)) == (2,)
+    assert world.blames(ringcast.Revoked(0, "why")) == ()
+    assert world.blames(ValueError()) == ()
 
 
 def test_every_public_name_is_there() -> None:
