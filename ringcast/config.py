@@ -150,8 +150,9 @@ def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
         base = env.get("TMPDIR") or "/tmp"
         directory = f"{base if len(base) < LONGEST - len(name) else '/tmp'}/ringcast-{os.getuid()}-{name}"
         return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
-    if env.get("RINGCAST_KEY") and place.head and place.job:
-        return {"RINGCAST_CONTROL": f"tcp://{place.head}:{engines.port(place.job)}"}
+    head = "127.0.0.1" if place.nodes == 1 else place.head
+    if env.get("RINGCAST_KEY") and head and place.job:
+        return {"RINGCAST_CONTROL": f"tcp://{head}:{engines.port(place.job)}"}
     if place.job and env.get("HOME"):
         return {"RINGCAST_CONTROL": f"file://{env['HOME']}/{HOMES}/{name}"}
     raise ConfigError(

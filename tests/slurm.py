@@ -101,7 +101,7 @@ def cluster() -> Iterator[Cluster]:
 def _write(folder: Path) -> Path:
     for name in "munge", "state", *(f"spool-{node}" for node in NODES):
         (folder / name).mkdir(mode=0o700)
-    controller, *ports = _free_ports(1 + len(NODES))
+    controller, *ports = free_ports(1 + len(NODES))
     host = socket.gethostname().split(".")[0]
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
@@ -114,7 +114,7 @@ def _write(folder: Path) -> Path:
     return folder / "slurm.conf"
 
 
-def _free_ports(n: int) -> list[int]:
+def free_ports(n: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for each in sockets:

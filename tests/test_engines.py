@@ -115,6 +115,9 @@ def test_several_hosts_meet_at_the_first_one_or_by_a_file() -> None:
     assert by_file.transport == "tcp"
     at_head = from_environment(STEP | {"RINGCAST_KEY": KEY})
     assert re.fullmatch(r"tcp://n08:2\d{4}", at_head.control)
+    assert from_environment(ONE_NODE | {"RINGCAST_KEY": KEY, "RINGCAST_TRANSPORT": "tcp"}).control.startswith(
+        "tcp://127.0.0.1:2"
+    )
     assert by_file.nonce == at_head.nonce != from_environment(STEP | {"SLURM_STEP_ID": "3"}).nonce
 
 
