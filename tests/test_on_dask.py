@@ -24,12 +24,18 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     needs.package("distributed")
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=3, threads_per_worker=2, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=3,
+            threads_per_worker=2,
+            processes=True,
+            dashboard_address=None,
+            local_directory=tmp_path_factory.mktemp("dask"),
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client
