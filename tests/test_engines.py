@@ -253,3 +253,32 @@ def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None)
     with pytest.raises(ConfigError, match="is there already"):
         meeting.meeting(config).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["job"]
+
+
+def test_the_manifest_has_what_the_error_asks_for() -> None:
+    """Without a parser for YAML: the file keeps to lines of `key: value` and `- item`, which are compared as words."""
+    text = (Path(__file__).parent.parent / "configs/kubernetes.yaml").read_text()
+    lines = [re.sub(r"\s#.*|^#.*", "", line) for line in text.splitlines()]
+    for line in lines:
+        assert not (len(line) - len(line.lstrip())) % 2, line
+        assert re.fullmatch(r" *(- )*([\w-]+:( .+)?|.+)|---|", line), line
+    words = " ".join(" ".join(lines).split())
+    for needed in (
+        "clusterIP: None",
+        "publishNotReadyAddresses: true",
+        "completionMode: Indexed",
+        "subdomain: ringcast",
+    ):
+        assert needed in words
+        assert needed in engines.KUBERNETES_SERVICE + engines.KUBERNETES_POD
+    job = re.search(r"kind: Job metadata: name: (\w+)", words)
+    assert job is not None
+    assert f"selector: job-name: {job[1]} " in words
+    size = re.search(r"completions: (\d+) parallelism: (\d+)", words)
+    assert size is not None
+    assert size[1] == size[2]
+    env = dict(re.findall(r'- name: (RINGCAST_\w+) value: "?([^" ]+)', words))
+    assert "- name: RINGCAST_KEY valueFrom: secretKeyRef: name: ringcast key: key" in words
+    config = from_environment(env | {"JOB_COMPLETION_INDEX": "3", "RINGCAST_KEY": KEY})
+    assert (config.rank, config.size) == (3, int(size[1]))
+    assert config.control == f"tcp://{job[1]}-0.ringcast:{engines.PORTS[0]}"

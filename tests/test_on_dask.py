@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +56,16 @@ def test_ranks_run_in_the_workers_spread_over_all(client: Any, n: int) -> None:
     assert len({pid for _, pid in results}) == min(n, 3)
     assert os.getpid() not in {pid for _, pid in results}
     assert set(client.who_has()) == set()
+
+
+def test_the_program_of_the_page_works(client: Any, tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/engines.md").read_text()
+    blocks = re.findall(r"^```text\n(from distributed.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    (tmp_path / "page.py").write_text(blocks[0].replace("tcp://scheduler:8786", client.scheduler.address))
+    command = [sys.executable, str(tmp_path / "page.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout == f"{blocks[0].split('# ')[1].splitlines()[0]}\n", done.stderr
 
 
 def test_what_a_rank_raises_is_raised_in_the_client(client: Any) -> None:

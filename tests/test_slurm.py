@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import slurm
 from ringcast.control import new_key
 
 pytestmark = pytest.mark.long
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
 SUM = "import ringcast; comm = ringcast.init(); print(comm.rank, comm.size, comm.allreduce(comm.rank))"
 
 
@@ -47,7 +48,9 @@ def srun(cluster: slurm.Cluster, *arguments: str, code: int = 0, **variables: st
 @pytest.mark.parametrize("nodes", ["1", "2"])
 def test_srun_prints_the_right_table(nodes: str, cluster: slurm.Cluster, home: dict[str, str]) -> None:
     limits = ("--limit", "40", "--top", "3")
-    said = srun(cluster, "-N", nodes, "-n", "4", sys.executable, str(EXAMPLES / "identifiers.py"), *limits, **home)
+    said = srun(
+        cluster, "-N", nodes, "-n", "4", sys.executable, str(ROOT / "examples" / "identifiers.py"), *limits, **home
+    )
     assert "shared by 4 ranks" in said
     assert said.count("shared by") == 1
     assert said.endswith("equal to the one-process count\n")
@@ -65,6 +68,18 @@ def test_with_a_key_nothing_is_shared_but_the_network(cluster: slurm.Cluster, ho
     for nodes, variables in ("1", given), ("2", given | here):
         said = srun(cluster, "-N", nodes, "-n", "2", sys.executable, "-c", SUM, **variables)
         assert sorted(said.splitlines()) == ["0 2 1", "1 2 1"]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_commands_of_the_page_work(place: int, cluster: slurm.Cluster, home: dict[str, str]) -> None:
+    commands = re.findall(r"^srun .*$", (ROOT / "docs/engines.md").read_text(), re.MULTILINE)
+    assert len(commands) == 3
+    program = cluster.folder / "program.py"
+    program.write_text(SUM)
+    ranks = int(commands[place].split("-n ")[1].split()[0])
+    words = [sys.executable if word == "python" else word for word in commands[place].split()[1:]]
+    said = srun(cluster, *words, **home)
+    assert sorted(said.splitlines()) == [f"{rank} {ranks} {sum(range(ranks))}" for rank in range(ranks)]
 
 
 def test_steps_of_one_job_are_worlds_of_their_own(cluster: slurm.Cluster, home: dict[str, str]) -> None:
