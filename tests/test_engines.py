@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,13 @@ def test_ranks_find_each_other_and_leave_nothing(engine: str, tmp_path: Path) ->
 def test_a_rank_that_waits_for_the_file_says_what_to_do(tmp_path: Path) -> None:
     config = WorkerConfig(1, 2, f"file://{tmp_path}/own/job", transport="tcp", start_timeout=0.2)
     with pytest.raises(RendezvousError, match=r"rank 0 has not written .*job within 0.2 s.*export RINGCAST_KEY=\$"):
+        meeting.meeting(config).__enter__()
+
+
+def test_a_pod_that_finds_no_service_shows_the_one_to_make() -> None:
+    config = from_environment(POD | {"RINGCAST_KEY": KEY, "RINGCAST_START_TIMEOUT": "0.1"})
+    config = replace(config, control="tcp://job-0.invalid:20000")  # a domain that nobody has (RFC 2606)
+    with pytest.raises(RendezvousError, match=r"rank 2: job-0\.invalid(?s:.*)clusterIP: None"):
         meeting.meeting(config).__enter__()
 
 

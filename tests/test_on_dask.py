@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,45 @@ def test_a_call_has_a_time_limit(client: Any) -> None:
 
     with pytest.raises(RunFailed, match="CollectiveTimeout"):
         ringcast.on_dask(client, work, 3, timeout=0.5)
+
+
+def test_an_interrupt_of_the_client_ends_the_ranks(client: Any, tmp_path: Path) -> None:
+    def work(comm: Communicator, folder: str) -> None:
+        (Path(folder) / f"waits-{comm.rank}").touch()
+        try:
+            comm.sendrecv(None, None, 1 - comm.rank)
+        finally:
+            (Path(folder) / f"ended-{comm.rank}").touch()
+
+    def interrupt() -> None:
+        wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        ringcast.on_dask(client, work, 2, args=(str(tmp_path),))
+    watcher.join()
+    wait_for(lambda: len(list(tmp_path.glob("ended-*"))) == 2)
+    wait_for(lambda: not any(client.processing().values()))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_threads_of_one_process_are_workers_too() -> None:
+    needs.package("distributed")
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        assert ringcast.on_dask(client, total, 4, args=(0,)) == [(6.0, os.getpid())] * 4
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
