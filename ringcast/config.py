@@ -28,7 +28,7 @@ from ringcast import engines
 from ringcast.errors import ConfigError
 
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
-LONGEST = 80  # characters of a directory; the name of a socket in it must stay below 108
+LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,9 @@ def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
         return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
     name = engines.file_name(place.job)
     if not tcp and place.nodes == 1 and place.job:
-        base = env.get("TMPDIR") or "/tmp"
-        directory = f"{base if len(base) < LONGEST - len(name) else '/tmp'}/ringcast-{os.getuid()}-{name}"
+        own = f"ringcast-{os.getuid()}-{name}"
+        directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
+        directory = directory if len(directory) <= LONGEST else f"/tmp/{own}"
         return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
     head = "127.0.0.1" if place.nodes == 1 else place.head
     if env.get("RINGCAST_KEY") and head and place.job:

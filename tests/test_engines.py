@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +101,7 @@ def test_no_process_of_several_is_a_lonely_rank_0(engine: dict[str, str]) -> Non
     assert config.control
 
 
-def test_one_host_meets_in_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_host_meets_in_a_directory_of_its_own() -> None:
     config = from_environment(ONE_NODE | {"TMPDIR": "/scratch"})
     directory = f"/scratch/ringcast-{os.getuid()}-slurm-big-17.2.0"
     assert (config.control, config.directory) == (f"ipc://{directory}/control", directory)
@@ -195,10 +197,16 @@ def run_all(environments: list[dict[str, str]]) -> list[tuple[str, str]]:
     return [process.communicate(timeout=100) for process in started]
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for which the names of sockets are not too long, as they are in tmp_path."""
+    with tempfile.TemporaryDirectory(prefix="rc-") as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("engine", ["Slurm on one node", "Slurm on two nodes", "a key and a head", "Open MPI"])
-def test_ranks_find_each_other_and_leave_nothing(engine: str, tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    base = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+def test_ranks_find_each_other_and_leave_nothing(engine: str, short_path: Path) -> None:
+    base = {"HOME": str(short_path), "TMPDIR": str(short_path)}
     job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "3", "SLURM_STEP_NUM_TASKS": "3"}
     environments = {
         "Slurm on one node": [ONE_NODE | job | {"SLURM_PROCID": str(rank)} for rank in range(3)],
@@ -212,7 +220,7 @@ def test_ranks_find_each_other_and_leave_nothing(engine: str, tmp_path: Path) ->
     said = run_all([env | base for env in environments[engine]])
     assert [out for out, _ in said] == [f"{rank} 3 3\n" for rank in range(3)], said
     deadline = time.monotonic() + 10
-    while left := [path for path in tmp_path.rglob("*") if path.name != ".ringcast"]:
+    while left := [path for path in short_path.rglob("*") if path.name != ".ringcast"]:
         assert time.monotonic() < deadline, left  # the control plane's process is the last one
         time.sleep(0.05)
 

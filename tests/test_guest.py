@@ -16,7 +16,7 @@ import pytest
 import ringcast
 from ringcast import guest
 from ringcast.communicator import Communicator
-from ringcast.errors import RunFailed
+from ringcast.errors import PeerFailed, RunFailed
 from ringcast.guest import GRACE, Outcome, Results, spread
 
 
@@ -51,15 +51,26 @@ def test_ranks_of_one_process_communicate_and_leave_nothing(n: int, nothing_left
     assert run(work, n, args=(1,)).all() == [(rank, n * (n + 1) / 2) for rank in range(n)]
 
 
-def test_the_error_names_the_rank_that_raised_with_its_traceback(nothing_left: None) -> None:
-    def work(comm: Communicator) -> None:
-        if comm.rank == 1:
-            raise ValueError("no data")
-        comm.barrier()
+SEEN: list[str] = []
 
-    with pytest.raises(RunFailed, match=r"rank 1: ValueError: no data\n(?s:.*)in work") as caught:
-        run(work, 3).all()
+
+def raise_or_wait(comm: Communicator) -> None:
+    if comm.rank == 1:
+        raise ValueError("no data")
+    try:
+        comm.barrier()
+    except PeerFailed as error:
+        SEEN.append(error.cause)
+        raise
+
+
+def test_the_error_names_the_rank_that_raised_with_its_traceback(nothing_left: None) -> None:
+    SEEN.clear()
+    with pytest.raises(RunFailed, match=r"rank 1: ValueError: no data\n(?s:.*)in raise_or_wait") as caught:
+        run(raise_or_wait, 3).all()
     assert caught.value.rank == 1
+    assert SEEN
+    assert set(SEEN) <= {"ValueError: no data"}  # the others know it as well
 
 
 WAITING = threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +29,16 @@ def cluster() -> Iterator[slurm.Cluster]:
 
 
 @pytest.fixture
-def home(cluster: slurm.Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
+def home() -> Iterator[dict[str, str]]:
     """What a user's session has; afterwards nothing is left in it."""
-    for name in "home", "tmp":
-        (tmp_path / name).mkdir(mode=0o700)
-    yield {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
-    deadline = time.monotonic() + 10
-    while left := [path for path in tmp_path.rglob("*") if path.name not in ("home", "tmp", ".ringcast")]:
-        assert time.monotonic() < deadline, left  # the control plane's process is the last one
-        time.sleep(0.05)
+    with tempfile.TemporaryDirectory(prefix="rc-") as folder:  # short: sockets are made in there
+        for name in "home", "tmp":
+            Path(folder, name).mkdir(mode=0o700)
+        yield {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"}
+        deadline = time.monotonic() + 10
+        while left := [path for path in Path(folder).rglob("*") if path.name not in ("home", "tmp", ".ringcast")]:
+            assert time.monotonic() < deadline, left  # the control plane's process is the last one
+            time.sleep(0.05)
 
 
 def srun(cluster: slurm.Cluster, *arguments: str, code: int = 0, **variables: str) -> str:
