@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -107,9 +107,8 @@ def _write(folder: Path) -> Path:
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
         for node, port in zip(NODES, ports, strict=True)
     )
-    text = CONFIGURATION.format(
-        host=host, user=getpass.getuser(), folder=folder, controller=controller, nodes=nodes, names=",".join(NODES)
-    )
+    user, names = pwd.getpwuid(os.getuid()).pw_name, ",".join(NODES)
+    text = CONFIGURATION.format(host=host, user=user, folder=folder, controller=controller, nodes=nodes, names=names)
     (folder / "slurm.conf").write_text(text)
     return folder / "slurm.conf"
 
