@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         ScheduleError,
         UsageError,
     )
+    from ringcast.on_dask import on_dask
+    from ringcast.on_ray import on_ray
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
     from ringcast.runner import run
     from ringcast.world import finalize, init, terminal
@@ -55,13 +57,19 @@ __all__ = [
     "UsageError",
     "finalize",
     "init",
+    "on_dask",
+    "on_ray",
     "run",
     "terminal",
 ]
 
-_HOMES = {"Communicator": "communicator", "Op": "ops", "run": "runner"} | dict.fromkeys(
-    ("finalize", "init", "terminal"), "world"
-)
+_HOMES = {
+    "Communicator": "communicator",
+    "Op": "ops",
+    "run": "runner",
+    "on_dask": "on_dask",
+    "on_ray": "on_ray",
+} | dict.fromkeys(("finalize", "init", "terminal"), "world")
 
 
 def __getattr__(name: str) -> Any:

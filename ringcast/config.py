@@ -3,7 +3,7 @@
 | variable | meaning |
 |---|---|
 | RINGCAST_RANK, RINGCAST_SIZE | this worker's number, and how many there are |
-| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port |
+| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port; file:///… where rank 0 is to tell it |
 | RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
@@ -15,6 +15,8 @@
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
+
+What these do not say, an engine that runs processes may: see `ringcast.engines`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ringcast import engines
 from ringcast.errors import ConfigError
+
+HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
+LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class WorkerConfig:
     debug: str = ""
     terminal: str = ""
     restart: int = 0
+    temporary: bool = False  # the job makes `directory`, and removes it
+    place: engines.Place | None = None  # what an engine says, where one has told rank, size or meeting point
 
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
@@ -72,24 +80,29 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         ConfigError: a variable is missing or holds something unusable.
     """
     env = os.environ if env is None else env
+    place, temporary = _engine(env), False
+    if place is not None:
+        temporary = not env.get("RINGCAST_DIR")
+        env = {**_derived(place, env), **{name: value for name, value in env.items() if value}}
     size, rank = _integer(env, "RINGCAST_SIZE", 1), _integer(env, "RINGCAST_RANK", 0)
     if size < 1:
         raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
     if not 0 <= rank < size:
         raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
     control = env.get("RINGCAST_CONTROL", "")
-    transport = env.get("RINGCAST_TRANSPORT") or ("tcp" if control.startswith("tcp://") else "ipc")
+    transport = env.get("RINGCAST_TRANSPORT") or ("tcp" if control.startswith(("tcp://", "file:///")) else "ipc")
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
-    if size > 1 and not control.startswith(("ipc://", "tcp://")):
+    if size > 1 and not control.startswith(("ipc://", "tcp://", "file:///")):
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in ("ipc", "tcp"):
         raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc or tcp")
     key = env.get("RINGCAST_KEY", "")
-    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40:
-        raise ConfigError("RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85)")
+    told = control.startswith("file:///")  # together with the address
+    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40 and not told:
+        raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {engines.NEW_KEY}")
     debug = env.get("RINGCAST_DEBUG", "")
     if debug not in ("", "info"):
         raise ConfigError(f"RINGCAST_DEBUG={debug!r}: must be info, or not set")
@@ -108,6 +121,49 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         restart=_integer(env, "RINGCAST_RESTART", 0),
+        temporary=temporary and "RINGCAST_DIR" in env,
+        place=place,
+    )
+
+
+def _engine(env: Mapping[str, str]) -> engines.Place | None:
+    """Return what an engine says of a process of several, unless RINGCAST_* say it all, or that it is alone."""
+    if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
+        return None
+    place = engines.find(env)
+    return place if place is not None and place.size > 1 else None
+
+
+def _derived(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a place stands for; those that the user has set come first."""
+    said = {"RINGCAST_RANK": str(place.rank), "RINGCAST_SIZE": str(place.size)}
+    if place.job:
+        said["RINGCAST_NONCE"] = str(engines.nonce(place.job))
+    if env.get("RINGCAST_CONTROL"):
+        return said
+    return said | _meeting(place, env)
+
+
+def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
+    """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
+    tcp = env.get("RINGCAST_TRANSPORT") == "tcp"
+    if not tcp and env.get("RINGCAST_DIR"):
+        return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
+    name = engines.file_name(place.job)
+    if not tcp and place.nodes == 1 and place.job:
+        own = f"ringcast-{os.getuid()}-{name}"
+        directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
+        directory = directory if len(directory) <= LONGEST else f"/tmp/{own}"
+        return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
+    head = "127.0.0.1" if place.nodes == 1 else place.head
+    if env.get("RINGCAST_KEY") and head and place.job:
+        return {"RINGCAST_CONTROL": f"tcp://{head}:{engines.port(place.job)}"}
+    if place.job and env.get("HOME"):
+        return {"RINGCAST_CONTROL": f"file://{env['HOME']}/{HOMES}/{name}"}
+    raise ConfigError(
+        f"{place.engine}: this is rank {place.rank} of {place.size}, but nothing tells where they meet. On one host, "
+        "before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
+        f"export RINGCAST_CONTROL=tcp://HOST_OF_RANK_0:PORT and {engines.NEW_KEY}; to work alone, RINGCAST_SIZE=1"
     )
 
 

@@ -198,7 +198,7 @@ class RendezvousError(RingcastError):
 
 
 class RunFailed(RingcastError):
-    """A function given to `ringcast.run` raised, or its worker died; names the first rank and its traceback."""
+    """A function given to `run`, `on_dask` or `on_ray` raised, or its worker died; names the first rank."""
 
     def __init__(self, rank: int, cause: str, remote_traceback: str = "") -> None:
         text = f"rank {rank}: {cause}"

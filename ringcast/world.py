@@ -24,6 +24,7 @@ from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.local import thread_endpoints
+from ringcast.meeting import Met, meeting
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -55,7 +56,7 @@ def init(*, timeout: float | None = None) -> Communicator:
         if _world is not None and config.control:
             raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
         network = _network(config)
-        group = _join(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
+        group = _member(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         _world = Communicator(group, timeout if timeout is not None else config.timeout)
@@ -70,8 +71,8 @@ def finalize() -> None:
         _world.finalize()
 
 
-def adopt(communicator: Communicator) -> None:
-    """Let `init` return this communicator in this thread, which is a rank of `ringcast.run`."""
+def adopt(communicator: Communicator | None) -> None:
+    """Let `init` return this communicator in this thread, which is a rank, or no longer one (None)."""
     _ranks.communicator = communicator
 
 
@@ -94,14 +95,27 @@ def _network(config: WorkerConfig) -> Network:
     return networkfile.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
 
 
-def _join(config: WorkerConfig, network: Network) -> Group:
+def _member(config: WorkerConfig, network: Network) -> Group:
+    """Join as this whole process: an error that ends it is told to the others."""
+    with meeting(config) as met:
+        group = join(met, network)
+    control = group.endpoint.control
+    assert isinstance(control, ControlClient)
+    _report_uncaught_errors(control)
+    return group
+
+
+def join(met: Met, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
+    config = met.config
     address = _bind_address(config)
     try:
         transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
     except zmq.ZMQError as error:
         raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
-    control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
+    control = ControlClient(
+        config, transport.address, transport.inject, transport.context, network=repr(network), lifeline=met.lifeline
+    )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
         mapped = recorder.mapped(config.directory, config.rank, config.size)
@@ -113,7 +127,6 @@ def _join(config: WorkerConfig, network: Network) -> Group:
         control.close()
         transport.close()
         raise
-    _report_uncaught_errors(control)
     endpoint = Endpoint(
         config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
     )

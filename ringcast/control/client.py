@@ -37,6 +37,7 @@ Inject: TypeAlias = Callable[[list[bytes]], None]
 class ControlClient:
     """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
 
+    `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
     `network` is the text of the constants that all ranks must have alike.
     `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
@@ -51,6 +52,7 @@ class ControlClient:
         *,
         network: str = "",
         pace: Pace = PACE,
+        lifeline: IO[bytes] | None = None,
     ) -> None:
         self._config, self._address, self._inject, self._context, self._pace = config, address, inject, context, pace
         self._network = network
@@ -62,7 +64,7 @@ class ControlClient:
         self._heard = False  # something came from the server
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._lifeline: IO[bytes] | None = None  # standard input of the server's process, where rank 0 started one
+        self._lifeline = lifeline  # standard input of the server's process, where rank 0 started one
 
     def join(self, timeout: float) -> list[str]:
         """Say Hello with this rank's data address and return the addresses of all ranks, by rank.
@@ -73,8 +75,8 @@ class ControlClient:
             RendezvousError: this worker was refused, or not all ranks came in time; the text tells why.
         """
         config = self._config
-        if not config.hosted and config.rank == 0:
-            self._lifeline = start_server(config, time.monotonic() + max(timeout, START_SERVER))
+        if not config.hosted and config.rank == 0 and self._lifeline is None:
+            self._lifeline, _ = start_server(config, time.monotonic() + max(timeout, START_SERVER))
         deadline = time.monotonic() + timeout
         conversation = _Conversation(self, _connect(config, self._context))
         self._post(_hello(config, self._address, self._network))

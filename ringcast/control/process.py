@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -38,8 +39,10 @@ from ringcast.control import main
 main()"""
 
 
-def start_server(config: WorkerConfig, deadline: float) -> IO[bytes]:
-    """Start the control plane in its own process and session; return the pipe whose end tells that rank 0 has ended.
+def start_server(config: WorkerConfig, deadline: float) -> tuple[IO[bytes], str]:
+    """Start the control plane in its own process and session.
+
+    Returns the pipe whose end tells that rank 0 has ended, and the address (where the port was `*`, with a free one).
 
     Raises:
         RendezvousError: it did not come up; the text has what it said.
@@ -61,6 +64,7 @@ def start_server(config: WorkerConfig, deadline: float) -> IO[bytes]:
         "nonce": config.nonce,
         "key": config.key,
         "start_timeout": config.start_timeout,
+        "temporary": config.directory if config.temporary else "",
     }
     with child.stdout:
         try:
@@ -70,16 +74,19 @@ def start_server(config: WorkerConfig, deadline: float) -> IO[bytes]:
             said = "its process ended at once"
         finally:
             child.wait()  # ends at once: see above
-    if said != "ready":
+    state, _, address = said.partition(" ")
+    if state != "ready":
         child.stdin.close()
         raise RendezvousError(f"rank {config.rank} could not start the control plane: {said or 'no answer'}")
-    return child.stdin
+    return child.stdin, address
 
 
 def _read_line(pipe: IO[bytes], deadline: float) -> str:
     """Return the one line of success, or all that was said until the end of file or the deadline."""
     said = b""
-    while said != b"ready\n" and select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    while not (said.startswith(b"ready ") and said.endswith(b"\n")):
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            break
         chunk = os.read(pipe.fileno(), 65536)
         if not chunk:
             break
@@ -90,7 +97,7 @@ def _read_line(pipe: IO[bytes], deadline: float) -> str:
 def main() -> None:
     """Run the control plane of a job without launcher; the settings come as one line of JSON on standard input.
 
-    Says "ready" once it listens. The end of standard input means that rank 0 has ended.
+    Says "ready" and its address once it listens. The end of standard input means that rank 0 has ended.
     """
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         settings = json.loads(stdin.readline())
@@ -107,9 +114,11 @@ def main() -> None:
             )
         except RendezvousError as error:
             sys.exit(str(error))
-        os.write(1, b"ready\n")
+        os.write(1, f"ready {server.address}\n".encode())
         _to_nowhere(1, 2)
         serve(server, lifeline=0, nonce=settings["nonce"])
+    if settings["temporary"]:
+        shutil.rmtree(settings["temporary"], ignore_errors=True)  # with the sockets of ranks that were killed
 
 
 def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:

@@ -1,0 +1,202 @@
+"""What an engine that runs processes says of this one: Slurm, Open MPI, PMI, torchrun, Kubernetes.
+
+Pure: the environment is handed in. An engine tells rank and size, and often where rank 0 is; where the ranks meet is
+derived from the name of the job. The job's key is never derived: what can be guessed protects nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ringcast.errors import ConfigError
+
+PORTS = range(20_000, 30_000)  # one of them is the control plane's, where rank 0 cannot tell the others a free one
+SPECIAL_STEP = 0xFFFF_FFF0  # from here on Slurm's steps are scripts and shells, one process each
+LONGEST_NAME = 40  # characters of a job's name in the name of a file
+
+NEW_KEY = "export RINGCAST_KEY=$(python -c 'import zmq; print(zmq.curve_keypair()[1].decode())')"
+
+KUBERNETES_SERVICE = """apiVersion: v1
+kind: Service
+metadata: {name: ringcast}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {job-name: JOB}"""
+KUBERNETES_POD = """# in the Job's spec
+completionMode: Indexed
+completions: N
+parallelism: N
+template:
+  spec:
+    subdomain: ringcast
+    containers:
+      - env:
+          - {name: RINGCAST_SIZE, value: "N"}
+          - {name: RINGCAST_CONTROL, value: "tcp://JOB-0.ringcast:20000"}
+          - name: RINGCAST_KEY
+            valueFrom: {secretKeyRef: {name: ringcast, key: key}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process is among those of its job, as `engine` tells it."""
+
+    engine: str
+    rank: int
+    size: int
+    local_rank: int | None = None
+    nodes: int | None = None  # how many hosts; None: it does not tell
+    head: str = ""  # host of rank 0; empty: it does not tell
+    other: str = ""  # another host of the job, if there is one and it is told
+    job: str = ""  # tells this job from all others that the user runs; empty: it does not tell
+
+
+def find(env: Mapping[str, str]) -> Place | None:
+    """Return what the innermost engine says; None where none has started this process.
+
+    Raises:
+        ConfigError: what it says makes no sense, or is not enough.
+    """
+    inner = _open_mpi(env) or _pmi(env) or _torchrun(env)
+    slurm = _slurm(env)
+    if inner is not None and slurm is not None and (inner.rank, inner.size) == (slurm.rank, slurm.size):
+        return slurm  # srun speaks PMI as well, and by itself it says more
+    return inner or slurm or _kubernetes(env)
+
+
+def port(job: str) -> int:
+    """Return the port of the job's control plane: the same on all hosts, and rarely that of another job."""
+    return PORTS[_hash(job) % len(PORTS)]
+
+
+def nonce(job: str) -> int:
+    """Return the number of the job, of 64 bits."""
+    return _hash(f"nonce {job}")
+
+
+def file_name(job: str) -> str:
+    """Return a name for the job that a file can have.
+
+    >>> file_name("slurm big/17.0")
+    'slurm-big-17.0'
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", job)
+    return name if len(name) <= LONGEST_NAME else f"{_hash(job):016x}"
+
+
+def hosts(nodelist: str) -> list[str]:
+    """Return the hosts of one of Slurm's lists, in order.
+
+    >>> hosts("a[01-03,7],b,r[1-2]n[0-1]")
+    ['a01', 'a02', 'a03', 'a7', 'b', 'r1n0', 'r1n1', 'r2n0', 'r2n1']
+
+    Raises:
+        ConfigError: it is not such a list.
+    """
+    if not re.fullmatch(r"(?:[^\[\],\s]|\[[0-9,-]+\])+(?:,(?:[^\[\],\s]|\[[0-9,-]+\])+)*", nodelist):
+        raise ConfigError(f"{nodelist!r} is not a list of Slurm's nodes")
+    names = re.findall(r"(?:[^\[\],]|\[[^\]]*\])+", nodelist)
+    return [host for name in names for host in _expand(name)]
+
+
+def _expand(name: str) -> list[str]:
+    head, bracket, rest = name.partition("[")
+    if not bracket:
+        return [name]
+    ranges, _, tail = rest.partition("]")
+    tails = _expand(tail)
+    return [f"{head}{number}{end}" for part in ranges.split(",") for number in _numbers(part) for end in tails]
+
+
+def _numbers(part: str) -> list[str]:
+    first, dash, last = part.partition("-")
+    if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
+        raise ConfigError(f"{part!r} is not a range of Slurm's nodes")
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+
+
+def _slurm(env: Mapping[str, str]) -> Place | None:
+    # Without a step it is a batch script or a shell inside an allocation: one process, however large that is.
+    step = _number(env, "SLURM_STEP_ID")
+    rank = _number(env, "SLURM_PROCID")
+    size = _number(env, "SLURM_STEP_NUM_TASKS", _number(env, "SLURM_NTASKS"))
+    if step is None or rank is None or size is None or step >= SPECIAL_STEP:
+        return None
+    names = hosts(env["SLURM_STEP_NODELIST"]) if env.get("SLURM_STEP_NODELIST") else []
+    cluster, job = env.get("SLURM_CLUSTER_NAME", ""), env.get("SLURM_JOB_ID", "")
+    restarts = env.get("SLURM_RESTART_COUNT", "0")  # of a job that was put into the queue again
+    nodes = _number(env, "SLURM_STEP_NUM_NODES", len(names) or None)
+    told = {"head": names[0] if names else "", "other": names[-1] if len(names) > 1 else ""}
+    return _place(
+        env, "Slurm", rank, size, "SLURM_LOCALID", nodes, job=f"slurm-{cluster}-{job}.{step}.{restarts}", **told
+    )
+
+
+def _open_mpi(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "OMPI_COMM_WORLD_RANK"), _number(env, "OMPI_COMM_WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    nodes = 1 if _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE") == size else None
+    space = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
+    job = f"openmpi-{space}" if space else ""
+    return _place(env, "Open MPI", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", nodes, job=job)
+
+
+def _pmi(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "PMI_RANK"), _number(env, "PMI_SIZE")
+    if rank is None or size is None:
+        return None
+    nodes = 1 if _number(env, "MPI_LOCALNRANKS") == size else None
+    job = f"pmi-{env['PMI_JOBID']}" if env.get("PMI_JOBID") else ""
+    return _place(env, "PMI", rank, size, "MPI_LOCALRANKID", nodes, job=job)
+
+
+def _torchrun(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    nodes = 1 if _number(env, "LOCAL_WORLD_SIZE") == size else None
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+    head = env.get("MASTER_ADDR", "")
+    job = "-".join(["torchrun", *(env.get(name, "") for name in names)]) if head and env.get("MASTER_PORT") else ""
+    return _place(env, "RANK and WORLD_SIZE", rank, size, "LOCAL_RANK", nodes, head=head, job=job)
+
+
+def _kubernetes(env: Mapping[str, str]) -> Place | None:
+    rank = _number(env, "JOB_COMPLETION_INDEX")
+    if rank is None:
+        return None
+    size = _number(env, "RINGCAST_SIZE")
+    if size is None or (size > 1 and not env.get("RINGCAST_CONTROL")):
+        raise ConfigError(
+            f"Kubernetes says that this is pod {rank} of an Indexed Job, but not of how many, nor where they meet. "
+            'If every pod is to work alone, set RINGCAST_SIZE to "1". Else the job needs what configs/kubernetes.yaml '
+            f"has:\n{KUBERNETES_POD}\nand a headless service:\n{KUBERNETES_SERVICE}"
+        )
+    return _place(env, "Kubernetes", rank, size, "", None, job=f"kubernetes-{env.get('RINGCAST_CONTROL', '')}")
+
+
+def _place(
+    env: Mapping[str, str], engine: str, rank: int, size: int, local: str, nodes: int | None, **told: str
+) -> Place:
+    if not rank < size:
+        raise ConfigError(
+            f"{engine} says that this is rank {rank} of {size}: they are numbered from 0. Where several programs make "
+            "one job, set RINGCAST_RANK and RINGCAST_SIZE"
+        )
+    return Place(engine, rank, size, _number(env, local), nodes, **told)
+
+
+def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int | None:
+    text = env.get(name, "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{name}={text!r}: must be a whole number, 0 or more")
+    return int(text) if text else default
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

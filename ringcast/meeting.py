@@ -1,0 +1,192 @@
+"""How the ranks of an engine's job meet: what `ringcast.config` derived from its variables is made and found here."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from ringcast import engines
+from ringcast.config import WorkerConfig
+from ringcast.control import new_key
+from ringcast.control.process import START_SERVER, start_server
+from ringcast.errors import ConfigError, RendezvousError
+
+LOOK_AGAIN = 0.05  # seconds
+SOMEWHERE = "192.0.2.1"  # no host has it (RFC 5737): towards it leads the default route
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """The settings of a worker that can join, and on rank 0 the lifeline of a server that runs already."""
+
+    config: WorkerConfig
+    lifeline: IO[bytes] | None = None
+
+
+@contextlib.contextmanager
+def meeting(config: WorkerConfig) -> Iterator[Met]:
+    """Yield settings that name an address and a key; what only the meeting needs is gone after the block.
+
+    Raises:
+        ConfigError: a directory is not ours alone, or a host has no address.
+        RendezvousError: rank 0 has not told where it is within `start_timeout`, or cannot listen there.
+    """
+    if config.temporary:
+        with _own_directory(config.directory):
+            yield Met(config)
+    elif config.control.startswith("file://"):
+        with _by_file(config, Path(config.control.removeprefix("file://"))) as met:
+            yield met
+    elif config.place is not None and config.control.startswith("tcp://"):
+        yield Met(replace(config, control=_numeric(config, config.place)))
+    else:
+        yield Met(config)
+
+
+@contextlib.contextmanager
+def _own_directory(path: str) -> Iterator[None]:
+    """Make a directory, which the control plane removes with the job; without a job it goes at once."""
+    private(Path(path))
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # another rank's socket is there; the last one removes it
+            os.rmdir(path)
+        raise
+
+
+def private(folder: Path) -> None:
+    """Make a directory for us alone, or check that it is one.
+
+    Raises:
+        ConfigError: somebody else may enter it, or it cannot be made.
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()  # a link would lead to where others may write
+    except OSError as error:
+        raise ConfigError(f"{folder}, where the ranks are to meet: {error.strerror}") from None
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or not folder.is_dir():
+        raise ConfigError(f"{folder}: ranks meet in a directory that is yours alone; remove it, or chmod 700")
+
+
+@contextlib.contextmanager
+def _by_file(config: WorkerConfig, path: Path) -> Iterator[Met]:
+    """Rank 0 starts the control plane and tells the others in a file; it is gone when all have joined."""
+    private(path.parent)
+    if config.rank:
+        yield Met(_read(config, path))
+        return
+    key = config.key or new_key()
+    lifeline, address = serve(replace(config, key=key), own_address(config.place))
+    try:
+        _write(path, json.dumps({"control": address, "key": key}))
+        try:
+            yield Met(replace(config, control=address, key=key), lifeline)
+        finally:
+            path.unlink(missing_ok=True)
+    except BaseException:
+        lifeline.close()
+        raise
+
+
+def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
+    """Start the control plane on a free port of this host; return its lifeline and its address."""
+    deadline = time.monotonic() + max(config.start_timeout, START_SERVER)
+    return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that nobody sees half written, and that is not there yet."""
+    part = path.with_name(f".{path.name}-{os.getpid()}")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(file, "w") as stream:
+            stream.write(text)
+        os.link(part, path)
+    except FileExistsError:
+        raise ConfigError(
+            f"{path} is there already: another process says that it is rank 0 of this job, or one of the same number "
+            "was killed; in that case remove it"
+        ) from None
+    finally:
+        part.unlink()
+
+
+def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
+    deadline = time.monotonic() + config.start_timeout
+    # A listing, because file systems of a network remember for a while that a file was not there.
+    while path.name not in os.listdir(path.parent):
+        if time.monotonic() > deadline:
+            raise RendezvousError(
+                f"rank {config.rank}: rank 0 has not written {path} within {config.start_timeout:g} s; is it running, "
+                f"and do all hosts share that directory? If not, before the job: {engines.NEW_KEY}"
+            )
+        time.sleep(LOOK_AGAIN)
+    try:
+        told = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RendezvousError(
+            f"rank {config.rank} cannot read {path}, where rank 0 told its address: {error}"
+        ) from None
+    match told:
+        case {"control": str(control), "key": str(key)} if control.startswith("tcp://"):
+            return replace(config, control=control, key=key)
+    raise RendezvousError(f"{path} does not hold what rank 0 of this job writes; remove it")
+
+
+def _numeric(config: WorkerConfig, place: engines.Place) -> str:
+    """Return the address of the control plane in numbers: sockets are not bound to names."""
+    host, _, port = config.control.removeprefix("tcp://").rpartition(":")
+    if _is_number(host):
+        return config.control
+    if config.rank == 0 and not _addresses(host):
+        host = own_address(place)
+    deadline = time.monotonic() + config.start_timeout
+    while not (found := _addresses(host)):  # the name of a pod is known when the pod is there
+        if time.monotonic() > deadline:
+            hint = f"; a headless service is needed:\n{engines.KUBERNETES_SERVICE}"
+            raise RendezvousError(
+                f"rank {config.rank}: {host}, the host of rank 0, has no address that other hosts can use"
+                f"{hint if place.engine == 'Kubernetes' else ' (RINGCAST_CONTROL=tcp://HOST:PORT names another)'}"
+            )
+        time.sleep(10 * LOOK_AGAIN)
+    return f"tcp://{found[0]}:{port}"
+
+
+def own_address(place: engines.Place | None) -> str:
+    """Return the address of this host that is used towards the other hosts of the job, as far as they are known."""
+    others = _addresses(place.other) if place is not None and place.other else []
+    for target in [*others, SOMEWHERE]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((target, 9))  # asks the routing table; sends nothing
+            return str(probe.getsockname()[0])
+    return next(iter(_addresses(socket.gethostname())), "127.0.0.1")  # without a route there is this host only
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses of a host; loopback ones only if it is named so, and not by a line of /etc/hosts."""
+    try:
+        found = [str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
+    except OSError:
+        return []
+    if host == "localhost" or _is_number(host):
+        return found
+    return [address for address in found if not ipaddress.ip_address(address).is_loopback]
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

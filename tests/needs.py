@@ -1,0 +1,27 @@
+"""What a test needs beside Python: without it the test is skipped, with the reason, or fails where CI is set."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+
+import pytest
+
+
+def package(name: str) -> None:
+    """Go on only if the package `name` is installed."""
+    if importlib.util.find_spec(name) is None:
+        _without(f"the package {name} is missing: pip install {name}")
+
+
+def programs(missing: Sequence[str], source: str) -> None:
+    """Go on only if no program is missing; `source` is the Debian package that has them."""
+    if missing:
+        _without(f"{', '.join(missing)} missing: apt-get install {source}")
+
+
+def _without(reason: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
