@@ -8,6 +8,9 @@
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
 | RINGCAST_TRANSPORT | ipc or tcp (default: as RINGCAST_CONTROL) |
+| RINGCAST_IFACE | interface for tcp, see `ringcast.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
+| RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
+| RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
 | RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
@@ -18,11 +21,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ringcast import interfaces
+from ringcast import ports as port_ranges
 from ringcast.errors import ConfigError
+from ringcast.ports import PortRange
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,9 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
+    iface: str = ""
+    ports: PortRange | None = None
+    advertise: str = ""
     directory: str = ""
     start_timeout: float = 60.0
     timeout: float | None = None
@@ -53,6 +66,9 @@ class WorkerConfig:
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
             "RINGCAST_TRANSPORT": self.transport,
+            "RINGCAST_IFACE": self.iface,
+            "RINGCAST_PORTS": str(self.ports or ""),
+            "RINGCAST_ADVERTISE": self.advertise,
             "RINGCAST_DIR": self.directory,
             "RINGCAST_START_TIMEOUT": str(self.start_timeout),
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
@@ -98,6 +114,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
+        iface=_iface(env),
+        ports=_ports(env, control),
+        advertise=_advertise(env),
         directory=env.get("RINGCAST_DIR", ""),
         start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
@@ -105,6 +124,40 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
     )
+
+
+def _iface(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_IFACE", "")
+    try:
+        interfaces.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"RINGCAST_IFACE: {error}") from None
+    return text
+
+
+def _ports(env: Mapping[str, str], control: str) -> PortRange | None:
+    text = env.get("RINGCAST_PORTS", "")
+    try:
+        ports = port_ranges.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"RINGCAST_PORTS={error}") from None
+    port = control.rpartition(":")[2] if control.startswith("tcp://") else ""
+    if ports is not None and port.isdecimal() and int(port) not in ports:
+        raise ConfigError(f"RINGCAST_CONTROL={control!r}: its port is not within RINGCAST_PORTS={ports}")
+    return ports
+
+
+def _advertise(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_ADVERTISE", "")
+    if not text:
+        return ""
+    try:
+        return interfaces.in_brackets(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            expected = "must be a host name or an address, without a port"
+            raise ConfigError(f"RINGCAST_ADVERTISE={text!r}: {expected}") from None
+    return text
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import traceback
@@ -12,20 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-import zmq
-
 from ringcast import networkfile
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
-from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError
+from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
+from ringcast.inbox import open_inbox
 from ringcast.local import thread_endpoints
 from ringcast.stagelog import stage_log
-from ringcast.transports.zeromq import ZeroMQTransport
 
 WORLD = 1  # context number of the world communicator
 
@@ -96,12 +93,8 @@ def _network(config: WorkerConfig) -> Network:
 
 def _join(config: WorkerConfig, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
-    address = _bind_address(config)
-    try:
-        transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
-    except zmq.ZMQError as error:
-        raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
-    control = ControlClient(config, transport.address, transport.inject, transport.context, network=repr(network))
+    config, transport, told = open_inbox(config)
+    control = ControlClient(config, told, transport.inject, transport.context, network=repr(network))
     try:
         addresses = control.join(config.start_timeout)
         transport.meet(addresses)
@@ -113,43 +106,6 @@ def _join(config: WorkerConfig, network: Network) -> Group:
     endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
-
-
-def _bind_address(config: WorkerConfig) -> str:
-    if config.transport == "ipc":
-        if not config.directory and not config.control.startswith("ipc://"):
-            raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
-        directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
-        _check_private(directory)
-        return f"ipc://{directory}/rank-{config.rank}"
-    try:
-        zmq.curve_public(config.key.encode())
-    except (zmq.ZMQError, ValueError) as error:
-        expected = "40 characters of Z85, as zmq.curve_keypair makes them"
-        raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
-    return f"tcp://{_address_towards(config.control)}:*"
-
-
-def _check_private(directory: str) -> None:
-    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
-    try:
-        status = os.stat(directory)
-    except OSError as error:
-        raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
-
-
-def _address_towards(control: str) -> str:
-    """Return the own address from which the control plane is reached, so that nothing else is listened on."""
-    if not control.startswith("tcp://"):
-        return "127.0.0.1"
-    host, _, port = control.removeprefix("tcp://").rpartition(":")
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host.strip("[]"), int(port)))  # asks the routing table; sends nothing
-        own: str = probe.getsockname()[0]
-    return f"[{own}]" if family == socket.AF_INET6 else own
 
 
 def _report_uncaught_errors(control: ControlClient) -> None:

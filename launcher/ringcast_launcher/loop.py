@@ -21,7 +21,7 @@ import zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.rendezvous import Joined, Started
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.job import Job, JobError, thread_limits, worker_environment
+from ringcast_launcher.job import Job, JobError, control_addresses, thread_limits, worker_environment
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
 from ringcast_launcher.process import Process
 from ringcast_launcher.supervisor import AbortJob, Declare, Event, Exited, Send, Signalled, Supervisor, Tick, Verdict
@@ -73,10 +73,9 @@ class _Running:
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
         )
-        tcp = self._world.transport == "tcp"
         self._server = ControlServer(
             context,
-            "tcp://127.0.0.1:*" if tcp else f"ipc://{directory}/control",
+            control_addresses(self._world),
             size=job.size,
             nonce=self._world.nonce,
             key=self._world.key,
@@ -216,7 +215,7 @@ class _Running:
     def _handle(self, event: Event) -> None:
         match event:
             case Joined():
-                self._debug(f"rank {event.rank} joined")
+                self._debug(f"rank {event.rank} joined: {event.address}")
             case Started():
                 self._debug("all ranks joined")
         for action in self._supervisor.handle(event, time.monotonic()):

@@ -280,6 +280,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     try:
         if config.control.startswith("tcp://"):
             use_curve(dealer, config.key)
+            dealer.setsockopt(zmq.IPV6, int("[" in config.control))
         dealer.connect(config.control)
     except (zmq.ZMQError, ValueError) as error:
         dealer.close()

@@ -16,6 +16,7 @@ from typing import cast
 import zmq
 
 from ringcast.errors import LinkLost
+from ringcast.ports import bind_first
 from ringcast.transports.base import Frame
 
 LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
@@ -29,9 +30,16 @@ class ZeroMQTransport:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str, key: str = "") -> None:
-        """Bind the inbox to `bind` (`ipc:///path` or `tcp://host:*`); `key` is the job's secret key, needed for tcp."""
-        if bind.startswith("tcp://") and not key:
+    def __init__(self, bind: str | Sequence[str], key: str = "") -> None:
+        """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
+
+        `key` is the job's secret key, needed for tcp.
+
+        Raises:
+            zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
+        """
+        binds = [bind] if isinstance(bind, str) else bind
+        if binds[0].startswith("tcp://") and not key:
             raise ValueError("tcp needs the job's secret key: nothing listens unencrypted")
         self.context = zmq.Context()
         self._key = key.encode()
@@ -48,7 +56,7 @@ class ZeroMQTransport:
                 self._inbox.curve_secretkey = self._key
                 self._inbox.curve_server = True
             self._inbox.bind("inproc://inbox")
-            self._inbox.bind(bind)
+            bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
             self._door = self._socket(zmq.PUSH)
             self._door.connect("inproc://inbox")
@@ -82,6 +90,8 @@ class ZeroMQTransport:
         if self._key:
             socket.curve_secretkey = self._key
             socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
+        if "[" in self._addresses[peer]:
+            socket.setsockopt(zmq.IPV6, 1)
         socket.connect(self._addresses[peer])
         self._peers[peer] = socket
         return socket
