@@ -17,6 +17,7 @@ _COMMANDS = {
     "explain": ("ringcast.explain_command", "list the algorithms, or show one round by round"),
     "simulate": ("ringcast.simulate_command", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.calibrate.command", "measure the links of a job, for the choice of algorithms"),
+    "doctor": ("ringcast.doctor.command", "look whether a job would run here, or on several hosts, and what to mend"),
 }
 
 

@@ -213,7 +213,7 @@ def _means_loopback(host: str) -> bool:
 
 
 def _told(own: Own, wish: Wish) -> tuple[IP, str]:
-    return own.address, f"{own.interface}, wished by {wish.text}"
+    return own.address, f"wished by RINGCAST_IFACE={wish.text}"
 
 
 def _is_scoped(address: IP) -> bool:

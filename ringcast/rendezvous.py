@@ -120,7 +120,6 @@ class Joined:
     pid: int
     host: str
     address: str = ""
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
