@@ -87,4 +87,6 @@ def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:
     except (zmq.ZMQError, ValueError) as error:
         expected = "40 characters of Z85, as zmq.curve_keypair makes them"
         raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
-    return endpoints(host, config.ports, config.rank, config.size)
+    addresses = endpoints(host, config.ports, config.rank, config.size)
+    port = config.control.rpartition(":")[2]  # which is rank 0's control plane's, that is not there yet
+    return [address for address in addresses if not address.endswith(f":{port}")] or addresses

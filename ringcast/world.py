@@ -22,7 +22,9 @@ from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.inbox import open_inbox
 from ringcast.local import thread_endpoints
+from ringcast.reach import reach
 from ringcast.stagelog import stage_log
+from ringcast.transports.zeromq import ZeroMQTransport
 
 WORLD = 1  # context number of the world communicator
 
@@ -42,7 +44,8 @@ def init(*, timeout: float | None = None) -> Communicator:
 
     Raises:
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
-        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds.
+        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
+            one did not reach a neighbour in as many.
     """
     global _world
     if (rank := getattr(_ranks, "communicator", None)) is not None:
@@ -55,8 +58,10 @@ def init(*, timeout: float | None = None) -> Communicator:
         group = _join(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
-        _world = Communicator(group, timeout if timeout is not None else config.timeout)
-        _world.connect_neighbours()
+        world = Communicator(group, timeout if timeout is not None else config.timeout)
+        world.connect_neighbours()
+        _reach_neighbours(group.endpoint, config.start_timeout)
+        _world = world
         atexit.register(_world.finalize)
     return _world
 
@@ -106,6 +111,19 @@ def _join(config: WorkerConfig, network: Network) -> Group:
     endpoint = Endpoint(config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead)
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
+
+
+def _reach_neighbours(endpoint: Endpoint, seconds: float) -> None:
+    """Wait until the connections to the neighbours are made; a rank that cannot make them leaves the job."""
+    if not isinstance(endpoint.transport, ZeroMQTransport):
+        return
+    try:
+        reach(endpoint, endpoint.transport, seconds)
+    except BaseException as error:
+        endpoint.control.failing(f"{type(error).__name__}: {error}", "", ())
+        endpoint.control.close()
+        endpoint.transport.close()
+        raise
 
 
 def _report_uncaught_errors(control: ControlClient) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.errors import LinkLost
 from ringcast.ports import bind_first
@@ -22,6 +23,13 @@ from ringcast.transports.base import Frame
 LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
 BACKLOG = 4096  # all peers of a large job may connect in the same moment
 LINGER = 5000  # ms in which close() still delivers what was sent
+_BROKEN = {
+    zmq.Event.CLOSED: "it was refused, or there is no way there",
+    zmq.Event.DISCONNECTED: "it was closed by the other side",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there does not have the job's key",
+    zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
+    zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
+}
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -44,6 +52,8 @@ class ZeroMQTransport:
         self.context = zmq.Context()
         self._key = key.encode()
         self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
+        self._broken: dict[int, str] = {}  # why these were not
         self._addresses: Sequence[str] = ()
         self._closed = False
         self._lock = threading.Lock()  # of the door, which several threads use
@@ -83,10 +93,43 @@ class ZeroMQTransport:
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
             if peer not in self._peers:
-                self._open(peer)
+                self._open(peer, watch=bool(self._key))  # ipc is there or not: connecting tells at once
 
-    def _open(self, peer: int) -> zmq.Socket[bytes]:
+    def unreached(self) -> dict[int, str]:
+        """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
+        for peer, monitor in list(self._watched.items()):
+            while monitor.poll(0):
+                event = zmq.Event(recv_monitor_message(monitor)["event"])
+                if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                    self._unwatch(peer)
+                    break
+                self._broken.setdefault(peer, _BROKEN[event])
+        return {peer: self._broken.get(peer, "") for peer in self._watched}
+
+    def wait_for_news(self, deadline: float) -> None:
+        """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
+        poller = zmq.Poller()
+        for socket in (self._inbox, *self._watched.values()):
+            poller.register(socket, zmq.POLLIN)
+        poller.poll(max(0, min(SLICE, int((deadline - self.clock()) * 1000 + 0.999))))
+
+    def stop_watching(self) -> None:
+        """Take no more interest in what becomes of the connections that are being made."""
+        for peer in list(self._watched):
+            self._unwatch(peer)
+
+    def _unwatch(self, peer: int) -> None:
+        self._peers[peer].disable_monitor()
+        self._watched.pop(peer).close(linger=0)
+
+    def address_of(self, peer: int) -> str:
+        """Return where the inbox of `peer` is."""
+        return self._addresses[peer]
+
+    def _open(self, peer: int, watch: bool = False) -> zmq.Socket[bytes]:
         socket = self._socket(zmq.PUSH)
+        if watch:
+            self._watched[peer] = socket.get_monitor_socket(sum(_BROKEN, zmq.Event.HANDSHAKE_SUCCEEDED))
         if self._key:
             socket.curve_secretkey = self._key
             socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
