@@ -15,6 +15,7 @@ from ringcast import interfaces
 from ringcast.config import WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.interfaces import Place, in_brackets
+from ringcast.limits import raise_files
 from ringcast.ports import endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -27,8 +28,9 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, str
 
     Raises:
         ConfigError: the environment asks for something that is not there.
-        RendezvousError: the inbox cannot be bound.
+        RendezvousError: the inbox cannot be bound, or the system does not allow enough open files.
     """
+    raise_files(config.size)
     place = _place(config)
     if place is not None and config.control.startswith("tcp://"):  # a name may have more than one, and 127.0.1.1 too
         port = config.control.rpartition(":")[2]
@@ -52,7 +54,7 @@ def _place(config: WorkerConfig) -> Place | None:
 
 def _bind(config: WorkerConfig, addresses: Sequence[str], key: str = "") -> ZeroMQTransport:
     try:
-        return ZeroMQTransport(addresses, key)
+        return ZeroMQTransport(addresses, key, size=config.size)
     except zmq.ZMQError as error:
         if config.ports is None or error.errno != errno.EADDRINUSE:
             raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error

@@ -19,6 +19,7 @@ import psutil
 import zmq
 
 from ringcast.control import ControlServer, new_key
+from ringcast.limits import raise_files
 from ringcast.rendezvous import Joined, Started
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.job import Job, JobError, control_addresses, thread_limits, worker_environment
@@ -36,6 +37,7 @@ def run(job: Job) -> int:
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
+    raise_files(job.size)  # two pipes and a connection for each
     writer = Writer()
     try:
         with ExitStack() as stack:

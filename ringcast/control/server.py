@@ -12,6 +12,7 @@ import zmq
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
+    PATIENCE,
     Context,
     Pace,
     checked_key,
@@ -85,6 +86,7 @@ class ControlServer:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
+        self.socket.handshake_ivl = PATIENCE
         self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
         self.socket.backlog = max(100, 2 * size)
         addresses = [address] if isinstance(address, str) else address

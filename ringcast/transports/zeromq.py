@@ -17,6 +17,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.errors import LinkLost
+from ringcast.limits import sockets_needed
 from ringcast.ports import bind_first
 from ringcast.transports.base import Frame
 
@@ -38,10 +39,10 @@ class ZeroMQTransport:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str | Sequence[str], key: str = "") -> None:
+    def __init__(self, bind: str | Sequence[str], key: str = "", *, size: int = 1) -> None:
         """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
 
-        `key` is the job's secret key, needed for tcp.
+        `key` is the job's secret key, needed for tcp; `size` the number of ranks that this one may come to talk to.
 
         Raises:
             zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
@@ -50,6 +51,7 @@ class ZeroMQTransport:
         if binds[0].startswith("tcp://") and not key:
             raise ValueError("tcp needs the job's secret key: nothing listens unencrypted")
         self.context = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, sockets_needed(size))
         self._key = key.encode()
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
