@@ -155,6 +155,19 @@ def test_what_hosts_have_alike_is_one_row() -> None:
     assert out.getvalue().endswith("\na job would run, with 1 to look at\n")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_it_is_coloured_and_what_is_in_brackets_stays() -> None:
+    out = Terminal()
+    report.show([("a", ok("x", "[red]fine[/]")), ("a", fail("y", "[::1] no", "do"))], ["a"], out)
+    assert "\x1b[" in out.getvalue()
+    assert "[red]fine[/]" in out.getvalue()
+    assert "[::1] no" in out.getvalue()
+
+
 def test_a_temporary_directory_that_is_no_use(tmp_path: Path) -> None:
     assert machine.check_temporary(str(tmp_path)).verdict is OK
     assert machine.check_temporary("/proc").verdict is FAIL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -14,14 +15,50 @@ from typing import Any
 import pytest
 from beds import ENVIRONMENT, PROGRAMS, make_bed, outputs
 
+from ringcast import reach
 from ringcast.bench.bed import Bed
 from ringcast.config import WorkerConfig
 from ringcast.control import new_key
+from ringcast.endpoint import HEARSAY
 from ringcast.ports import PortRange
+from ringcast.transports.zeromq import ZeroMQTransport
 
 MEET = [sys.executable, str(PROGRAMS / "meet.py")]
 PORTS = PortRange(20000, 20003)
 FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface"
+
+
+def test_what_becomes_of_connections_is_told() -> None:
+    key = new_key()
+    a, b, stranger = (ZeroMQTransport("tcp://127.0.0.1:*", k) for k in (key, key, new_key()))
+    with socket.socket() as silent, socket.socket() as closed:
+        for listener in silent, closed:
+            listener.bind(("127.0.0.1", 0))
+        silent.listen()  # takes connections and never says a word
+        others = [f"tcp://127.0.0.1:{listener.getsockname()[1]}" for listener in (silent, closed)]
+        a.meet([a.address, b.address, stranger.address, *others])
+        a.connect([1, 2, 3, 4])
+        deadline = a.clock() + 20
+        while (told := a.unreached()).keys() != {2, 3, 4} or not (told[2] and told[4]):
+            assert a.clock() < deadline, told
+            a.wait_for_news(deadline)
+    assert "does not have the job's key" in told[2]
+    assert told[3] == ""
+    assert "refused" in told[4]
+    a.stop_watching()
+    assert a.unreached() == {}
+    a.send(1, [b"header"])
+    assert b.poll(b.clock() + 20) is not None
+    for transport in a, b, stranger:
+        transport.close()
+
+
+def test_the_deadline_ends_all_and_a_refusal_after_a_while() -> None:
+    for now in (0.0, 0.4, 0.5, 8.9, 9.0):
+        for refused in ({}, {2: 0.0}, {2: 0.0, 5: 8.8}):
+            found = reach.overdue({1: "", 2: "x", 5: "x"}, refused, now, 9.0)
+            late = [peer for peer, seen in refused.items() if now - seen >= HEARSAY]
+            assert found == ([1, 2, 5] if now >= 9.0 else late)
 
 
 @pytest.fixture
