@@ -8,9 +8,11 @@ import ipaddress
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from beds import make_bed
 
 from ringcast.bench.bed import Bed
 from ringcast.bench.remote import RemoteStarter
-from ringcast.doctor import clock, link, machine, network, report, software
+from ringcast.doctor import clock, hosts, link, machine, network, report, software
 from ringcast.doctor.examine import Examined, examine, probe
 from ringcast.doctor.finding import Finding, Verdict, fail, ok, warn
 from ringcast.doctor.hosts import NoAnswer, Remote, examine_hosts, remote_argv
@@ -255,13 +257,32 @@ def test_a_host_that_is_silent_is_given_up() -> None:
     remote = Remote("h7", ["sleep"])  # which does not know how long "h7" is
     with pytest.raises(NoAnswer):
         remote.answer(5)
-    remote.close()
+    remote.close(time.monotonic() + 5)
     remote = Remote("h7", ["sh", "-c", "exec sleep 1000"])
-    with pytest.raises(NoAnswer, match=r"no answer in 0\.1 s"):
+    with pytest.raises(NoAnswer, match="it did not answer in time"):
         remote.answer(0.1)
-    remote.close()
+    remote.close(time.monotonic())
     with pytest.raises(NoAnswer, match="No such file"):
         Remote("h7", ["/no/agent"])
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_hosts_that_never_answer_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "START", 0.5)
+    names = [f"h{i}" for i in range(20)]
+    begin = time.monotonic()
+    found = examine_hosts(names, ["sh", "-c", "exec sleep 1000"], Question(20))
+    assert time.monotonic() - begin < 20  # not 20 times the 2 s that one may take to end
+    assert [(host, f.check) for host, f in found] == [(name, "ssh") for name in names]
+
+
+def test_the_words_of_ssh_itself() -> None:
+    if shutil.which("ssh") is None:
+        assert not os.environ.get("CI"), "openssh-client is missing"
+        pytest.skip("openssh-client is missing")
+    [(host, finding)] = examine_hosts(["no-such-host.invalid"], hosts.SSH, Question())
+    assert (host, finding.verdict) == ("no-such-host.invalid", FAIL)
+    assert "Could not resolve hostname" in finding.text
 
 
 def test_the_remote_command_is_one_word_for_the_shell() -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import IO, Any
 
 from ringcast.doctor import clock, link, network, software
 from ringcast.doctor.examine import Examined
@@ -45,7 +45,7 @@ def remote_argv(host: str, agent: Sequence[str]) -> list[str]:
 
 
 class Remote:
-    """A doctor on another host; a context manager."""
+    """A doctor on another host, until it is closed."""
 
     def __init__(self, host: str, agent: Sequence[str]) -> None:
         """Start it; raises NoAnswer if there is no such agent."""
@@ -77,8 +77,8 @@ class Remote:
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._said:
-            if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise NoAnswer(self.host, f"no answer in {seconds:g} s")
+            if not _readable(self._process.stdout, deadline):
+                raise NoAnswer(self.host, "it did not answer in time")
             chunk = os.read(self._process.stdout.fileno(), 65536)
             if not chunk or len(self._said) > LONGEST:
                 raise NoAnswer(self.host, self._last_words())
@@ -93,7 +93,7 @@ class Remote:
         """Return the last line of the error output of a process whose output has ended."""
         assert self._process.stderr is not None
         said, deadline = b"", time.monotonic() + END
-        while select.select([self._process.stderr], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        while _readable(self._process.stderr, deadline):
             chunk = os.read(self._process.stderr.fileno(), 65536)
             if not chunk:
                 break
@@ -101,18 +101,29 @@ class Remote:
         lines = said.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it ended without a word"
 
-    def close(self) -> None:
-        """End it: at the end of its input it ends by itself; else it is killed."""
+    def hang_up(self) -> None:
+        """End its input, with which it ends by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def close(self, deadline: float) -> None:
+        """Wait for its end, and kill it if it has not ended at the deadline."""
+        self.hang_up()
         try:
-            self._process.wait(END)
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         for pipe in self._process.stdout, self._process.stderr:
             assert pipe is not None
             pipe.close()
+
+
+def _readable(pipe: IO[bytes], deadline: float) -> bool:
+    """Wait until there is something to read, or until the deadline."""
+    poller = select.poll()  # select itself cannot wait for the files of hundreds of hosts
+    poller.register(pipe, select.POLLIN)
+    return bool(poller.poll(max(0.0, 1000 * (deadline - time.monotonic()))))
 
 
 def examine_hosts(hosts: Sequence[str], agent: Sequence[str], question: Question) -> Finds:
@@ -123,10 +134,10 @@ def examine_hosts(hosts: Sequence[str], agent: Sequence[str], question: Question
     found: Finds = []
     with ExitStack() as stack:
         remotes: dict[str, Remote] = {}
+        stack.callback(_end, remotes)
         for i, host in enumerate(hosts):
             with _noting(found):
                 remotes[host] = Remote(host, agent)
-                stack.callback(remotes[host].close)
                 remotes[host].ask(_for_host(question, i, hosts).to_json())
         examined: dict[str, Examined] = {}
         deadline = time.monotonic() + START
@@ -137,6 +148,14 @@ def examine_hosts(hosts: Sequence[str], agent: Sequence[str], question: Question
         found += [("", finding) for finding in _compare(examined)]
         found += _together({host: remotes[host] for host in examined if examined[host].address})
     return found
+
+
+def _end(remotes: Mapping[str, Remote]) -> None:
+    for remote in remotes.values():
+        remote.hang_up()
+    deadline = time.monotonic() + END
+    for remote in remotes.values():
+        remote.close(deadline)
 
 
 def _for_host(question: Question, i: int, hosts: Sequence[str]) -> Question:
