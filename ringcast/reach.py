@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ringcast.endpoint import HEARSAY, Endpoint
+from ringcast.endpoint import Endpoint
 from ringcast.errors import RendezvousError
 from ringcast.transports.zeromq import ZeroMQTransport
 
+GRACE = 3.0  # seconds after a refusal in which it may be heard that the other has failed or left: a launcher takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 
 
@@ -40,7 +41,7 @@ def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float) -> Non
                 refused.setdefault(peer, now)
         if lost := overdue(missing, refused, now, deadline):
             raise RendezvousError(_text(endpoint.rank, transport, missing, lost, seconds))
-        transport.wait_for_news(min([deadline, *(refused[peer] + HEARSAY for peer in missing if peer in refused)]))
+        transport.wait_for_news(min([deadline, *(refused[peer] + GRACE for peer in missing if peer in refused)]))
 
 
 def without(missing: Mapping[int, str], gone: Collection[int]) -> dict[int, str]:
@@ -53,12 +54,12 @@ def overdue(missing: Mapping[int, str], refused: Mapping[int, float], now: float
 
     Who refuses may just have left, or failed, and the control plane's word of it be on the way.
 
-    >>> overdue({1: "", 2: "refused", 3: "refused"}, {2: 0.0, 3: 0.9}, now=1.0, deadline=9.0)
+    >>> overdue({1: "", 2: "refused", 3: "refused"}, {2: 0.0, 3: 0.9}, now=3.0, deadline=9.0)
     [2]
     """
     if now >= deadline:
         return sorted(missing)
-    return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + HEARSAY)
+    return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + GRACE)
 
 
 def _text(rank: int, transport: ZeroMQTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:

@@ -27,7 +27,7 @@ LINGER = 5000  # ms in which close() still delivers what was sent
 _BROKEN = {
     zmq.Event.CLOSED: "it was refused, or there is no way there",
     zmq.Event.DISCONNECTED: "it was closed by the other side",
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there does not have the job's key",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there has ended meanwhile, or does not have the job's key",
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
