@@ -18,6 +18,7 @@ _COMMANDS = {
     "simulate": ("ringcast.simulate_command", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.calibrate.command", "measure the links of a job, for the choice of algorithms"),
     "ps": ("ringcast.ps_command", "show running jobs, and what each of their ranks is doing"),
+    "doctor": ("ringcast.doctor.command", "look whether a job would run here, or on several hosts, and what to mend"),
 }
 
 

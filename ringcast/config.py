@@ -8,6 +8,9 @@
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
 | RINGCAST_TRANSPORT | ipc or tcp (default: as RINGCAST_CONTROL) |
+| RINGCAST_IFACE | interface for tcp, see `ringcast.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
+| RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
+| RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
 | RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
@@ -21,12 +24,18 @@ What these do not say, an engine that runs processes may: see `ringcast.engines`
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringcast import engines
+from ringcast import engines, interfaces
+from ringcast import ports as port_ranges
 from ringcast.errors import ConfigError
+from ringcast.ports import PortRange
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
@@ -43,6 +52,9 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
+    iface: str = ""
+    ports: PortRange | None = None
+    advertise: str = ""
     directory: str = ""
     start_timeout: float = 60.0
     timeout: float | None = None
@@ -63,6 +75,9 @@ class WorkerConfig:
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
             "RINGCAST_TRANSPORT": self.transport,
+            "RINGCAST_IFACE": self.iface,
+            "RINGCAST_PORTS": str(self.ports or ""),
+            "RINGCAST_ADVERTISE": self.advertise,
             "RINGCAST_DIR": self.directory,
             "RINGCAST_START_TIMEOUT": str(self.start_timeout),
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
@@ -114,6 +129,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
+        iface=_iface(env),
+        ports=_ports(env, control),
+        advertise=_advertise(env),
         directory=env.get("RINGCAST_DIR", ""),
         start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
@@ -165,6 +183,40 @@ def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
         "before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
         f"export RINGCAST_CONTROL=tcp://HOST_OF_RANK_0:PORT and {engines.NEW_KEY}; to work alone, RINGCAST_SIZE=1"
     )
+
+
+def _iface(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_IFACE", "")
+    try:
+        interfaces.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"RINGCAST_IFACE: {error}") from None
+    return text
+
+
+def _ports(env: Mapping[str, str], control: str) -> PortRange | None:
+    text = env.get("RINGCAST_PORTS", "")
+    try:
+        ports = port_ranges.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"RINGCAST_PORTS={error}") from None
+    port = control.rpartition(":")[2] if control.startswith("tcp://") else ""
+    if ports is not None and port.isdecimal() and int(port) not in ports:
+        raise ConfigError(f"RINGCAST_CONTROL={control!r}: its port is not within RINGCAST_PORTS={ports}")
+    return ports
+
+
+def _advertise(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_ADVERTISE", "")
+    if not text:
+        return ""
+    try:
+        return interfaces.in_brackets(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            expected = "must be a host name or an address, without a port"
+            raise ConfigError(f"RINGCAST_ADVERTISE={text!r}: {expected}") from None
+    return text
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

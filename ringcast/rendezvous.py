@@ -145,11 +145,12 @@ class SendTo:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """For the owner: a rank joined."""
+    """For the owner: a rank joined, whose inbox is at `address`."""
 
     rank: int
     pid: int
     host: str
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,7 @@ class Roster:
         if self._start_by is None:
             self._start_by = now + self.start_timeout
         beat = SendTo(hello.connection, {"type": "beat"})  # at once: who waits for others should know that we are here
-        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host), beat]
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
         if len(self._members) == self.size:
             self._started = True
             addresses = [self._members[rank].address for rank in range(self.size)]

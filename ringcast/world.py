@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import traceback
@@ -12,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-import zmq
-
 from ringcast import networkfile, recorder, stacks
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
-from ringcast.errors import ConfigError, JobAborted, PeerFailed, RendezvousError, Revoked, UsageError, blames
+from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
+from ringcast.inbox import open_inbox
 from ringcast.local import thread_endpoints
 from ringcast.meeting import Met, meeting
+from ringcast.reach import reach
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -46,7 +45,8 @@ def init(*, timeout: float | None = None) -> Communicator:
 
     Raises:
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
-        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds.
+        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
+            one did not reach a neighbour in as many.
     """
     global _world
     if (rank := getattr(_ranks, "communicator", None)) is not None:
@@ -59,8 +59,10 @@ def init(*, timeout: float | None = None) -> Communicator:
         group = _member(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
-        _world = Communicator(group, timeout if timeout is not None else config.timeout)
-        _world.connect_neighbours()
+        world = Communicator(group, timeout if timeout is not None else config.timeout)
+        world.connect_neighbours()
+        _reach_neighbours(group.endpoint, config.start_timeout)
+        _world = world
         atexit.register(_world.finalize)
     return _world
 
@@ -107,14 +109,9 @@ def _member(config: WorkerConfig, network: Network) -> Group:
 
 def join(met: Met, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
-    config = met.config
-    address = _bind_address(config)
-    try:
-        transport = ZeroMQTransport(address, config.key if config.transport == "tcp" else "")
-    except zmq.ZMQError as error:
-        raise RendezvousError(f"rank {config.rank} cannot listen at {address}: {error}") from error
+    config, transport, told = open_inbox(met.config)
     control = ControlClient(
-        config, transport.address, transport.inject, transport.context, network=repr(network), lifeline=met.lifeline
+        config, told, transport.inject, transport.context, network=repr(network), lifeline=met.lifeline
     )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
@@ -134,41 +131,17 @@ def join(met: Met, network: Network) -> Group:
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
 
 
-def _bind_address(config: WorkerConfig) -> str:
-    if config.transport == "ipc":
-        if not config.directory and not config.control.startswith("ipc://"):
-            raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
-        directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
-        _check_private(directory)
-        return f"ipc://{directory}/rank-{config.rank}"
+def _reach_neighbours(endpoint: Endpoint, seconds: float) -> None:
+    """Wait until the connections to the neighbours are made; a rank that cannot make them leaves the job."""
+    if not isinstance(endpoint.transport, ZeroMQTransport):
+        return
     try:
-        zmq.curve_public(config.key.encode())
-    except (zmq.ZMQError, ValueError) as error:
-        expected = "40 characters of Z85, as zmq.curve_keypair makes them"
-        raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
-    return f"tcp://{_address_towards(config.control)}:*"
-
-
-def _check_private(directory: str) -> None:
-    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
-    try:
-        status = os.stat(directory)
-    except OSError as error:
-        raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
-
-
-def _address_towards(control: str) -> str:
-    """Return the own address from which the control plane is reached, so that nothing else is listened on."""
-    if not control.startswith("tcp://"):
-        return "127.0.0.1"
-    host, _, port = control.removeprefix("tcp://").rpartition(":")
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host.strip("[]"), int(port)))  # asks the routing table; sends nothing
-        own: str = probe.getsockname()[0]
-    return f"[{own}]" if family == socket.AF_INET6 else own
+        reach(endpoint, endpoint.transport, seconds)
+    except BaseException as error:
+        endpoint.control.failing(f"{type(error).__name__}: {error}", "", ())
+        endpoint.control.close()
+        endpoint.transport.close()
+        raise
 
 
 def _report_uncaught_errors(control: ControlClient) -> None:

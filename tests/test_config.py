@@ -4,6 +4,7 @@ import pytest
 
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
+from ringcast.ports import PortRange
 
 IPC = {"RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", "RINGCAST_CONTROL": "ipc:///tmp/job/control"}
 KEY = "x" * 40
@@ -22,6 +23,8 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
+        WorkerConfig(1, 2, "ipc:///tmp/job/control", iface="^docker,10.0.0.0/8", ports=PortRange(7, 9), advertise="gw"),
+        WorkerConfig(1, 2, "ipc:///tmp/job/control", advertise="[2001:db8::1]"),
     ],
 )
 def test_what_is_written_is_read_back(config: WorkerConfig) -> None:
@@ -50,6 +53,14 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_TIMEOUT": "0"}, "RINGCAST_TIMEOUT='0': must be more than 0"),
         ({"RINGCAST_TIMEOUT": "soon"}, "RINGCAST_TIMEOUT='soon'"),
         ({"RINGCAST_START_TIMEOUT": "-1"}, "RINGCAST_START_TIMEOUT='-1'"),
+        ({"RINGCAST_IFACE": "eth0,"}, "RINGCAST_IFACE: interfaces 'eth0,': an item is empty"),
+        ({"RINGCAST_PORTS": "9-7"}, "RINGCAST_PORTS='9-7': expected FIRST-LAST"),
+        (
+            {"RINGCAST_PORTS": "7-9", "RINGCAST_CONTROL": "tcp://127.0.0.1:10", "RINGCAST_KEY": KEY},
+            "RINGCAST_CONTROL='tcp://127.0.0.1:10': its port is not within RINGCAST_PORTS=7-9",
+        ),
+        ({"RINGCAST_ADVERTISE": "host:7"}, "RINGCAST_ADVERTISE='host:7': must be a host name or an address"),
+        ({"RINGCAST_ADVERTISE": "a b"}, "RINGCAST_ADVERTISE='a b'"),
         ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
 )

@@ -70,11 +70,11 @@ def beatless(actions: list[Action]) -> list[Action]:
 def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) -> None:
     roster = Roster(3, version="1")
     for rank in order[:-1]:
-        assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host")]
+        assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host", f"addr{rank}")]
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
     expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"]}]
     assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
-    assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host"), Started()]
+    assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), Started()]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,11 @@ from ringcast_launcher.loop import run
 _DESCRIPTION = """\
 Start N ranks of a program on this machine, watch them, and end them together."""
 
-_USER_VARIABLES = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG")
+_USER_VARIABLES = (
+    *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
+    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE"),
+)
+_OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS"}  # which say what a variable says, and come first
 
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
@@ -111,6 +115,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the ranks may take to join after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
             help="auto: ipc on one machine; tcp: loopback, encrypted"),
+        add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
+            "these (default: loopback)"),
+        add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),
         add("--json-report", type=_new_file, metavar="FILE",
             help="write there at the end what became of the job and of each rank"),
         add("--on-failure", choices=("abort", "continue", "restart"), default="abort",
@@ -165,7 +172,9 @@ def _max_restarts(options: argparse.Namespace) -> int:
 def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> WorkerConfig:
     """Return what the user says to the workers, by their environment or by options, which come first."""
     try:
-        said = from_environment({name: environment[name] for name in _USER_VARIABLES if name in environment})
+        stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
+        users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
+        said = from_environment({**users, **stated})
         transport = "tcp" if options.transport == "tcp" else "ipc"
         file = _config_file(options.config or said.file, transport)
     except ConfigError as error:

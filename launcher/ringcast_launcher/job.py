@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ringcast import interfaces
 from ringcast.config import WorkerConfig
+from ringcast.errors import ConfigError
+from ringcast.ports import endpoints
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
@@ -109,6 +112,21 @@ def marks(world: WorkerConfig, *names: str) -> list[bytes]:
     """Return the entries of the environment by which processes of the job, or of a rank, are known."""
     environment = world.environment()
     return [f"{name}={environment[name]}".encode() for name in names]
+
+
+def control_addresses(world: WorkerConfig) -> list[str]:
+    """Return where the control plane may listen; the first address that can be bound is taken.
+
+    Raises:
+        JobError: no interface is as wished.
+    """
+    if world.transport == "ipc":
+        return [f"ipc://{world.directory}/control"]
+    try:
+        address = interfaces.place("127.0.0.1", world.iface).address
+    except ConfigError as error:
+        raise JobError(str(error)) from error
+    return endpoints(interfaces.in_brackets(address), world.ports, world.size, world.size + 1)  # behind all ranks
 
 
 def worker_environment(job: Job, rank: int, world: WorkerConfig) -> dict[str, str]:

@@ -22,12 +22,13 @@ import zmq
 from ringcast.activity import Lookout
 from ringcast.control import ControlServer, new_key
 from ringcast.family import kill, members, orphans, send
+from ringcast.limits import raise_files
 from ringcast.rendezvous import Joined, Started
 from ringcast.silence import Busy, Stuck
 from ringcast_launcher import report, stacks
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, marks, thread_limits, worker_environment
+from ringcast_launcher.job import Job, JobError, control_addresses, marks, thread_limits, worker_environment
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
 from ringcast_launcher.process import Process, subreaper
@@ -55,6 +56,7 @@ def run(job: Job) -> JobReport:
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
+    raise_files(job.size)  # two pipes and a connection for each
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
         with _signals() as signals, subreaper():
@@ -121,10 +123,9 @@ class _Running:
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
         )
-        tcp = self._world.transport == "tcp"
         self._server = ControlServer(
             context,
-            "tcp://127.0.0.1:*" if tcp else f"ipc://{directory}/control",
+            control_addresses(self._world),
             size=job.size,
             nonce=self._world.nonce,
             key=self._world.key,
@@ -301,7 +302,7 @@ class _Running:
     def _handle(self, event: Event) -> None:
         match event:
             case Joined():
-                self._debug(f"rank {event.rank} joined")
+                self._debug(f"rank {event.rank} joined: {event.address}")
             case Started():
                 self._debug("all ranks joined")
         for action in self._supervisor.handle(event, time.monotonic()):

@@ -12,7 +12,10 @@ from ringcast.config import WorkerConfig
 from ringcast.control import new_key
 
 # Variables that the job leaves as they are.
-_OF_THE_USER = ("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG")
+_OF_THE_USER = (
+    *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
+    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE"),
+)
 
 
 def start_workers(

@@ -18,6 +18,7 @@ from ringcast.config import WorkerConfig
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
+    PATIENCE,
     Context,
     Pace,
     clean,
@@ -306,11 +307,13 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     dealer.linger = 0  # `leave` is answered: whatever was unsent after that is nobody's concern
     dealer.routing_id = b"worker" + os.urandom(10)  # kept when reconnecting; a lost message is seen by its number
     dealer.sndhwm = dealer.rcvhwm = 0
+    dealer.handshake_ivl = PATIENCE
     dealer.maxmsgsize = 10 * MAX_TEXT + 300 * config.size
     dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
     try:
         if config.control.startswith("tcp://"):
             use_curve(dealer, config.key)
+            dealer.setsockopt(zmq.IPV6, int("[" in config.control))
         dealer.connect(config.control)
     except (zmq.ZMQError, ValueError) as error:
         dealer.close()

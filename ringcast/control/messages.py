@@ -13,6 +13,7 @@ from ringcast import wire
 from ringcast.rendezvous import Message
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+PATIENCE = 60_000  # ms that a handshake may take: all ranks of a large job come at once, on machines that start up
 MAX_TEXT = 100_000  # characters of one error or traceback
 
 

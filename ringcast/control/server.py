@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import zmq
@@ -13,6 +13,7 @@ from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
+    PATIENCE,
     Context,
     Pace,
     checked_key,
@@ -21,6 +22,7 @@ from ringcast.control.messages import (
     version,
 )
 from ringcast.errors import RendezvousError
+from ringcast.ports import bind_first
 from ringcast.rendezvous import (
     Abort,
     Action,
@@ -55,7 +57,7 @@ class ControlServer:
     def __init__(
         self,
         context: Context,
-        address: str,
+        address: str | Sequence[str],
         *,
         size: int,
         nonce: int,
@@ -66,6 +68,8 @@ class ControlServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Bind to `address`: ipc://PATH, or tcp://HOST:PORT (PORT `*` for a free one; needs `key`).
+
+        Of several addresses it is the first one whose port is free.
 
         Raises:
             RendezvousError: the address cannot be bound.
@@ -86,21 +90,23 @@ class ControlServer:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
+        self.socket.handshake_ivl = PATIENCE
         self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
         self.socket.backlog = max(100, 2 * size)
         self.socket.router_mandatory = True
         if not hosted:
             self.socket.heartbeat_ivl = int(1000 * pace.beat)
             self.socket.heartbeat_timeout = int(1000 * pace.answer)
+        addresses = [address] if isinstance(address, str) else address
         try:
-            if address.startswith("tcp://"):
+            if addresses[0].startswith("tcp://"):
                 _serve_curve(self.socket, key)
-            self.socket.bind(address)
-            if address.startswith("ipc://"):
-                os.chmod(address.removeprefix("ipc://"), 0o600)
+            bind_first(self.socket, addresses)
+            if addresses[0].startswith("ipc://"):
+                os.chmod(addresses[0].removeprefix("ipc://"), 0o600)
         except (zmq.ZMQError, OSError, ValueError) as error:
             self.socket.close()
-            raise RendezvousError(f"the control plane cannot listen at {address}: {error}") from error
+            raise RendezvousError(f"the control plane cannot listen at {', '.join(addresses[:3])}: {error}") from error
         endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.address = endpoint.rstrip(b"\0").decode()

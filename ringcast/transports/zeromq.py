@@ -14,14 +14,24 @@ from pathlib import Path
 from typing import cast
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.errors import LinkLost
+from ringcast.limits import sockets_needed
+from ringcast.ports import bind_first
 from ringcast.transports.base import Frame
 
 LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
 BACKLOG = 4096  # all peers of a large job may connect in the same moment
 LINGER = 5000  # ms in which close() still delivers what was sent …
 HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more
+_BROKEN = {
+    zmq.Event.CLOSED: "it was refused, or there is no way there",
+    zmq.Event.DISCONNECTED: "it was closed by the other side",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there has ended meanwhile, or does not have the job's key",
+    zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
+    zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
+}
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -30,13 +40,23 @@ class ZeroMQTransport:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str, key: str = "") -> None:
-        """Bind the inbox to `bind` (`ipc:///path` or `tcp://host:*`); `key` is the job's secret key, needed for tcp."""
-        if bind.startswith("tcp://") and not key:
+    def __init__(self, bind: str | Sequence[str], key: str = "", *, size: int = 1) -> None:
+        """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
+
+        `key` is the job's secret key, needed for tcp; `size` the number of ranks that this one may come to talk to.
+
+        Raises:
+            zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
+        """
+        binds = [bind] if isinstance(bind, str) else bind
+        if binds[0].startswith("tcp://") and not key:
             raise ValueError("tcp needs the job's secret key: nothing listens unencrypted")
         self.context = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, sockets_needed(size))
         self._key = key.encode()
         self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
+        self._broken: dict[int, str] = {}  # why these were not
         self._addresses: Sequence[str] = ()
         self._closed = False
         self._lock = threading.Lock()  # of the door, which several threads use
@@ -49,7 +69,7 @@ class ZeroMQTransport:
                 self._inbox.curve_secretkey = self._key
                 self._inbox.curve_server = True
             self._inbox.bind("inproc://inbox")
-            self._inbox.bind(bind)
+            bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
             self._door = self._socket(zmq.PUSH)
             self._door.connect("inproc://inbox")
@@ -76,13 +96,48 @@ class ZeroMQTransport:
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
             if peer not in self._peers:
-                self._open(peer)
+                self._open(peer, watch=bool(self._key))  # ipc is there or not: connecting tells at once
 
-    def _open(self, peer: int) -> zmq.Socket[bytes]:
+    def unreached(self) -> dict[int, str]:
+        """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
+        for peer, monitor in list(self._watched.items()):
+            while monitor.poll(0):
+                event = zmq.Event(recv_monitor_message(monitor)["event"])
+                if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                    self._unwatch(peer)
+                    break
+                self._broken.setdefault(peer, _BROKEN[event])
+        return {peer: self._broken.get(peer, "") for peer in self._watched}
+
+    def wait_for_news(self, deadline: float) -> None:
+        """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
+        poller = zmq.Poller()
+        for socket in (self._inbox, *self._watched.values()):
+            poller.register(socket, zmq.POLLIN)
+        poller.poll(max(0, min(SLICE, int((deadline - self.clock()) * 1000 + 0.999))))
+
+    def stop_watching(self) -> None:
+        """Take no more interest in what becomes of the connections that are being made."""
+        for peer in list(self._watched):
+            self._unwatch(peer)
+
+    def _unwatch(self, peer: int) -> None:
+        self._peers[peer].disable_monitor()
+        self._watched.pop(peer).close(linger=0)
+
+    def address_of(self, peer: int) -> str:
+        """Return where the inbox of `peer` is."""
+        return self._addresses[peer]
+
+    def _open(self, peer: int, watch: bool = False) -> zmq.Socket[bytes]:
         socket = self._socket(zmq.PUSH)
+        if watch:
+            self._watched[peer] = socket.get_monitor_socket(sum(_BROKEN, zmq.Event.HANDSHAKE_SUCCEEDED))
         if self._key:
             socket.curve_secretkey = self._key
             socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
+        if "[" in self._addresses[peer]:
+            socket.setsockopt(zmq.IPV6, 1)
         try:
             socket.connect(self._addresses[peer])
         except zmq.ZMQError as error:

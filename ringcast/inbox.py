@@ -1,0 +1,94 @@
+"""A rank's inbox: where it is bound, and what the other ranks are told of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import zmq
+
+from ringcast import interfaces
+from ringcast.config import WorkerConfig
+from ringcast.errors import ConfigError, RendezvousError
+from ringcast.interfaces import Place, in_brackets
+from ringcast.limits import raise_files
+from ringcast.ports import endpoints
+from ringcast.transports.zeromq import ZeroMQTransport
+
+
+def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, str]:
+    """Bind the inbox of this rank.
+
+    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and the
+    address of the inbox that the other ranks are to be told.
+
+    Raises:
+        ConfigError: the environment asks for something that is not there.
+        RendezvousError: the inbox cannot be bound, or the system does not allow enough open files.
+    """
+    raise_files(config.size)
+    place = _place(config)
+    if place is not None and config.control.startswith("tcp://"):  # a name may have more than one, and 127.0.1.1 too
+        port = config.control.rpartition(":")[2]
+        config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
+    if place is None or config.transport == "ipc":
+        transport = _bind(config, [_ipc_address(config)])
+        return config, transport, transport.address
+    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), config.key)
+    if config.debug:
+        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why})", file=sys.stderr)
+    port = transport.address.rpartition(":")[2]
+    return config, transport, f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
+
+
+def _place(config: WorkerConfig) -> Place | None:
+    """Return where this rank listens, and finds the rendezvous, over tcp; None where all is ipc."""
+    if config.control.startswith("tcp://"):
+        return interfaces.place(config.control.removeprefix("tcp://").rpartition(":")[0], config.iface)
+    return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
+
+
+def _bind(config: WorkerConfig, addresses: Sequence[str], key: str = "") -> ZeroMQTransport:
+    try:
+        return ZeroMQTransport(addresses, key, size=config.size)
+    except zmq.ZMQError as error:
+        if config.ports is None or error.errno != errno.EADDRINUSE:
+            raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error
+        host = addresses[0].rpartition(":")[0]
+        raise RendezvousError(
+            f"rank {config.rank} cannot listen at {host}: none of the ports {config.ports} is free; "
+            "end what uses them, or allow more (RINGCAST_PORTS, --port-range)"
+        ) from error
+
+
+def _ipc_address(config: WorkerConfig) -> str:
+    if not config.directory and not config.control.startswith("ipc://"):
+        raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
+    directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
+    _check_private(directory)
+    return f"ipc://{directory}/rank-{config.rank}"
+
+
+def _check_private(directory: str) -> None:
+    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
+    try:
+        status = os.stat(directory)
+    except OSError as error:
+        raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
+
+
+def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:
+    try:
+        zmq.curve_public(config.key.encode())
+    except (zmq.ZMQError, ValueError) as error:
+        expected = "40 characters of Z85, as zmq.curve_keypair makes them"
+        raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
+    addresses = endpoints(host, config.ports, config.rank, config.size)
+    port = config.control.rpartition(":")[2]  # which is rank 0's control plane's, that is not there yet
+    return [address for address in addresses if not address.endswith(f":{port}")] or addresses

@@ -1,0 +1,49 @@
+"""How many sockets and open files a rank of a large job needs, and how it gets them.
+
+p = ranks. Over tcp a rank is connected with 2 ceil(log2 p) neighbours from the start, and with all others at most. To
+each there is a socket of ZeroMQ's, which has a file of its own, and a connection; from each, a connection.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from ringcast.errors import RendezvousError
+
+OTHERS = 100  # open files, and sockets, that a rank has beside those to its peers: the program's own too
+SOCKETS = 1023  # of a context of ZeroMQ's, where nothing else is said
+
+
+def neighbours(p: int) -> int:
+    """Return the most neighbours that a rank has.
+
+    >>> [neighbours(p) for p in (1, 2, 3, 64, 65)]
+    [0, 1, 2, 12, 14]
+    """
+    return min(p - 1, 2 * (p - 1).bit_length())
+
+
+def files_needed(peers: int) -> int:
+    """Return the open files of a rank that is connected with so many."""
+    return 3 * peers + OTHERS
+
+
+def sockets_needed(p: int) -> int:
+    """Return what a rank sets as the most sockets of its context."""
+    return max(SOCKETS, 2 * p + OTHERS)
+
+
+def raise_files(p: int) -> None:
+    """Let this process open as many files as a rank needs: its soft limit grows, where it must, up to the hard one.
+
+    Raises:
+        RendezvousError: not even the connections to the neighbours are possible; the text says what to do.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted, least = files_needed(p - 1), files_needed(neighbours(p))
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if hard != resource.RLIM_INFINITY and hard < least:
+        fix = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
+        raise RendezvousError(f"a rank of {p} may need {least} open files, but only {hard} are allowed; {fix}")

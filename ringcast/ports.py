@@ -1,0 +1,86 @@
+"""The range of ports that a job may use, and the order in which a rank tries them.
+
+Whether a port is free is found out by binding it, and by nothing else: between a look and the binding another process
+could take it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import zmq
+
+LARGEST = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """The ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def __contains__(self, port: int) -> bool:
+        return self.first <= port <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def order(self, rank: int, size: int) -> Iterator[int]:
+        """Yield all ports, from one on that is not that of other ranks where there are enough of them.
+
+        >>> list(PortRange(20000, 20004).order(1, 2))
+        [20002, 20003, 20004, 20000, 20001]
+        """
+        count = len(self)
+        start = rank * count // size
+        return (self.first + (start + i) % count for i in range(count))
+
+
+def parse(text: str) -> PortRange:
+    """Return the range that a text such as 20000-20063, or 20000 for a single port, names.
+
+    >>> str(parse("20000-20063")), len(parse("20000"))
+    ('20000-20063', 1)
+
+    Raises:
+        ValueError: it is no range of ports from 1 to 65535.
+    """
+    first, dash, last = text.partition("-")
+    if first.isascii() and first.isdigit() and (last.isascii() and last.isdigit() if dash else not last):
+        found = PortRange(int(first), int(last or first))
+        if 1 <= found.first <= found.last <= LARGEST:
+            return found
+    raise ValueError(f"{text!r}: expected FIRST-LAST, such as 20000-20063, with ports from 1 to {LARGEST}")
+
+
+def endpoints(host: str, ports: PortRange | None, rank: int, size: int) -> list[str]:
+    """Return what a rank tries to bind at `host`, in this order; without a range the system chooses a free port.
+
+    >>> endpoints("10.0.0.1", None, 0, 1), endpoints("[::1]", PortRange(7, 8), 1, 2)
+    (['tcp://10.0.0.1:*'], ['tcp://[::1]:8', 'tcp://[::1]:7'])
+    """
+    return [f"tcp://{host}:{port}" for port in (ports.order(rank, size) if ports else "*")]
+
+
+def bind_first(socket: zmq.Socket[bytes], addresses: Sequence[str]) -> None:
+    """Bind the socket to the first address whose port is free.
+
+    Raises:
+        zmq.ZMQError: an address cannot be bound for another reason; or (EADDRINUSE) every port is taken.
+    """
+    for i, address in enumerate(addresses, start=1):
+        if "[" in address:
+            socket.setsockopt(zmq.IPV6, 1)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE or i == len(addresses):
+                raise
+        else:
+            return
