@@ -4,6 +4,7 @@ python docs/measure.py rounds                       CPU per round and rank on th
 python docs/measure.py schedules                    time to make schedules
 python docs/measure.py growth                       CPU per rank of merge_sorted, for more and more ranks
 python docs/measure.py recorder                     what the flight recorder takes for an operation
+ringcast-launch -n 4 docs/measure.py watching       allreduce with and without the flight recorder, in turn
 ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
 ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
 ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers beside a sort of them by one process
@@ -11,6 +12,7 @@ ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers
 
 import argparse
 import platform
+import threading
 import time
 import timeit
 from collections.abc import Callable, Sequence
@@ -44,7 +46,9 @@ SERIES = 100  # calls that are timed together
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rounds", "schedules", "growth", "recorder", "memory", "calls", "merge"))
+    parser.add_argument(
+        "what", choices=("rounds", "schedules", "growth", "recorder", "watching", "memory", "calls", "merge")
+    )
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
     if options.what == "memory":
@@ -55,6 +59,7 @@ def main() -> None:
             "schedules": schedules,
             "growth": growth,
             "recorder": recorder,
+            "watching": watching,
             "calls": calls,
             "merge": merge,
         }
@@ -162,6 +167,41 @@ def recorder(repeat: int) -> None:
 
         print(f"{min(timeit.repeat(record, number=10_000, repeat=repeat)) / 10_000 * 1e6:.2f} µs for an operation")
         file.close()
+
+
+class _Nothing:
+    """Stands in for a rank's recorder."""
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def processor_time(name: str) -> float:
+    """Return the seconds of processor time that a thread of this process has used."""
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == name)
+    return int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]) / 1e9
+
+
+def watching(repeat: int) -> None:
+    """Time pairs of series of calls, one with the flight recorder and one without; and what the signs of life take."""
+    with ringcast.init() as comm:
+        endpoint = comm._group.endpoint
+        recorder, start, used = endpoint.recorder, time.perf_counter(), processor_time("ringcast-control")
+        if comm.rank == 0:
+            heading(f"median of {repeat} pairs of {SERIES} calls on {comm.size} ranks")
+        for nbytes in 1000, MB:
+            value, times = np.ones(nbytes // 8), {True: [], False: []}
+            for turn in range(2 * repeat):
+                on = turn % 4 in (0, 3)
+                endpoint.recorder = recorder if on else _Nothing()
+                times[on].append(series(comm, lambda value=value: comm.allreduce(value)))
+            ratio = median(on / off for on, off in zip(times[True], times[False], strict=True))
+            if comm.rank == 0:
+                print(f"allreduce of {nbytes} bytes: {median(times[True]) * 1e6:.0f} µs, {ratio:.3f} of that without")
+        endpoint.recorder = recorder
+        share = (processor_time("ringcast-control") - used) / (time.perf_counter() - start)
+        if comm.rank == 0:
+            print(f"signs of life: {100 * share:.3f} % of a processor")
 
 
 def merge_of_all(wire: SimulatedWire, groups: Sequence[Group], runs: Sequence[np.ndarray]) -> None:
