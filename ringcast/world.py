@@ -165,4 +165,5 @@ def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     library = str(Path(__file__).parent)
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(library)]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-    return f"stopped at {place}: {type(error).__name__}: {error}".rstrip(": ")
+    text = str(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
+    return f"stopped at {place}: {type(error).__name__}: {text}".rstrip(": ")

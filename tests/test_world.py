@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringcast
+from ringcast import world
 from ringcast.errors import blames
 
 EVERY_ALGORITHM = """
@@ -140,6 +141,11 @@ def test_errors_name_those_they_blame() -> None:
     assert blames(ringcast.Revoked(0, "why", by=2)) == (2,)
     assert blames(ringcast.Revoked(0, "why")) == ()
     assert blames(ValueError()) == ()
+
+
+def test_who_is_stopped_says_so_in_one_line() -> None:
+    error = ringcast.PeerFailed(0, 3, "ValueError: ?", remote_traceback="Traceback\n  a line\nValueError: ?")
+    assert world._in_one_line(error, None) == "stopped at ?: PeerFailed: rank 0: peer rank 3 failed: ValueError: ?"
 
 
 def test_every_public_name_is_there() -> None:
