@@ -85,10 +85,13 @@ class LocalControl:
         posted: Mapping[int, int],  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
         matched: Mapping[int, int],  # noqa: ARG002
         blames: tuple[int, ...],  # noqa: ARG002 (a launcher judges)
+        error: str = "",
+        traceback: str = "",
     ) -> None:
+        why = Failure(error, traceback=traceback).encode()
         for peer, transport in self._others:
-            count = sent.get(peer, 0)
-            transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
+            header = wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=sent.get(peer, 0))
+            transport.inject([header, why])
         self._board.lose(self._rank)
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from ringcast.call import Call
@@ -163,6 +164,7 @@ class Protocol:
         self.failed: dict[int, Failure] = {}  # in the order in which that was heard
         self.found: list[tuple[int, int]] = []  # (context, rank that failed), of which the others have to hear
         self.finished: dict[int, int] = {}
+        self._farewells: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
         self.aborted: str | None = None
         self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
@@ -823,6 +825,7 @@ class Protocol:
         text = data.decode(errors="replace")
         if h.kind == Kind.BYE:
             self.finished[h.source] = h.length
+            self._farewells[h.source] = Failure.decode(data)
             self._check_left(h.source)
         elif h.kind == Kind.FAILED:
             self.lose(h.source, Failure.decode(data))
@@ -1074,6 +1077,8 @@ class Protocol:
         """Raise "finished" in `op`, which needs `peer`, if that has left and all its messages have been seen."""
         if self.seen[peer] < self.finished[peer]:
             return False
-        cause = f"rank {peer} finished (it left the job), but this rank still communicates with it"
-        self.poison(op.context, PeerFailed(self.rank, peer, cause, op.where))
+        farewell = self._farewells[peer]
+        after = f" after {farewell.cause}" if farewell.cause else ""
+        cause = f"rank {peer} finished (it left the job{after}), but this rank still communicates with it"
+        self.poison(op.context, self._peer_failed(peer, op.where, replace(farewell, cause=cause)))
         return True

@@ -92,7 +92,8 @@ class Failing:
 class Finished:
     """A worker communicates no more; what it sent to, began to send to, and took from each rank.
 
-    `blames` are the ranks that the errors of its communicators name as their cause, if there were some.
+    `blames` are the ranks that the errors of its communicators name as their cause, if there were some. An `error` is
+    told if it leaves because of that; whether that matters is seen if somebody still needs it.
     """
 
     rank: int
@@ -100,6 +101,8 @@ class Finished:
     posted: Mapping[int, int] = field(default_factory=dict)  # transfers
     matched: Mapping[int, int] = field(default_factory=dict)
     blames: tuple[int, ...] = ()
+    error: str = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +370,10 @@ class Roster:
         self._waits.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
+        failure = Failure(event.error, member.host, member.pid, event.traceback)
+        bye = {"type": "bye", "rank": event.rank, "failure": failure.encode()}
         byes = [
-            SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
-            for rank, m in self._listeners(event.rank)
+            SendTo(m.connection, {**bye, "sent": event.sent.get(rank, 0)}) for rank, m in self._listeners(event.rank)
         ]
         return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 

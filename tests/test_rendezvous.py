@@ -163,12 +163,14 @@ def test_who_finished_does_not_fail_any_more() -> None:
 
 def test_bye_tells_each_rank_how_many_messages_it_was_sent() -> None:
     roster = started()
-    actions = roster.handle(Finished(1, {0: 7}), 1.0)
+    last = Finished(1, {0: 7}, error="KeyError: 'a'", traceback="Traceback ...")
+    actions = roster.handle(last, 1.0)
+    why = Failure("KeyError: 'a'", "host", 101, "Traceback ...").encode()
     assert sent(actions) == {
-        "c0": [{"type": "bye", "rank": 1, "sent": 7}],
-        "c2": [{"type": "bye", "rank": 1, "sent": 0}],
+        "c0": [{"type": "bye", "rank": 1, "failure": why, "sent": 7}],
+        "c2": [{"type": "bye", "rank": 1, "failure": why, "sent": 0}],
     }
-    assert notices(actions) == [Finished(1, {0: 7})]
+    assert notices(actions) == [last]
     assert roster.handle(Finished(1, {0: 7}), 1.0) == []
 
 
