@@ -33,6 +33,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from ringcast.agreement import Vote
 from ringcast.call import Call
 from ringcast.errors import (
     CollectiveMismatch,
@@ -48,7 +49,7 @@ from ringcast.failure import Failure
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
-from ringcast.waits import Deadlock, Mismatch, Report, decode
+from ringcast.waits import Deadlock, Made, Mismatch, Report, decode
 from ringcast.wire import SIZE, VERSION, Header, Kind, pack_fields, unpack
 
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
@@ -167,6 +168,7 @@ class Protocol:
         self._farewells: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
         self.aborted: str | None = None
         self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
+        self.stuck: dict[tuple[int, int], Deadlock] = {}  # agreements that cannot come about, by the same
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
@@ -388,6 +390,7 @@ class Protocol:
         """Return what others should know of `op`, which has taken `seconds` and hears nothing; see `ringcast.waits`."""
         withheld = {recv for recv in self._withheld if recv.operation is op}
         waits = op.pending - withheld
+        sent, seen = self._counts()
         return Report(
             self.rank,
             op.context,
@@ -396,12 +399,24 @@ class Protocol:
             waits=tuple(sorted({t.peer for t in waits})),
             sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
             owes=tuple(sorted({recv.peer for recv in withheld})),
-            sent={peer: count - self.asked[peer] for peer, count in self.sent.items()},
-            seen={peer: count - self.answered[peer] for peer, count in self.seen.items()},
+            sent=sent,
+            seen=seen,
             ended=tuple(ended.made for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
             seconds=seconds,
             times=times,
         )
+
+    def report_vote(self, vote: Vote, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
+        """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
+        call = Made(-vote.number, 0, f"{vote.verb}()", "")
+        sent, seen = self._counts()
+        facts = self.rank, vote.context, call, None, awaited, awaited, ()
+        return Report(*facts, sent, seen, seconds=seconds, times=times)
+
+    def _counts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the messages to and from every peer, without small talk."""
+        sent = {peer: count - self.asked[peer] for peer, count in self.sent.items()}
+        return sent, {peer: count - self.answered[peer] for peer, count in self.seen.items()}
 
     @property
     def gave_up(self) -> bool:
@@ -853,7 +868,9 @@ class Protocol:
         """The control plane has compared what the ranks wait for: this one's call cannot end."""
         found = decode(data)
         state = self._contexts.get(context)
-        if found is None or state is None:
+        if isinstance(found, Deadlock) and found.number < 0:
+            self.stuck[context, -found.number] = found
+        elif found is None or state is None:
             self.dropped["malformed" if found is None else "late finding"] += 1
         elif isinstance(found, Mismatch):
             self._meant(context, found.number, found.peer, found.theirs, found.their_site, {found.peer})

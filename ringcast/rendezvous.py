@@ -342,6 +342,7 @@ class Roster:
                 return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
             case Revoke():
                 self._revoked.add(event.context)
+                self._waits.forget()
                 self._revokes[event.rank] += 1
                 facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
                 return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
@@ -350,6 +351,7 @@ class Roster:
             case Moving():
                 self._waits.moved(event.rank)
             case Vote() if self._started:
+                self._waits.voted(event.context)
                 return self._announce(self._agreements.vote(event))
             case Failing():
                 member.report = event
@@ -361,9 +363,11 @@ class Roster:
 
     def _compare(self, report: Report, now: float) -> list[Action]:
         """Return what a rank's wait, together with those of the others, tells about any of them."""
-        return [
-            SendTo(self._members[found.rank].connection, _finding(found)) for found in self._waits.report(report, now)
-        ]
+        failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
+        if report.call.number >= 0 and (failed or report.context in self._revoked):
+            return []  # the call ends as soon as the rank hears of that
+        findings = self._waits.report(self._agreements.refined(report), now)
+        return [SendTo(self._members[found.rank].connection, _finding(found)) for found in findings]
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
@@ -421,7 +425,7 @@ class Roster:
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
-        self._waits.moved(rank)
+        self._waits.forget()
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
@@ -433,6 +437,7 @@ class Roster:
         """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
         actions: list[Action] = []
         for decision in decisions:
+            self._waits.voted(decision.context)
             message = {"type": "agreed", "context": decision.context, "number": decision.number}
             message |= {"decision": decision.encode()}
             actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]

@@ -404,3 +404,36 @@ def test_nobody_votes_before_the_start() -> None:
     roster = Roster(2, version="1")
     roster.handle(hello(0, 2), 0.0)
     assert roster.handle(Vote(0, WORLD, 1, AGREE), 0.0) == []
+
+
+def votes(rank: int, *peers: int) -> Waiting:
+    call = Made(-1, 0, "agree()", "")
+    return Waiting(rank, Report(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
+
+
+def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
+    call = Made(3, 77, "barrier()", "")
+    return Waiting(rank, Report(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+
+
+def test_only_who_has_not_voted_is_waited_for() -> None:
+    roster = started()
+    roster.handle(Vote(0, WORLD, 1, AGREE), 1.0)
+    roster.handle(votes(0, 1, 2), 2.0)
+    roster.handle(Vote(1, WORLD, 1, AGREE), 2.0)
+    for event in votes(0, 1, 2), votes(1, 0, 2), votes(0, 1, 2):
+        assert roster.handle(event, 3.0) == []
+    found = sent(roster.handle(calls(2, 1), 4.0))
+    assert {*found} == {"c1", "c2"}
+    for message in (message for messages in found.values() for message in messages):
+        assert decode(message["payload"]).circle == (1, 2)
+
+
+@pytest.mark.parametrize("end", [Revoke(0, 9, "why not"), Died(1, "killed")])
+def test_a_call_that_is_about_to_end_is_in_no_circle(end: Event) -> None:
+    roster = started()
+    assert roster.handle(calls(2, 0, 9), 1.0) == []
+    roster.handle(end, 1.0)
+    roster.handle(Vote(0, WORLD, 1, SHRINK), 1.0)
+    for event in calls(2, 0, 9), votes(0, 2), calls(2, 0, 9), votes(0, 2):
+        assert roster.handle(event, 3.0) == []
