@@ -14,7 +14,7 @@ from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.waits import Report
 
-HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
+HEARSAY = 0.8  # seconds in which the reason for a lost link may still be heard; the launcher takes 0.5 to settle it
 
 
 class Control(Interface):
@@ -112,12 +112,12 @@ class Endpoint:
         if self._lost:
             self._give_up()
         if self.protocol.found:
-            self._tell_found()
+            self.tell_found()
         if self.protocol.outbox:
             self.flush()
         return arrival is not None
 
-    def _tell_found(self) -> None:
+    def tell_found(self) -> None:
         """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
         for context, peer in self.protocol.found:
             self.control.revoke(context, self.protocol.failed[peer].cause, peer)

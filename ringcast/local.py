@@ -66,7 +66,7 @@ class LocalControl:
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         word = 0 if failed is None else failed + 1
         with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
-            self._board.waits.forget()
+            self._board.waits.ends(context)
             self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
 
     def waiting(self, report: Report) -> None:

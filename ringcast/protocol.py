@@ -202,6 +202,7 @@ class Protocol:
         state.members = members
         gone = next((peer for peer in self.failed if peer in members), None)
         if gone is not None:
+            self.found.append((context, gone))
             self.poison(context, self._peer_failed(gone, None))
 
     def retire(self, context: int) -> None:

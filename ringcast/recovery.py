@@ -75,6 +75,7 @@ def shrink(group: Group, timeout: float | None) -> Group:
     """Return the ranks that live as a group of their own, in their old order; see `Communicator.shrink`."""
     decision = _decide(group, SHRINK, 0, timeout)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
+    group.endpoint.tell_found()  # of a member that only this rank has lost
     hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
     return replace(
         group, context=decision.fresh, members=decision.members, hosts=hosts, acknowledged=frozenset(), votes=0

@@ -12,6 +12,7 @@ The rules:
    is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
 6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
    processes are watched that holds also for one that reports its error. What it reported is what the others are told.
+   One that another rank has lost is lost for all: those that live have to agree on who failed.
 7. A member may give up many communicators, but not so many that the memory of others would fill.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
@@ -177,7 +178,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """For the owner: messages of a rank were lost, or it left without finishing, or is not reached any more.
+    """For the owner: messages of a rank were lost, or it left without finishing, or others do not reach it any more.
 
     It is not declared failed yet: the owner makes sure that it is gone, and then says so.
     """
@@ -334,18 +335,8 @@ class Roster:
         if member.report is not None:
             return []
         match event:
-            case Revoke() if event.context in self._revoked:
-                return []  # the first one stands: every rank that hears of it says so as well
-            case Revoke() if event.rank not in self._agreements.members(event.context):
-                return []
-            case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
-                return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
-            case Revoke():
-                self._revoked.add(event.context)
-                self._waits.forget()
-                self._revokes[event.rank] += 1
-                facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
-                return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+            case Revoke() if event.rank in self._agreements.members(event.context):
+                return [*self._revoke(event), *self._accuse(event)]
             case Waiting():
                 return self._compare(event.report, now)
             case Moving():
@@ -360,6 +351,24 @@ class Roster:
             case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
+
+    def _revoke(self, event: Revoke) -> list[Action]:
+        if event.context in self._revoked:
+            return []  # the first one stands: every rank that hears of it says so as well
+        if self._revokes[event.rank] >= MOST_REVOKED:
+            return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
+        self._revoked.add(event.context)
+        self._waits.ends(event.context)
+        self._revokes[event.rank] += 1
+        facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
+        return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+
+    def _accuse(self, event: Revoke) -> list[Action]:
+        """A rank has lost another one that may still live: it would be failed for some, and not for others."""
+        peer, member = event.failed, None if event.failed is None else self._members.get(event.failed)
+        if peer is None or member is None or peer in (event.rank, *self._failed) or member.finished or member.left:
+            return []
+        return [*self.lose(peer, event.cause), *self._announce(self._agreements.lose(peer))]
 
     def _compare(self, report: Report, now: float) -> list[Action]:
         """Return what a rank's wait, together with those of the others, tells about any of them."""

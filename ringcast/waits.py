@@ -218,6 +218,12 @@ class Waits:
             if report.context == context and report.call.number < 0:
                 self.moved(report.rank)
 
+    def ends(self, context: int) -> None:
+        """Forget the calls in a communicator that was given up."""
+        for report in [*self._reports.values()]:
+            if report.context == context and report.call.number >= 0:
+                self.moved(report.rank)
+
     def forget(self) -> None:
         """Forget all reports: calls end by themselves, and who still waits will say so again."""
         self._reports.clear()

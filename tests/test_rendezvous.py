@@ -437,3 +437,24 @@ def test_a_call_that_is_about_to_end_is_in_no_circle(end: Event) -> None:
     roster.handle(Vote(0, WORLD, 1, SHRINK), 1.0)
     for event in calls(2, 0, 9), votes(0, 2), calls(2, 0, 9), votes(0, 2):
         assert roster.handle(event, 3.0) == []
+
+
+def test_whom_another_rank_has_lost_is_lost_for_all() -> None:
+    roster = started()
+    assert notices(roster.handle(Revoke(0, 7, "the link is lost", failed=2), 1.0)) == [Lost(2, "the link is lost")]
+    assert notices(roster.handle(Revoke(1, 7, "it is", failed=2), 1.0)) == [Lost(2, "it is")]  # the owner knows
+    roster.handle(Died(2, "killed"), 2.0)
+    assert roster.handle(Revoke(1, 7, "the link is lost", failed=2), 3.0) == []
+
+
+@pytest.mark.parametrize("gone", [Finished(2, {}), Died(2, "killed")])
+def test_who_is_gone_is_not_lost(gone: Event) -> None:
+    roster = started()
+    roster.handle(gone, 1.0)
+    assert not notices(roster.handle(Revoke(0, 7, "it finished", failed=2), 2.0))
+
+
+def test_nobody_accuses_itself_or_a_stranger() -> None:
+    roster = started()
+    for rank in 0, 3, 99:
+        assert not notices(roster.handle(Revoke(0, rank, "why not", failed=rank), 1.0))
