@@ -200,6 +200,9 @@ class Protocol:
         """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
         state = self._contexts[context]
         state.members = members
+        if state.namer is not None:
+            self._named[state.namer] -= 1
+            state.namer = None
         gone = next((peer for peer in self.failed if peer in members), None)
         if gone is not None:
             self.found.append((context, gone))
@@ -232,9 +235,6 @@ class Protocol:
         if self.aborted is not None:
             self.poison(context, JobAborted(self.rank, self.aborted))
         state = self._contexts[context]
-        if state.namer is not None:
-            self._named[state.namer] -= 1
-            state.namer = None
         if state.members is None:
             self.enrol(context, range(self.size))
         if state.poison is not None:
@@ -599,7 +599,11 @@ class Protocol:
             sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
             try:
                 recv.sink.announce(sizes)
-            except (ValueError, MemoryError, OverflowError) as error:
+            except MemoryError as error:  # that is no fault of the peer
+                self._forget_eager(h)
+                self.poison(op.context, error)
+                return
+            except (ValueError, OverflowError) as error:
                 self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
                 return
             recv.total = h.length
