@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ringcast.silence import Activity, Judgement, Silence
 
@@ -12,10 +12,13 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Lookout:
-    """Looks at the processes of silent ranks, as often as it has to; `family` returns those of a rank."""
+    """Looks at the processes of silent ranks, as often as it has to.
 
-    def __init__(self, family: Callable[[int], Iterable[int]]) -> None:
-        self._family, self._silence = family, Silence()
+    `family` returns those of a rank; `speaker` the one that has joined, whose number may be that of another namespace.
+    """
+
+    def __init__(self, family: Callable[[int], Collection[int]], speaker: Callable[[int], int]) -> None:
+        self._family, self._speaker, self._silence = family, speaker, Silence()
 
     @property
     def due(self) -> float | None:
@@ -30,10 +33,16 @@ class Lookout:
         found: list[Judgement] = []
         for rank in self._silence.suspects(heard, now):
             pids = self._family(rank)
-            judgement = self._silence.judge(rank, now - heard[rank], activity(pids), now) if pids else None
+            judgement = self._silence.judge(rank, now - heard[rank], self._seen(rank, pids), now) if pids else None
             if judgement is not None:
                 found.append(judgement)
         return found
+
+    def _seen(self, rank: int, pids: Collection[int]) -> Activity:
+        """Return what counts: of a rank that was stopped nothing, however much its children do."""
+        speaker = self._speaker(rank)
+        seen = activity([speaker]) if speaker in pids else None
+        return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
 
 
 def activity(pids: Iterable[int]) -> Activity:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import and_
+
+from ringcast.waits import Report
 
 AGREE, SHRINK = "agree", "shrink"
 FLAG_LIMIT = 1 << 63  # -FLAG_LIMIT <= flag < FLAG_LIMIT
@@ -96,6 +98,16 @@ class Agreements:
         self._last[vote.context, vote.rank] = turn
         self._open.setdefault((vote.context, vote.number), {})[vote.rank] = vote
         return self._decide(vote.context, vote.number)
+
+    def refined(self, report: Report) -> Report:
+        """Return a report with what is known better here: whose votes an agreement waits for."""
+        number = -report.call.number
+        if number <= 0:
+            return report
+        votes = self._open.get((report.context, number), {})
+        missing = {*self.members(report.context)} - {*votes} - self._gone if report.rank in votes else ()
+        waits = tuple(sorted(missing))
+        return replace(report, waits=waits, sources=waits)
 
     def lose(self, rank: int) -> list[Decision]:
         """Count a rank as gone: it failed, or has left the job."""

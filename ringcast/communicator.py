@@ -418,19 +418,22 @@ class Communicator:
 
         A communicator made by `shrink` is only freed; this rank stays in the job.
         """
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
         if self._closed or os.getpid() != self._owner[0]:
             return
         self._closed = True
         if self._group.members:
             recovery.free(self._group)
         else:
-            self._group.endpoint.leave()
+            self._group.endpoint.leave(error)
 
     def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.finalize()
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self._leave(error)
 
     def connect_neighbours(self) -> None:
         """Open the connections that the circulant algorithms use: at most 2 ceil(log2 p) peers."""

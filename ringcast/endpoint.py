@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Protocol as Interface
 
@@ -13,7 +14,7 @@ from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.waits import Report
 
-HEARSAY = 0.5  # seconds in which the reason for a lost link may still be heard
+HEARSAY = 0.8  # seconds in which the reason for a lost link may still be heard; the launcher takes 0.5 to settle it
 
 
 class Control(Interface):
@@ -26,7 +27,13 @@ class Control(Interface):
         """Take part in an agreement; what is decided comes as a notice. Never blocks."""
 
     def finished(
-        self, sent: Mapping[int, int], posted: Mapping[int, int], matched: Mapping[int, int], blames: tuple[int, ...]
+        self,
+        sent: Mapping[int, int],
+        posted: Mapping[int, int],
+        matched: Mapping[int, int],
+        blames: tuple[int, ...],
+        error: str = "",
+        traceback: str = "",
     ) -> None:
         """Tell all ranks that this one leaves.
 
@@ -105,12 +112,12 @@ class Endpoint:
         if self._lost:
             self._give_up()
         if self.protocol.found:
-            self._tell_found()
+            self.tell_found()
         if self.protocol.outbox:
             self.flush()
         return arrival is not None
 
-    def _tell_found(self) -> None:
+    def tell_found(self) -> None:
         """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
         for context, peer in self.protocol.found:
             self.control.revoke(context, self.protocol.failed[peer].cause, peer)
@@ -164,8 +171,10 @@ class Endpoint:
                 if peer not in self.protocol.finished:
                     self.protocol.lose(peer, cause)
 
-    def leave(self) -> None:
+    def leave(self, error: BaseException | None = None) -> None:
         """Say how many messages were sent, so that nobody waits for more, and close everything.
+
+        Those that still need this rank hear of the `error` because of which it leaves.
 
         Raises:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.
@@ -175,7 +184,8 @@ class Endpoint:
         mismatch, protocol = self.protocol.unreported(), self.protocol
         try:
             if mismatch is None:
-                self.control.finished(protocol.sent, protocol.posted, protocol.matched, protocol.blamed)
+                why = ("", "") if error is None else (f"{type(error).__name__}: {error}", _trace(error))
+                self.control.finished(protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why)
             else:
                 self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()
@@ -184,3 +194,7 @@ class Endpoint:
             self.recorder.close()
         if mismatch is not None:
             raise mismatch
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

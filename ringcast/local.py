@@ -27,7 +27,7 @@ class Board:
     def waiting(self, report: Report) -> None:
         """Take note that a rank waits, and tell those whom that concerns if it waits in vain."""
         with self.lock:
-            for found in self.waits.report(report, self._transports[report.rank].clock()):
+            for found in self.waits.report(self._agreements.refined(report), self._transports[report.rank].clock()):
                 header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
                 self._transports[found.rank].inject([header, found.encode()])
 
@@ -39,16 +39,18 @@ class Board:
     def vote(self, vote: Vote) -> None:
         """Take a rank's vote."""
         with self.lock:
+            self.waits.voted(vote.context)
             self._announce(self._agreements.vote(vote))
 
     def lose(self, rank: int) -> None:
         """Count a rank as gone; those that live have been told so before."""
         with self.lock:
-            self.waits.moved(rank)
+            self.waits.forget()
             self._announce(self._agreements.lose(rank))
 
     def _announce(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
+            self.waits.voted(decision.context)
             header = wire.notice(wire.Kind.AGREED, self._nonce, context=decision.context, length=decision.number)
             for rank in decision.members:
                 self._transports[rank].inject([header, decision.encode()])
@@ -64,6 +66,7 @@ class LocalControl:
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         word = 0 if failed is None else failed + 1
         with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
+            self._board.waits.ends(context)
             self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
 
     def waiting(self, report: Report) -> None:
@@ -85,10 +88,13 @@ class LocalControl:
         posted: Mapping[int, int],  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
         matched: Mapping[int, int],  # noqa: ARG002
         blames: tuple[int, ...],  # noqa: ARG002 (a launcher judges)
+        error: str = "",
+        traceback: str = "",
     ) -> None:
+        why = Failure(error, traceback=traceback).encode()
         for peer, transport in self._others:
-            count = sent.get(peer, 0)
-            transport.inject([wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=count)])
+            header = wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=sent.get(peer, 0))
+            transport.inject([header, why])
         self._board.lose(self._rank)
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)

@@ -30,8 +30,10 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from ringcast.agreement import Vote
 from ringcast.call import Call
 from ringcast.errors import (
     CollectiveMismatch,
@@ -47,7 +49,7 @@ from ringcast.failure import Failure
 from ringcast.matching import Mailbox
 from ringcast.transfers import Operation, Receive, Send, Sink, place
 from ringcast.transports.base import Arrival, Frame
-from ringcast.waits import Deadlock, Mismatch, Report, decode
+from ringcast.waits import Deadlock, Made, Mismatch, Report, decode
 from ringcast.wire import SIZE, VERSION, Header, Kind, pack_fields, unpack
 
 BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
@@ -163,8 +165,10 @@ class Protocol:
         self.failed: dict[int, Failure] = {}  # in the order in which that was heard
         self.found: list[tuple[int, int]] = []  # (context, rank that failed), of which the others have to hear
         self.finished: dict[int, int] = {}
+        self._farewells: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
         self.aborted: str | None = None
         self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
+        self.stuck: dict[tuple[int, int], Deadlock] = {}  # agreements that cannot come about, by the same
         self.budget = min(BUDGET, BUDGET_OF_ALL // size)
         self._spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self._held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
@@ -196,8 +200,12 @@ class Protocol:
         """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
         state = self._contexts[context]
         state.members = members
+        if state.namer is not None:
+            self._named[state.namer] -= 1
+            state.namer = None
         gone = next((peer for peer in self.failed if peer in members), None)
         if gone is not None:
+            self.found.append((context, gone))
             self.poison(context, self._peer_failed(gone, None))
 
     def retire(self, context: int) -> None:
@@ -227,9 +235,6 @@ class Protocol:
         if self.aborted is not None:
             self.poison(context, JobAborted(self.rank, self.aborted))
         state = self._contexts[context]
-        if state.namer is not None:
-            self._named[state.namer] -= 1
-            state.namer = None
         if state.members is None:
             self.enrol(context, range(self.size))
         if state.poison is not None:
@@ -386,6 +391,7 @@ class Protocol:
         """Return what others should know of `op`, which has taken `seconds` and hears nothing; see `ringcast.waits`."""
         withheld = {recv for recv in self._withheld if recv.operation is op}
         waits = op.pending - withheld
+        sent, seen = self._counts()
         return Report(
             self.rank,
             op.context,
@@ -394,12 +400,24 @@ class Protocol:
             waits=tuple(sorted({t.peer for t in waits})),
             sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
             owes=tuple(sorted({recv.peer for recv in withheld})),
-            sent={peer: count - self.asked[peer] for peer, count in self.sent.items()},
-            seen={peer: count - self.answered[peer] for peer, count in self.seen.items()},
+            sent=sent,
+            seen=seen,
             ended=tuple(ended.made for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
             seconds=seconds,
             times=times,
         )
+
+    def report_vote(self, vote: Vote, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
+        """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
+        call = Made(-vote.number, 0, f"{vote.verb}()", "")
+        sent, seen = self._counts()
+        facts = self.rank, vote.context, call, None, awaited, awaited, ()
+        return Report(*facts, sent, seen, seconds=seconds, times=times)
+
+    def _counts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the messages to and from every peer, without small talk."""
+        sent = {peer: count - self.asked[peer] for peer, count in self.sent.items()}
+        return sent, {peer: count - self.answered[peer] for peer, count in self.seen.items()}
 
     @property
     def gave_up(self) -> bool:
@@ -581,7 +599,11 @@ class Protocol:
             sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
             try:
                 recv.sink.announce(sizes)
-            except (ValueError, MemoryError, OverflowError) as error:
+            except MemoryError as error:  # that is no fault of the peer
+                self._forget_eager(h)
+                self.poison(op.context, error)
+                return
+            except (ValueError, OverflowError) as error:
                 self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
                 return
             recv.total = h.length
@@ -823,6 +845,7 @@ class Protocol:
         text = data.decode(errors="replace")
         if h.kind == Kind.BYE:
             self.finished[h.source] = h.length
+            self._farewells[h.source] = Failure.decode(data)
             self._check_left(h.source)
         elif h.kind == Kind.FAILED:
             self.lose(h.source, Failure.decode(data))
@@ -850,7 +873,9 @@ class Protocol:
         """The control plane has compared what the ranks wait for: this one's call cannot end."""
         found = decode(data)
         state = self._contexts.get(context)
-        if found is None or state is None:
+        if isinstance(found, Deadlock) and found.number < 0:
+            self.stuck[context, -found.number] = found
+        elif found is None or state is None:
             self.dropped["malformed" if found is None else "late finding"] += 1
         elif isinstance(found, Mismatch):
             self._meant(context, found.number, found.peer, found.theirs, found.their_site, {found.peer})
@@ -1074,6 +1099,8 @@ class Protocol:
         """Raise "finished" in `op`, which needs `peer`, if that has left and all its messages have been seen."""
         if self.seen[peer] < self.finished[peer]:
             return False
-        cause = f"rank {peer} finished (it left the job), but this rank still communicates with it"
-        self.poison(op.context, PeerFailed(self.rank, peer, cause, op.where))
+        farewell = self._farewells[peer]
+        after = f" after {farewell.cause}" if farewell.cause else ""
+        cause = f"rank {peer} finished (it left the job{after}), but this rank still communicates with it"
+        self.poison(op.context, self._peer_failed(peer, op.where, replace(farewell, cause=cause)))
         return True

@@ -13,6 +13,7 @@ import numpy as np
 
 from ringcast.agreement import AGREE, FLAG_LIMIT, SHRINK, Decision, Vote
 from ringcast.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, Where
+from ringcast.execute import QUIET
 from ringcast.failure import Failure
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
@@ -74,6 +75,7 @@ def shrink(group: Group, timeout: float | None) -> Group:
     """Return the ranks that live as a group of their own, in their old order; see `Communicator.shrink`."""
     decision = _decide(group, SHRINK, 0, timeout)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
+    group.endpoint.tell_found()  # of a member that only this rank has lost
     hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
     return replace(
         group, context=decision.fresh, members=decision.members, hosts=hosts, acknowledged=frozenset(), votes=0
@@ -92,20 +94,36 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
 
     Raises:
         CollectiveMismatch: other ranks want something else.
-        CollectiveTimeout: not all members that live have voted within `timeout` seconds. The vote stands.
+        CollectiveTimeout: not all members that live have voted within `timeout` seconds, or they never will, as they
+            wait for this rank in another call. The vote stands.
         JobAborted: the job ends.
     """
     endpoint, protocol = group.endpoint, group.endpoint.protocol
     group.votes += 1
     where, key = Where(verb, group.votes), (group.context, group.votes)
-    endpoint.control.vote(Vote(endpoint.rank, *key, verb, flag, tuple(sorted(group.acknowledged))))
-    start = endpoint.transport.clock()
-    while key not in protocol.decisions:
-        if protocol.aborted is not None:
-            raise JobAborted(endpoint.rank, protocol.aborted, where, _awaited(group))
-        if timeout is not None and endpoint.transport.clock() >= start + timeout:
-            raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
-        endpoint.progress(None if timeout is None else start + timeout)
+    vote = Vote(endpoint.rank, *key, verb, flag, tuple(sorted(group.acknowledged)))
+    endpoint.control.vote(vote)
+    clock, times = endpoint.transport.clock, 0
+    start = now = clock()
+    try:
+        while key not in protocol.decisions:
+            if protocol.aborted is not None:
+                raise JobAborted(endpoint.rank, protocol.aborted, where, _awaited(group))
+            if (found := protocol.stuck.pop(key, None)) is not None:
+                facts = endpoint.rank, _awaited(group), found.seconds, where
+                raise CollectiveTimeout(*facts, circle=found.circle, calls=found.calls)
+            if timeout is not None and now >= start + timeout:
+                raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
+            if now >= start + (times + 1) * QUIET:
+                times += 1
+                report = protocol.report_vote(vote, _awaited(group), seconds=now - start, times=times)
+                endpoint.control.waiting(report)
+            due = start + (times + 1) * QUIET
+            endpoint.progress(due if timeout is None else min(due, start + timeout))
+            now = clock()
+    finally:
+        if times:
+            endpoint.control.moving()
     decision = Decision.decode(protocol.decisions.pop(key))
     for peer, theirs in zip(decision.members, decision.verbs, strict=True):
         if theirs != verb:

@@ -12,6 +12,7 @@ The rules:
    is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
 6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
    processes are watched that holds also for one that reports its error. What it reported is what the others are told.
+   One that another rank has lost is lost for all: those that live have to agree on who failed.
 7. A member may give up many communicators, but not so many that the memory of others would fill.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
@@ -92,7 +93,8 @@ class Failing:
 class Finished:
     """A worker communicates no more; what it sent to, began to send to, and took from each rank.
 
-    `blames` are the ranks that the errors of its communicators name as their cause, if there were some.
+    `blames` are the ranks that the errors of its communicators name as their cause, if there were some. An `error` is
+    told if it leaves because of that; whether that matters is seen if somebody still needs it.
     """
 
     rank: int
@@ -100,6 +102,8 @@ class Finished:
     posted: Mapping[int, int] = field(default_factory=dict)  # transfers
     matched: Mapping[int, int] = field(default_factory=dict)
     blames: tuple[int, ...] = ()
+    error: str = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """For the owner: messages of a rank were lost, or it left without finishing, or is not reached any more.
+    """For the owner: messages of a rank were lost, or it left without finishing, or others do not reach it any more.
 
     It is not declared failed yet: the owner makes sure that it is gone, and then says so.
     """
@@ -332,22 +336,14 @@ class Roster:
         if member.report is not None:
             return []
         match event:
-            case Revoke() if event.context in self._revoked:
-                return []  # the first one stands: every rank that hears of it says so as well
-            case Revoke() if event.rank not in self._agreements.members(event.context):
-                return []
-            case Revoke() if self._revokes[event.rank] >= MOST_REVOKED:
-                return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
-            case Revoke():
-                self._revoked.add(event.context)
-                self._revokes[event.rank] += 1
-                facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
-                return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+            case Revoke() if event.rank in self._agreements.members(event.context):
+                return [*self._revoke(event), *self._accuse(event)]
             case Waiting():
                 return self._compare(event.report, now)
             case Moving():
                 self._waits.moved(event.rank)
             case Vote() if self._started:
+                self._waits.voted(event.context)
                 return self._announce(self._agreements.vote(event))
             case Failing():
                 member.report = event
@@ -357,20 +353,41 @@ class Roster:
                 return self._finished(event, member)
         return []
 
+    def _revoke(self, event: Revoke) -> list[Action]:
+        if event.context in self._revoked:
+            return []  # the first one stands: every rank that hears of it says so as well
+        if self._revokes[event.rank] >= MOST_REVOKED:
+            return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
+        self._revoked.add(event.context)
+        self._waits.ends(event.context)
+        self._revokes[event.rank] += 1
+        facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
+        return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+
+    def _accuse(self, event: Revoke) -> list[Action]:
+        """A rank has lost another one that may still live: it would be failed for some, and not for others."""
+        peer, member = event.failed, None if event.failed is None else self._members.get(event.failed)
+        if peer is None or member is None or peer in (event.rank, *self._failed) or member.finished or member.left:
+            return []
+        return [*self.lose(peer, event.cause), *self._announce(self._agreements.lose(peer))]
+
     def _compare(self, report: Report, now: float) -> list[Action]:
         """Return what a rank's wait, together with those of the others, tells about any of them."""
-        return [
-            SendTo(self._members[found.rank].connection, _finding(found)) for found in self._waits.report(report, now)
-        ]
+        failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
+        if report.call.number >= 0 and (failed or report.context in self._revoked):
+            return []  # the call ends as soon as the rank hears of that
+        findings = self._waits.report(self._agreements.refined(report), now)
+        return [SendTo(self._members[found.rank].connection, _finding(found)) for found in findings]
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
         self._waits.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
+        failure = Failure(event.error, member.host, member.pid, event.traceback)
+        bye = {"type": "bye", "rank": event.rank, "failure": failure.encode()}
         byes = [
-            SendTo(m.connection, {"type": "bye", "rank": event.rank, "sent": event.sent.get(rank, 0)})
-            for rank, m in self._listeners(event.rank)
+            SendTo(m.connection, {**bye, "sent": event.sent.get(rank, 0)}) for rank, m in self._listeners(event.rank)
         ]
         return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 
@@ -418,7 +435,7 @@ class Roster:
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
-        self._waits.moved(rank)
+        self._waits.forget()
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
@@ -430,6 +447,7 @@ class Roster:
         """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
         actions: list[Action] = []
         for decision in decisions:
+            self._waits.voted(decision.context)
             message = {"type": "agreed", "context": decision.context, "number": decision.number}
             message |= {"decision": decision.encode()}
             actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]

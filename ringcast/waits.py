@@ -15,6 +15,10 @@ the rank after it: that was an event before the first one. The one thing that a 
 that it withheld, and that needs the messages it receives: so the way goes on from there to those senders only. A rank
 that computes does not report, and a message under way makes a pair of numbers differ: a slow program is no circle.
 
+Who waits in `agree` or `shrink` needs the votes of the ranks that have not voted, which the control plane knows. A vote
+comes the same way as the reports of its rank, after them: so the argument holds. As a call in a communicator that was
+given up ends by itself, and another rank may vote before that, such calls are no part of a circle (see the roster).
+
 Only a call that ends by itself (a timeout, an interrupt) breaks a circle; such a rank says that it has moved, and a
 circle counts only when each of its ranks has said twice that it waits.
 """
@@ -39,7 +43,7 @@ Node = TypeVar("Node")
 class Made:
     """A call that a rank has made."""
 
-    number: int  # in its communicator; 0 for point-to-point
+    number: int  # in its communicator; 0 for point-to-point, -n for its n-th agreement
     fingerprint: int
     text: str
     site: str  # "file.py:12"; empty where that is not known
@@ -208,9 +212,25 @@ class Waits:
         """Forget a rank that does not wait any more."""
         self._reports.pop(rank, None)
 
+    def voted(self, context: int) -> None:
+        """Forget who waits for an agreement of this communicator: for whom, has changed."""
+        for report in [*self._reports.values()]:
+            if report.context == context and report.call.number < 0:
+                self.moved(report.rank)
+
+    def ends(self, context: int) -> None:
+        """Forget the calls in a communicator that was given up."""
+        for report in [*self._reports.values()]:
+            if report.context == context and report.call.number >= 0:
+                self.moved(report.rank)
+
+    def forget(self) -> None:
+        """Forget all reports: calls end by themselves, and who still waits will say so again."""
+        self._reports.clear()
+
     def _mismatch(self, report: Report) -> list[Finding]:
         mine, context = report.call, report.context
-        if not mine.number:
+        if mine.number <= 0:
             return []
         for peer in report.waits:
             other = self._reports.get(peer)

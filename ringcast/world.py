@@ -127,6 +127,7 @@ def join(met: Met, network: Network) -> Group:
     endpoint = Endpoint(
         config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
     )
+    endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
 

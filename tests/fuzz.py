@@ -131,7 +131,7 @@ ANSWERS: tuple[dict[str, Any], ...] = (
     {"type": "refused", "reason": "no"},
     {"type": "left"},
     {"type": "beat"},
-    {"type": "bye", "rank": 1, "sent": 4},
+    {"type": "bye", "rank": 1, "sent": 4, "failure": b"{}"},
     {"type": "failed", "rank": 1, "failure": b"{}"},
     {"type": "revoke", "rank": 1, "context": 9, "cause": "because", "failed": 1},
     {"type": "abort", "cause": "because", "failed": 1},
@@ -397,8 +397,9 @@ def petition(seed: int, messages: int = 300) -> None:
 def understand(message: dict[str, Any], nonce: int) -> None:
     """Assert that what the server passes on of a member can be turned into a notice."""
     match message:
-        case {"type": "bye", "rank": rank, "sent": sent}:
+        case {"type": "bye", "rank": rank, "sent": sent, "failure": bytes(failure)}:
             wire.notice(Kind.BYE, nonce, source=rank, length=sent)
+            assert Failure.decode(failure).encode()
         case {"type": "failed", "rank": rank, "failure": bytes(failure)}:
             wire.notice(Kind.FAILED, nonce, source=rank)
             assert Failure.decode(failure).encode()

@@ -130,14 +130,16 @@ def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
         assert server.notice(Started) == Started()
 
 
-def test_bye_tells_the_count_and_carries_no_payload(context: zmq.Context, address: str) -> None:
+def test_bye_tells_the_count_and_why_and_who_has_left(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (server, workers):
-        workers[1].client.finished({0: 7, 2: 2**40})
+        workers[1].client.finished({0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
         for rank, count in ((0, 7), (2, 2**40)):
-            (frame,) = workers[rank].inbox.get(timeout=10)
-            header = wire.unpack(frame)
+            frame, why = workers[rank].inbox.get(timeout=10)
+            header, failure = wire.unpack(frame), Failure.decode(why)
+            assert (failure.cause, failure.traceback, failure.pid) == ("KeyError: 1", "Traceback ...", os.getpid())
             assert (header.kind, header.source, header.length, header.nonce) == (wire.Kind.BYE, 1, count, NONCE)
-        assert server.notice(Finished) == Finished(1, {0: 7, 2: 2**40})
+        said = Finished(1, {0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
+        assert server.notice(Finished) == said
 
 
 def test_what_was_said_before_close_was_heard_when_close_returns(context: zmq.Context, address: str) -> None:

@@ -95,9 +95,9 @@ def scribble(addresses: list[str]) -> None:
 
 
 def work(comm: Communicator, over: threading.Event) -> int:
-    """Call collectives until somebody else is done; rank 0 decides for all."""
+    """Call collectives until somebody else is done, at least once; rank 0 decides for all."""
     calls = 0
-    while comm.bcast(not over.is_set() if comm.rank == 0 else None):
+    while comm.bcast(calls == 0 or not over.is_set() if comm.rank == 0 else None):
         for n in (1, 20_000, 200_000):
             np.testing.assert_array_equal(comm.allreduce(np.full(n, comm.rank + 1)), 6)
             np.testing.assert_array_equal(comm.allgather(np.full(n, comm.rank))[2], 2)

@@ -129,6 +129,26 @@ if new.rank == 0:
     assert failures(done) == ["1", "3", "4"]
 
 
+def test_a_rank_whose_link_one_other_has_lost_is_failed_for_all(tmp_path: Path) -> None:
+    program = """
+world, failures = comm, 0
+if comm.rank == 0:
+    comm._group.endpoint.protocol.lose(2, "the link is lost")
+while failures < 100:
+    try:
+        comm.barrier()
+        break
+    except (ringcast.PeerFailed, ringcast.Revoked):
+        failures, comm = failures + 1, comm.shrink()
+if world.rank == 0:
+    print(comm.members)
+"""
+    done = launch(tmp_path, "-n", "3", *GO_ON, program=program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(0, 1)\n"
+    assert " failed: the link is lost\n" in done.stderr
+
+
 def test_survivors_that_give_up_are_not_a_job_that_is_well(tmp_path: Path) -> None:
     done = launch(tmp_path, "-n", "3", *GO_ON, program="if comm.rank == 1: die()\ncomm.barrier()")
     assert done.returncode == 137

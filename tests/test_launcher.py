@@ -365,7 +365,7 @@ leave(7)
     ranks = report.pop("ranks")
     (pid,) = re.findall(r"rank 1 \(.*, pid (\d+)\) failed", last_line(done))
     assert report == {
-        "exit_code": 1, "cause": "failed: exit code 1", "rank": 1, "host": socket.gethostname(), "pid": int(pid),
+        "exit_code": 1, "cause": "failed: ValueError: told", "rank": 1, "host": socket.gethostname(), "pid": int(pid),
         "traceback": "Traceback (as told)\nValueError: told\n",
     }  # fmt: skip
     assert [(r["rank"], r["status"], r["joined"], r["finished"], r["failure"], r["error"]) for r in ranks] == [

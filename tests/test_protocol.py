@@ -486,6 +486,33 @@ def test_communicators_that_a_peer_comes_to_first_may_be_any_number_in_a_life() 
     assert not net.ranks[1].failed
 
 
+def test_communicators_that_are_freed_without_a_call_count_no_more() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 10):
+        net.ranks[0].send(net.ranks[0].begin(context, CALL), 1, [memoryview(b"x")])
+        net.run()
+        net.ranks[1].enrol(context, (0, 1))
+        net.ranks[1].retire(context)
+        net.run()
+    assert not net.ranks[1].failed
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_who_has_no_memory_for_a_message_blames_nobody(size: int) -> None:
+    class Full(Open):
+        def announce(self, sizes: Sequence[int]) -> None:
+            raise MemoryError(f"no room for {sum(sizes)} bytes")
+
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Full())
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(size))])
+    net.run()
+    assert isinstance(ops[1].error, MemoryError)
+    assert not net.ranks[1].failed
+    assert net.ranks[0].revoked(CONTEXT)
+
+
 def test_the_dead_are_answered_once() -> None:
     """Else who asks without end, and reads no answer, fills the memory of who answers."""
     net = Net(2)

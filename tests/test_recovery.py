@@ -402,3 +402,26 @@ def test_finalize_of_a_shrunk_communicator_leaves_the_job_as_it_is(kind: str) ->
         return None
 
     run(kind, 3, work)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", ["agree", "shrink"])
+def test_who_votes_where_another_makes_a_call_is_in_a_circle(kind: str, verb: str) -> None:
+    def work(comm: Communicator) -> object:
+        start = time.monotonic()
+        with pytest.raises((CollectiveTimeout, Revoked), match=rf"{verb}\(\)|revoked") as caught:
+            comm.barrier() if comm.rank == 1 else getattr(comm, verb)()
+        assert time.monotonic() - start < 10
+        return getattr(caught.value, "circle", None)
+
+    with job_of(kind, 2) as job:
+        assert job.ask(work, timeout=20) == [(0, 1), (0, 1)]
+
+
+def test_an_agreement_of_some_waits_as_long_as_the_others_compute() -> None:
+    def work(comm: Communicator) -> object:
+        if comm.rank == 2:
+            time.sleep(4.5)  # longer than a circle needs to be found
+        return comm.agree(7)
+
+    assert run("threads", 3, work) == [7, 7, 7]

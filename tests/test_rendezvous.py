@@ -163,12 +163,14 @@ def test_who_finished_does_not_fail_any_more() -> None:
 
 def test_bye_tells_each_rank_how_many_messages_it_was_sent() -> None:
     roster = started()
-    actions = roster.handle(Finished(1, {0: 7}), 1.0)
+    last = Finished(1, {0: 7}, error="KeyError: 'a'", traceback="Traceback ...")
+    actions = roster.handle(last, 1.0)
+    why = Failure("KeyError: 'a'", "host", 101, "Traceback ...").encode()
     assert sent(actions) == {
-        "c0": [{"type": "bye", "rank": 1, "sent": 7}],
-        "c2": [{"type": "bye", "rank": 1, "sent": 0}],
+        "c0": [{"type": "bye", "rank": 1, "failure": why, "sent": 7}],
+        "c2": [{"type": "bye", "rank": 1, "failure": why, "sent": 0}],
     }
-    assert notices(actions) == [Finished(1, {0: 7})]
+    assert notices(actions) == [last]
     assert roster.handle(Finished(1, {0: 7}), 1.0) == []
 
 
@@ -402,3 +404,57 @@ def test_nobody_votes_before_the_start() -> None:
     roster = Roster(2, version="1")
     roster.handle(hello(0, 2), 0.0)
     assert roster.handle(Vote(0, WORLD, 1, AGREE), 0.0) == []
+
+
+def votes(rank: int, *peers: int) -> Waiting:
+    call = Made(-1, 0, "agree()", "")
+    return Waiting(rank, Report(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
+
+
+def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
+    call = Made(3, 77, "barrier()", "")
+    return Waiting(rank, Report(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+
+
+def test_only_who_has_not_voted_is_waited_for() -> None:
+    roster = started()
+    roster.handle(Vote(0, WORLD, 1, AGREE), 1.0)
+    roster.handle(votes(0, 1, 2), 2.0)
+    roster.handle(Vote(1, WORLD, 1, AGREE), 2.0)
+    for event in votes(0, 1, 2), votes(1, 0, 2), votes(0, 1, 2):
+        assert roster.handle(event, 3.0) == []
+    found = sent(roster.handle(calls(2, 1), 4.0))
+    assert {*found} == {"c1", "c2"}
+    for message in (message for messages in found.values() for message in messages):
+        assert decode(message["payload"]).circle == (1, 2)
+
+
+@pytest.mark.parametrize("end", [Revoke(0, 9, "why not"), Died(1, "killed")])
+def test_a_call_that_is_about_to_end_is_in_no_circle(end: Event) -> None:
+    roster = started()
+    assert roster.handle(calls(2, 0, 9), 1.0) == []
+    roster.handle(end, 1.0)
+    roster.handle(Vote(0, WORLD, 1, SHRINK), 1.0)
+    for event in calls(2, 0, 9), votes(0, 2), calls(2, 0, 9), votes(0, 2):
+        assert roster.handle(event, 3.0) == []
+
+
+def test_whom_another_rank_has_lost_is_lost_for_all() -> None:
+    roster = started()
+    assert notices(roster.handle(Revoke(0, 7, "the link is lost", failed=2), 1.0)) == [Lost(2, "the link is lost")]
+    assert notices(roster.handle(Revoke(1, 7, "it is", failed=2), 1.0)) == [Lost(2, "it is")]  # the owner knows
+    roster.handle(Died(2, "killed"), 2.0)
+    assert roster.handle(Revoke(1, 7, "the link is lost", failed=2), 3.0) == []
+
+
+@pytest.mark.parametrize("gone", [Finished(2, {}), Died(2, "killed")])
+def test_who_is_gone_is_not_lost(gone: Event) -> None:
+    roster = started()
+    roster.handle(gone, 1.0)
+    assert not notices(roster.handle(Revoke(0, 7, "it finished", failed=2), 2.0))
+
+
+def test_nobody_accuses_itself_or_a_stranger() -> None:
+    roster = started()
+    for rank in 0, 3, 99:
+        assert not notices(roster.handle(Revoke(0, rank, "why not", failed=rank), 1.0))

@@ -149,7 +149,7 @@ def test_blame_leads_to_the_root_cause_that_was_seen_later() -> None:
 
 def test_blame_is_followed_through_several_ranks() -> None:
     history = [(1.0, report(0, 1)), (1.1, report(1, 2)), (1.2, report(2)), *((1.3, Exited(r, 1)) for r in range(3))]
-    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(1, 2, "failed: exit code 1", "Traceback of 2")
+    assert verdict(replay(3, [*all_join(3), *history])) == Verdict(1, 2, "failed: Error of 2", "Traceback of 2")
 
 
 def test_ranks_that_blame_each_other_end_with_one_of_them() -> None:

@@ -111,7 +111,7 @@ class _Running:
         self._sinks: dict[int, Sink] = {}
         self._tails: list[Tail] = []
         self._files = ExitStack()
-        self._lookout = Lookout(self._family)
+        self._lookout = Lookout(self._family, lambda rank: self._server.process(rank)[1])
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
         self._world = replace(

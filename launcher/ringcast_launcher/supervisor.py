@@ -206,6 +206,8 @@ class Supervisor:
             case Finished():
                 self._workers[event.rank].finished = True
                 self._workers[event.rank].blames = event.blames
+                if event.error:
+                    self._workers[event.rank].report = Failing(event.rank, event.error, event.traceback)
                 if event.rank not in self._failed:
                     self._workers[event.rank].settle_by = None
             case Failing():
@@ -347,12 +349,13 @@ class Supervisor:
 
     def _own_failure(self, rank: int) -> Verdict:
         worker = self._workers[rank]
-        traceback = worker.report.traceback if worker.report else ""
-        status = worker.status
-        if rank in self._ended or not status:  # what it told counts, not how it was ended after that
-            how = worker.report.error if worker.report else self._failed[rank]
-            return Verdict(1, rank, f"failed: {how}", traceback)
-        return Verdict(exit_code(status), rank, f"failed: {describe(status)}", traceback)
+        status, report = worker.status, worker.report
+        told = rank in self._ended or not status  # what it told counts, not how it was ended after that
+        how = self._failed[rank] if told or status is None else describe(status)
+        if report is not None and (told or status == 1):  # with code 1 Python ends after an uncaught error
+            how = report.error.partition("\n")[0]
+        code = 1 if told or status is None else exit_code(status)
+        return Verdict(code, rank, f"failed: {how}", report.traceback if report is not None else "")
 
 
 def describe(status: int) -> str:

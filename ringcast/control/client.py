@@ -103,15 +103,18 @@ class ControlClient:
         posted: Mapping[int, int] | None = None,
         matched: Mapping[int, int] | None = None,
         blames: tuple[int, ...] = (),
+        error: str = "",
+        traceback: str = "",
     ) -> None:
-        """Tell all other ranks that this one communicates no more.
+        """Tell all other ranks that this one communicates no more, perhaps because of an error.
 
         `sent[i]` is the number of messages to rank i, `posted[i]` that of transfers begun to it, and `matched[i]`
         that of transfers taken from it. `blames` are the ranks that the errors of communicators name as their cause.
         """
         counts = {"sent": sent, "posted": posted or {}, "matched": matched or {}}
         told = {name: dict(numbers) for name, numbers in counts.items()}
-        self._post({"type": "finished", **told, "blames": [*map(int, blames)]})
+        why = {"error": clean(error), "traceback": clean(traceback)}
+        self._post({"type": "finished", **told, "blames": [*map(int, blames)], **why})
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...] = ()) -> None:
         """Tell all other ranks, and the launcher, that this one ends with an uncaught error.
@@ -258,8 +261,9 @@ class _Conversation:
                 self._client._answer.put(reason)
             case {"type": "left"}:
                 self._left = True
-            case {"type": "bye", "rank": int(rank), "sent": int(sent)} if self._member(rank) and sent >= 0:
-                self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent))
+            case {"type": "bye", "rank": int(rank), "sent": int(sent), "failure": bytes(failure)}:
+                if self._member(rank) and sent >= 0:
+                    self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent), failure)
             case {"type": "failed", "rank": int(rank), "failure": bytes(failure)} if self._member(rank):
                 self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), failure)
             case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause), "failed": failed}:

@@ -131,7 +131,7 @@ def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
 def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
     family = partial(_family, server, nonce)
-    lookout, poller = Lookout(family), zmq.Poller()
+    lookout, poller = Lookout(family, lambda rank: server.process(rank)[1]), zmq.Poller()
     ends = {lifeline: 0}  # files that become readable when a rank's process has ended
     for file in (server.socket, lifeline):
         poller.register(file, zmq.POLLIN)

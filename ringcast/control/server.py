@@ -261,10 +261,12 @@ def _member_event(message: Message, rank: int) -> Event | None:
             "posted": dict(posted),
             "matched": dict(matched),
             "blames": [*blames],
+            "error": str(error),
+            "traceback": str(traceback),
         }:
             counts = sent, posted, matched
             fine = _counts(blames) and all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
-            return Finished(rank, *counts, tuple(blames)) if fine else None
+            return Finished(rank, *counts, tuple(blames), error, traceback) if fine else None
     return None
 
 
