@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from ringcast import collectives, recovery
@@ -398,7 +399,7 @@ class Communicator:
             PeerFailed: ranks failed, or left, that not all had acknowledged; on all alike. Its `flag` is the result.
             CollectiveMismatch: other ranks call `shrink`.
         """
-        return recovery.agree(self._group, flag, self._check("agree", timeout))
+        return recovery.agree(self._group, flag, self._enter(sys._getframe(), timeout))
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks that live, in their old order, numbered from 0.
@@ -410,7 +411,7 @@ class Communicator:
         Raises:
             CollectiveMismatch: other ranks call `agree`.
         """
-        group = recovery.shrink(self._group, self._check("shrink", timeout))
+        group = recovery.shrink(self._group, self._enter(sys._getframe(), timeout))
         return Communicator(group, self.timeout)
 
     def finalize(self) -> None:
@@ -442,11 +443,15 @@ class Communicator:
         self._group.endpoint.transport.connect(sorted(map(self._group.in_job, peers)))
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
-        caller = sys._getframe(1)
-        timeout = self._check(caller.f_code.co_name, timeout)
-        if (user := caller.f_back) is not None:
-            self._group.site = user.f_code.co_filename, user.f_lineno
+        timeout = self._enter(sys._getframe(1), timeout)
         return drive(self._group.endpoint, steps, timeout)
+
+    def _enter(self, method: FrameType, timeout: float | None) -> float | None:
+        """Note the place in the program that called `method`, and return how long the call may take; see `_check`."""
+        timeout = self._check(method.f_code.co_name, timeout)
+        if (user := method.f_back) is not None:
+            self._group.site = user.f_code.co_filename, user.f_lineno
+        return timeout
 
     def _check(self, operation: str, timeout: float | None = None) -> float | None:
         """Return how long a call of `operation` may take, given what it says itself.

@@ -407,9 +407,9 @@ class Protocol:
             times=times,
         )
 
-    def report_vote(self, vote: Vote, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
+    def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
         """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
-        call = Made(-vote.number, 0, f"{vote.verb}()", "")
+        call = Made(-vote.number, 0, f"{vote.verb}()", place)
         sent, seen = self._counts()
         facts = self.rank, vote.context, call, None, awaited, awaited, ()
         return Report(*facts, sent, seen, seconds=seconds, times=times)

@@ -74,13 +74,13 @@ class Recorder:
         rounds = op.rounds or 0
         _end(self._memory, op.record + _STATE, DONE, rounds, rounds, _clock())
 
-    def waits(self, op: Operation) -> None:
-        """Record how far an operation has come, and whom it waits for."""
-        self._follow(op, RUNNING, 0.0)
+    def waits(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
+        """Record how far an operation has come, and whom it waits for: `peers`, where it knows not itself."""
+        self._follow(op, RUNNING, 0.0, peers)
 
-    def failed(self, op: Operation) -> None:
-        """Record that an operation has failed, and where."""
-        self._follow(op, FAILED, _clock())
+    def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
+        """Record that an operation has failed, and where; `peers` as in `waits`."""
+        self._follow(op, FAILED, _clock(), peers)
 
     def close(self) -> None:
         """Record that the rank has left; nothing is recorded after that. Idempotent."""
@@ -93,10 +93,10 @@ class Recorder:
         """Return all that is recorded, as `decode` takes it."""
         return bytes(self._memory)
 
-    def _follow(self, op: Operation, state: int, ended: float) -> None:
+    def _follow(self, op: Operation, state: int, ended: float, peers: tuple[int, ...] | None) -> None:
         if not op.record:  # it was begun by something else than a call of the user
             return
-        peers = op.waiting_for
+        peers = op.waiting_for if peers is None else peers
         places = (*peers[:PEERS], *[0] * (PEERS - len(peers)))
         round_, rounds = -1 if op.round is None else op.round, -1 if op.rounds is None else op.rounds
         _MOVING.pack_into(self._memory, op.record + _STATE, state, round_, rounds, ended, len(peers), *places)

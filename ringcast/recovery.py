@@ -12,11 +12,15 @@ from dataclasses import replace
 import numpy as np
 
 from ringcast.agreement import AGREE, FLAG_LIMIT, SHRINK, Decision, Vote
+from ringcast.call import Call
 from ringcast.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, Where
 from ringcast.execute import QUIET
 from ringcast.failure import Failure
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
+from ringcast.protocol import P2P
+from ringcast.recorder import encoded
+from ringcast.transfers import Operation
 
 _LEFT = Failure("it left the job")
 
@@ -98,10 +102,26 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
             wait for this rank in another call. The vote stands.
         JobAborted: the job ends.
     """
-    endpoint, protocol = group.endpoint, group.endpoint.protocol
+    endpoint = group.endpoint
     group.votes += 1
-    where, key = Where(verb, group.votes), (group.context, group.votes)
-    vote = Vote(endpoint.rank, *key, verb, flag, tuple(sorted(group.acknowledged)))
+    vote = Vote(endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
+    op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
+    endpoint.recorder.begin(op, encoded(op.call, f"#{vote.number}"))
+    try:
+        decision = _await_decision(group, vote, op, timeout)
+        for peer, theirs in zip(decision.members, decision.verbs, strict=True):
+            if theirs != verb:
+                raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, Where(verb, vote.number), complete=True)
+    except BaseException:
+        endpoint.recorder.failed(op, _awaited(group))
+        raise
+    endpoint.recorder.done(op)
+    return decision
+
+
+def _await_decision(group: Group, vote: Vote, op: Operation, timeout: float | None) -> Decision:
+    endpoint, protocol = group.endpoint, group.endpoint.protocol
+    where, key = Where(vote.verb, vote.number), (vote.context, vote.number)
     endpoint.control.vote(vote)
     clock, times = endpoint.transport.clock, 0
     start = now = clock()
@@ -116,7 +136,9 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
                 raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
             if now >= start + (times + 1) * QUIET:
                 times += 1
-                report = protocol.report_vote(vote, _awaited(group), seconds=now - start, times=times)
+                awaited = _awaited(group)
+                endpoint.recorder.waits(op, awaited)
+                report = protocol.report_vote(vote, op.place, awaited, seconds=now - start, times=times)
                 endpoint.control.waiting(report)
             due = start + (times + 1) * QUIET
             endpoint.progress(due if timeout is None else min(due, start + timeout))
@@ -124,11 +146,7 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
     finally:
         if times:
             endpoint.control.moving()
-    decision = Decision.decode(protocol.decisions.pop(key))
-    for peer, theirs in zip(decision.members, decision.verbs, strict=True):
-        if theirs != verb:
-            raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, where, complete=True)
-    return decision
+    return Decision.decode(protocol.decisions.pop(key))
 
 
 def _awaited(group: Group) -> tuple[int, ...]:

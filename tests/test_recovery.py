@@ -24,6 +24,7 @@ from ringcast.errors import (
     UsageError,
 )
 from ringcast.ops import SUM
+from ringcast.recorder import Entry, decode
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -354,6 +355,22 @@ def test_the_end_of_the_job_ends_an_agreement() -> None:
         job.ask(work)
 
 
+def recorded(comm: Communicator) -> tuple[Entry, ...]:
+    flight = decode(comm._group.endpoint.recorder.image())
+    assert flight is not None
+    return flight.entries
+
+
+def test_the_flight_recorder_knows_agreements() -> None:
+    def work(comm: Communicator) -> object:
+        comm.agree()
+        comm.shrink()
+        return [(e.collective, e.shape, e.state, e.file.rpartition("/")[2]) for e in recorded(comm)[-2:]]
+
+    done = "done", "test_recovery.py"
+    assert run("threads", 2, work) == [[("agree", "#1", *done), ("shrink", "#2", *done)]] * 2
+
+
 @pytest.mark.parametrize("flag", [2**63, -(2**63) - 1, 1.5, "1", None])
 def test_a_flag_that_is_none_is_refused_before_anything_is_sent(flag: object) -> None:
     def work(comm: Communicator) -> int:
@@ -409,9 +426,15 @@ def test_finalize_of_a_shrunk_communicator_leaves_the_job_as_it_is(kind: str) ->
 def test_who_votes_where_another_makes_a_call_is_in_a_circle(kind: str, verb: str) -> None:
     def work(comm: Communicator) -> object:
         start = time.monotonic()
-        with pytest.raises((CollectiveTimeout, Revoked), match=rf"{verb}\(\)|revoked") as caught:
+        with pytest.raises((CollectiveTimeout, Revoked), match=rf"{verb}\(\) at .*test_recovery.py:|revoked") as caught:
             comm.barrier() if comm.rank == 1 else getattr(comm, verb)()
         assert time.monotonic() - start < 10
+        last = recorded(comm)[-1]
+        assert (last.collective, last.state, last.waiting_for) == (
+            ("barrier", verb)[comm.rank == 0],
+            "failed",
+            (1 - comm.rank,),
+        )
         return getattr(caught.value, "circle", None)
 
     with job_of(kind, 2) as job:
