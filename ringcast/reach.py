@@ -15,12 +15,14 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import RendezvousError
 from ringcast.transports.zeromq import ZeroMQTransport
 
-GRACE = 3.0  # seconds after a refusal in which it may be heard that the other has failed or left: a launcher takes 0.5
+GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 
 
-def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float) -> None:
+def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float = GRACE) -> None:
     """Wait until all peers that the transport was told to connect with are connected, have failed, or have left.
+
+    A peer that refuses may have failed, or left: for `grace` seconds that may be heard.
 
     Raises:
         RendezvousError: a peer was not reached within `seconds`, or refused the connection; names both ends.
@@ -39,9 +41,9 @@ def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float) -> Non
         for peer, why in missing.items():
             if why:
                 refused.setdefault(peer, now)
-        if lost := overdue(missing, refused, now, deadline):
+        if lost := overdue(missing, refused, now, deadline, grace):
             raise RendezvousError(_text(endpoint.rank, transport, missing, lost, seconds))
-        transport.wait_for_news(min([deadline, *(refused[peer] + GRACE for peer in missing if peer in refused)]))
+        transport.wait_for_news(min([deadline, *(refused[peer] + grace for peer in missing if peer in refused)]))
 
 
 def without(missing: Mapping[int, str], gone: Collection[int]) -> dict[int, str]:
@@ -49,7 +51,9 @@ def without(missing: Mapping[int, str], gone: Collection[int]) -> dict[int, str]
     return {peer: why for peer, why in missing.items() if peer not in gone}
 
 
-def overdue(missing: Mapping[int, str], refused: Mapping[int, float], now: float, deadline: float) -> list[int]:
+def overdue(
+    missing: Mapping[int, str], refused: Mapping[int, float], now: float, deadline: float, grace: float = GRACE
+) -> list[int]:
     """Return the peers that are to be given up: all at the deadline; before, those that refused a while ago.
 
     Who refuses may just have left, or failed, and the control plane's word of it be on the way.
@@ -59,7 +63,7 @@ def overdue(missing: Mapping[int, str], refused: Mapping[int, float], now: float
     """
     if now >= deadline:
         return sorted(missing)
-    return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + GRACE)
+    return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + grace)
 
 
 def _text(rank: int, transport: ZeroMQTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:

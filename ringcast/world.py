@@ -14,7 +14,7 @@ from typing import TextIO
 from ringcast import networkfile, recorder, stacks
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
-from ringcast.control import ControlClient
+from ringcast.control import PACE, ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
@@ -23,7 +23,7 @@ from ringcast.hosts import hosts_of
 from ringcast.inbox import open_inbox
 from ringcast.local import thread_endpoints
 from ringcast.meeting import Met, meeting
-from ringcast.reach import reach
+from ringcast.reach import GRACE, reach
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -61,7 +61,7 @@ def init(*, timeout: float | None = None) -> Communicator:
             group.on_stage = stage_log(network, sys.stderr)
         world = Communicator(group, timeout if timeout is not None else config.timeout)
         world.connect_neighbours()
-        _reach_neighbours(group.endpoint, config.start_timeout)
+        _reach_neighbours(group.endpoint, config)
         _world = world
         atexit.register(_world.finalize)
     return _world
@@ -132,12 +132,14 @@ def join(met: Met, network: Network) -> Group:
     return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
 
 
-def _reach_neighbours(endpoint: Endpoint, seconds: float) -> None:
+def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
     """Wait until the connections to the neighbours are made; a rank that cannot make them leaves the job."""
     if not isinstance(endpoint.transport, ZeroMQTransport):
         return
+    # Without a launcher it takes longer to make sure that a rank is gone.
+    grace = GRACE if config.hosted else PACE.unreachable + PACE.answer
     try:
-        reach(endpoint, endpoint.transport, seconds)
+        reach(endpoint, endpoint.transport, config.start_timeout, grace)
     except BaseException as error:
         endpoint.control.failing(f"{type(error).__name__}: {error}", "", ())
         endpoint.control.close()
