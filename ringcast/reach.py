@@ -27,6 +27,13 @@ def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace:
     Raises:
         RendezvousError: a peer was not reached within `seconds`, or refused the connection; names both ends.
     """
+    try:
+        _await(endpoint, transport, seconds, grace)
+    finally:
+        transport.stop_watching()  # what becomes of a connection later is told by its messages, and the control plane
+
+
+def _await(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float) -> None:
     now = transport.clock()
     deadline = now + seconds
     refused: dict[int, float] = {}  # when that was seen
