@@ -42,7 +42,6 @@ class Lookout:
         return found
 
 
-
 def look_at(pids: Collection[int], speaker: int) -> Activity:
     """Return what counts of a rank's processes: if the one that has joined was stopped, nothing that others do."""
     seen = activity([speaker]) if speaker in pids else None

@@ -164,7 +164,9 @@ def towards(candidates: Sequence[IP], wish: str) -> IP:
     known = [o for address in candidates for o in useful if o.address == address]
     if known or wish:
         return (known or useful)[0].address
-    raise ConfigError(f"it is not known how the other hosts reach this one; name the interface by --iface; {_list(own)}")
+    raise ConfigError(
+        f"it is not known how the other hosts reach this one; name the interface by --iface; {_list(own)}"
+    )
 
 
 def resolve(host: str) -> list[IP]:

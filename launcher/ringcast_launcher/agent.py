@@ -1,8 +1,8 @@
 """What the launcher starts on another host: `python -m ringcast_launcher.agent`. It runs the host's crew.
 
-Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret lies
-in an argument, an environment or a file. It ends, and all its workers with it, when its input ends, when a signal asks
-it to, or when nothing was heard of the launcher for a while.
+Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
+lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
+when nothing was heard of the launcher for a while.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Agent:
         self._over |= any(number in signals for number in ENDING)
         for message in self._channel.turn(ready, time.monotonic()):
             self._obey(parse(message))
-        for report in self._crew.reports(ready, children=signal.SIGCHLD in signals):
+        if signal.SIGCHLD in signals:
+            self._crew.note_ends()
+        for report in self._crew.reports(ready):
             self._tell(report)
         self._make_room()
 

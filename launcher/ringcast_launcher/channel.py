@@ -1,6 +1,6 @@
 """A stream of messages in both directions over two files that never block, with signs of life.
 
-The other end counts as silent by the time in which this process could have heard it: who was stopped himself blames nobody.
+The other end is silent for the time in which this process could have heard it: who was stopped blames nobody.
 """
 
 from __future__ import annotations

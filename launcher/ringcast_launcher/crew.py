@@ -101,13 +101,10 @@ class Crew:
                 self._drain()
                 self._reports += [*self._records(order.records), Finished()]
 
-    def reports(self, ready: Container[int] = (), *, children: bool = False) -> list[Report]:
-        """Return what there is to report; `ready` are files that can be read, `children`: some may have ended."""
+    def reports(self, ready: Container[int] = ()) -> list[Report]:
+        """Return what there is to report; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)
-        if children:
-            self._note_ends()
-            self._reap_orphans()
         found, self._reports = list(self._reports), deque()
         return found
 
@@ -184,11 +181,13 @@ class Crew:
         self._reports.append(Output(rank, stream, data))
         return bool(data)
 
-    def _note_ends(self) -> None:
+    def note_ends(self) -> None:
+        """Look which workers have ended (SIGCHLD came); `reports` tells."""
         for rank, process in self._processes.items():
             if rank not in self._ended and (status := process.status()) is not None:
                 self._ended.add(rank)
                 self._reports.append(Exited(rank, status))
+        self._reap_orphans()
 
     def _family(self, rank: int) -> set[int]:
         """Return the processes of a rank, as they are now."""
@@ -226,4 +225,3 @@ class Crew:
             if file in self._pipes:
                 rank, stream = self._pipes.pop(file)
                 self._reports.append(Output(rank, stream, b""))
-

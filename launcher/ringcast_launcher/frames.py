@@ -1,7 +1,7 @@
 """Messages in a stream of bytes between the launcher and its agent on another host.
 
-A message is a length (4 bytes) and that many bytes of msgpack. What an agent writes begins with a mark: a login shell may
-have written something before it, which is kept as noise, since it may tell why there is no agent.
+A message is a length (4 bytes) and that many bytes of msgpack. What an agent writes begins with a mark: a login shell
+may have written something before it, which is kept as noise, since it may tell why there is no agent.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian.tell("directory", directory)
         commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
         remotes = stack.enter_context(fleet(commands, guardian))
-        await_hellos(remotes, signals, job.settings.start_timeout, lambda missing, hosts: None)
+        await_hellos(remotes, signals, job.settings.start_timeout, _no_progress)
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
@@ -114,6 +114,10 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         verdict = running.until_verdict()
     end = running.report(verdict)
     return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
+
+
+def _no_progress(missing: object, hosts: int) -> None:
+    """Placeholder."""
 
 
 class _Running:
@@ -132,9 +136,11 @@ class _Running:
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
-        others = iter(remotes)
+        others, self._here = iter(remotes), crew
         # By the number of the host; those that are gone are not there any more.
-        self._crews: dict[int, Crew | Remote] = {i: crew if node.here else next(others) for i, node in enumerate(job.nodes)}
+        self._crews: dict[int, Crew | Remote] = {
+            i: crew if node.here else next(others) for i, node in enumerate(job.nodes)
+        }
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
         self._pids: dict[int, int] = {}
@@ -173,7 +179,7 @@ class _Running:
         self._world = replace(self._world, control=control)
         self._poller = zmq.Poller()
         self._polled: dict[int, int] = {}  # files of the crews, and the events that are polled
-        self._ready: set[object] = set()
+        self._ready: set[int] = set()
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
@@ -281,7 +287,9 @@ class _Running:
             self._pause_all()
         if signal.SIGUSR1 in signals:
             self._writer.put(2, self._table().encode())
-        ends = self._sort(signal.SIGCHLD in signals)
+        if signal.SIGCHLD in signals:
+            self._here.note_ends()
+        ends = self._sort()
         # What the workers said comes before their ends, which would else look like ends without a word.
         events: list[Event] = [*self._server.service(), *ends]
         self.asked_to_end |= any(number in ENDING for number in signals)
@@ -299,12 +307,12 @@ class _Running:
             if self._polled.get(file) != events:
                 self._poller.register(file, _of_zmq(events))
         self._polled = wanted
-        self._ready = {file for file, _ in self._poller.poll(wait)}
+        self._ready = {file for file, _ in self._poller.poll(wait) if isinstance(file, int)}
 
-    def _sort(self, children: bool) -> list[Event]:
+    def _sort(self) -> list[Event]:
         """Do what the crews' reports need, and return those that the supervisor has to know."""
         for i, crew in list(self._crews.items()):
-            self._backlog += [(i, found) for found in crew.reports(self._ready, children=children)]
+            self._backlog += [(i, found) for found in crew.reports(self._ready)]
         self._ready = set()
         found, self._backlog = self._backlog, []
         return [event for i, one in found for event in self._take(i, one)]
@@ -404,8 +412,9 @@ class _Running:
             case Stuck():
                 return [judgement]
             case Busy(rank, seconds, doing):
-                self._say(f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; "
-                          "it is waited for")
+                self._say(
+                    f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; it is waited for"
+                )
         return []
 
     def _handle(self, event: Event) -> None:
@@ -473,7 +482,7 @@ class _Running:
         for i in sorted(self._crews, key=lambda i: self._job.nodes[i].here):  # the one here takes its time at once
             self._crews[i].order(Finish(records and not self._job.nodes[i].here))
         self._answers((Finished, Gone), FINISH)
-        self._sort(children=False)
+        self._sort()
         for sink in self._sinks.values():
             sink.end()
         self._files.close()

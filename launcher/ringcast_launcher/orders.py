@@ -1,6 +1,4 @@
-"""What the launcher tells the crew of a host, and what that tells the launcher: plain values, the same to a crew in this
-process and to one on another host.
-"""
+"""What the launcher tells the crew of a host, and the crew the launcher: plain values, here and from host to host."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from ringcast_launcher.supervisor import Exited, Fence, Send
 class Start:
     """Start the workers of these ranks; answered by Started or NotStarted.
 
-    `environment` is that of all of them, on another host beside that of the login there; `world` the RINGCAST_* variables
-    that they have in common; `node` the number of the host.
+    `environment` is that of all of them, on another host beside that of the login there; `world` the RINGCAST_*
+    variables that they have in common; `node` the number of the host.
     """
 
     ranks: tuple[int, ...]
@@ -50,24 +48,24 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class AskStacks:
-    """Answered by Stacks."""
+    """Tell the Python stacks of all ranks; answered by Stacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskStates:
-    """Answered by States."""
+    """Tell what all ranks do; answered by States."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End what the workers left running, take the rest of their output; answered by Finished, after Record if wanted."""
+    """End what the workers left running, and take the rest of their output; answered by Record (if wanted), Finished."""
 
     records: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The agent of a host is there: what it runs, the host's own name, and the launcher's address as seen from there."""
+    """An agent is there: what it runs, its host's own name, and the launcher's address as seen from there."""
 
     version: str
     python: str
@@ -161,11 +159,12 @@ Report: TypeAlias = (
     Hello | Started | NotStarted | Output | Exited | Fenced | Seen | Stacks | States | Record | Finished | Gone
 )
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, Finish)
-    + (Hello, Started, NotStarted, Output, Exited, Fenced, Seen, Stacks, States, Record, Finished)
-}
+_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, Finish)
+_REPORTS: tuple[type[Any], ...] = (
+    *(Hello, Started, NotStarted, Output, Exited, Fenced),
+    *(Seen, Stacks, States, Record, Finished),
+)
+_KINDS = {kind.__name__: kind for kind in (*_ORDERS, *_REPORTS)}
 
 
 def plain(item: Order | Report) -> list[Any]:
@@ -186,4 +185,4 @@ def parse(message: Any) -> Any:
     match message:
         case [str(name), *values] if name in _KINDS and len(values) == len(fields(_KINDS[name])):
             return _KINDS[name](*(tuple(value) if isinstance(value, list) else value for value in values))
-    raise FrameError(f"a message is not understood: {str(message):.80}")
+    raise FrameError(f"a message is not understood: {message!s:.80}")

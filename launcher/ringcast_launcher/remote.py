@@ -81,7 +81,7 @@ class Remote:
         """Have the agent do what is ordered; it reports the answer."""
         self._channel.send(plain(order))
 
-    def reports(self, ready: Container[int] = (), *, children: bool = False) -> list[Report]:
+    def reports(self, ready: Container[int] = ()) -> list[Report]:
         """Return what there is to report; the last one of all is Finished or Gone."""
         now = time.monotonic()
         if self._errors in ready:
