@@ -145,7 +145,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
-    add("--dry-run", action="store_true", help="print where each rank would run, by which commands")
+    add("--dry-run", action="store_true", help="print what would run where, and by which commands")
     add("-v", "--verbose", action="store_true", help="say what happens")
     add("--version", action="version", version=f"ringcast-launch {version()}")
     return parser, frozenset(name for action in valued for name in action.option_strings)

@@ -1,4 +1,4 @@
-"""What the launcher tells the crew of a host, and the crew the launcher: plain values, here and from host to host."""
+"""What the launcher tells the crew of a host, and the crew the launcher: plain values, here and across hosts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AskStates:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End what the workers left running, and take the rest of their output; answered by Record (if wanted), Finished."""
+    """End what the workers left running, take the rest of the output; answered by Record (if wanted) and Finished."""
 
     records: bool
 
