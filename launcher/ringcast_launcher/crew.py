@@ -74,7 +74,12 @@ class Crew:
     @property
     def due(self) -> float:
         """The time at which `reports` is to be called at the latest."""
-        return inf
+        return 0.0 if self._reports else inf
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes of orders have not left this host."""
+        return 0
 
     def order(self, order: Order) -> None:
         """Do what is ordered; `reports` has the answer."""
