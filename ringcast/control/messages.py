@@ -59,8 +59,19 @@ def checked_key(key: str) -> bytes:
 
 def seal(nonce: int, number: int, message: Message) -> bytes:
     """Return the envelope of a message: nonce, number, message."""
-    data: bytes = msgpack.packb([nonce, number, message])
+    return seal_packed(nonce, number, pack(message))
+
+
+def pack(message: Message) -> bytes:
+    """Return a message as `seal_packed` takes it, for many envelopes."""
+    data: bytes = msgpack.packb(message)
     return data
+
+
+def seal_packed(nonce: int, number: int, packed: bytes) -> bytes:
+    """Return the envelope of a message that `pack` has encoded."""
+    packer = msgpack.Packer()
+    return b"".join([packer.pack_array_header(3), packer.pack(nonce), packer.pack(number), packed])
 
 
 def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
