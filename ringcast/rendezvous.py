@@ -316,10 +316,10 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
-        rank, first = next(iter(self._members.items()), (hello.rank, None))
-        if first is not None and first.network != hello.network:  # all the others have what the first has
+        rank = next(iter(self._members), None)  # all others have what it has
+        if rank is not None and (network := self._members[rank].network) != hello.network:
             return (
-                f"rank {hello.rank} has {hello.network}, but rank {rank} has {first.network}: they would choose "
+                f"rank {hello.rank} has {hello.network}, but rank {rank} has {network}: they would choose "
                 "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
             )
         return self._given_up

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TypeAlias
 
 import msgpack
 import zmq
 
-from ringcast import wire
+from ringcast import __version__, wire
 from ringcast.rendezvous import Message
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -33,10 +32,7 @@ PACE = Pace()
 
 def version() -> str:
     """Return what all workers of a job must agree on: the package's version and the protocol's."""
-    try:
-        return f"{metadata.version('ringcast')} (protocol {wire.VERSION})"
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return f"unknown (protocol {wire.VERSION})"
+    return f"{__version__} (protocol {wire.VERSION})"
 
 
 def new_key() -> str:
