@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ringcast.recorder import FILE, SIZE, glimpse
+
+DRAWING = "drawing"  # a file in the job's directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +23,27 @@ class Glance:
     ranks: int = 0
     operations: Counter[str] = field(default_factory=Counter)  # such as "#17 allreduce", and how many ranks are in it
     sent: int = 0  # also by ranks that have left
+    drawing: bool = False  # whether a rank draws on the terminal itself
 
     def __add__(self, other: Glance) -> Glance:
-        return Glance(self.ranks + other.ranks, self.operations + other.operations, self.sent + other.sent)
+        return Glance(
+            self.ranks + other.ranks,
+            self.operations + other.operations,
+            self.sent + other.sent,
+            self.drawing or other.drawing,
+        )
 
 
 def glance(directory: str, ranks: Iterable[int]) -> Glance:
     """Return what these ranks, whose flight records are in this directory, do now."""
-    return sum((_of_one(os.path.join(directory, FILE.format(rank=rank))) for rank in ranks), Glance())
+    drawing = Glance(drawing=os.path.exists(os.path.join(directory, DRAWING)))
+    return sum((_of_one(os.path.join(directory, FILE.format(rank=rank))) for rank in ranks), drawing)
+
+
+def draws(directory: str) -> None:
+    """Let whoever looks at the ranks in this directory know that one of them draws on the terminal itself."""
+    with suppress(OSError):
+        os.close(os.open(os.path.join(directory, DRAWING), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _of_one(path: str) -> Glance:

@@ -12,7 +12,7 @@ from jobs import Job
 
 from ringcast.call import Call
 from ringcast.communicator import Communicator
-from ringcast.glance import Glance, glance
+from ringcast.glance import Glance, draws, glance
 from ringcast.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, glimpse, mapped
 from ringcast.transfers import Operation
 
@@ -92,3 +92,10 @@ def test_the_counter_outlives_the_rank_in_the_file(tmp_path: Path) -> None:
         recorder.sent[0] = 6
     assert os.listdir(tmp_path) == [FILE.format(rank=0)]
     assert glance(str(tmp_path), [0]) == Glance(sent=5)
+
+
+def test_a_rank_that_draws_itself_is_seen(tmp_path: Path) -> None:
+    assert not glance(str(tmp_path), []).drawing
+    draws(str(tmp_path))
+    assert (Glance() + glance(str(tmp_path), [])).drawing
+    draws(str(tmp_path / "nowhere"))  # the terminal is there all the same
