@@ -198,6 +198,12 @@ def test_status_begins_late_and_tells_the_rate_of_the_last_seconds() -> None:
     assert (told[-1], status.due) == ("", float("inf"))
 
 
+def test_status_of_a_short_job_writes_nothing() -> None:
+    told: list[str] = []
+    Status(told.append, 2, 100.0).end()
+    assert told == []
+
+
 def test_status_that_nobody_wants_is_never_due() -> None:
     status = Status(None, 2, 100.0)
     assert status.due == float("inf")

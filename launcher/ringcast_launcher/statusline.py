@@ -103,7 +103,7 @@ class Status:
 
     def end(self) -> None:
         """Take the line away, and show no other."""
-        if self._show is not None:
+        if self._show is not None and self._looks:
             self._show("")
         self._show, self.due = None, math.inf
 
