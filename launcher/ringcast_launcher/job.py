@@ -36,6 +36,7 @@ class Job:
     environment: Mapping[str, str]  # of every worker, without what differs between them
     directory: str  # where the workers run
     output: str = "tag"
+    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False

@@ -22,6 +22,7 @@ import zmq
 from ringcast.activity import Lookout
 from ringcast.control import ControlServer, new_key
 from ringcast.family import kill, members, orphans, send
+from ringcast.glance import glance
 from ringcast.limits import raise_files
 from ringcast.rendezvous import Joined, Started
 from ringcast.silence import Busy, Stuck
@@ -30,8 +31,10 @@ from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, control_addresses, marks, thread_limits, worker_environment
 from ringcast_launcher.jobreport import JobReport, RankReport
-from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
+from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import Process, subreaper
+from ringcast_launcher.ranklist import shown
+from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
     Declare,
@@ -135,6 +138,7 @@ class _Running:
         self._poller = zmq.Poller()
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
+        self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -146,6 +150,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._status.end()
         kill(self._everyone)
         for process in self._processes:
             process.reap()
@@ -189,7 +194,7 @@ class _Running:
         for mark in marks(self._world, "RINGCAST_NONCE"):
             self._guardian.tell("mark", mark.decode())
         self._debug(f"control plane at {self._server.address}")
-        colours = (os.isatty(1), os.isatty(2))
+        colours = (coloured(1, job.environment), coloured(2, job.environment))
         for rank in range(job.size):
             environment = {**worker_environment(job, rank, self._world), **limits}
             out, err = self._open_sinks(rank, colours)
@@ -220,6 +225,7 @@ class _Running:
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
+                shown=shown(job.ranks_filter, job.size),
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
@@ -246,6 +252,13 @@ class _Running:
         events += [*self._stuck(), *(Signalled(number) for number in caught if number in _ENDING_SIGNALS)]
         for event in [*events, Tick()]:
             self._handle(event)
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        now, size = time.monotonic(), self._job.size
+        if self._status.due <= now:
+            seen = glance(self._world.directory, range(size))
+            self._status.tell(now, size - len(self._statuses), seen)
 
     def _wait(self) -> int:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
@@ -253,7 +266,7 @@ class _Running:
             self._paused = not self._paused
             for file in self._sinks:
                 self._poller.modify(file, 0 if self._paused else zmq.POLLIN)
-        due = min(self._server.due, self._supervisor.due or inf, self._lookout.due or inf)
+        due = min(self._server.due, self._supervisor.due or inf, self._lookout.due or inf, self._status.due)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._paused else wait
 
