@@ -45,6 +45,8 @@ class Hello:
     host: str
     version: str
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
+    key: str = ""  # public, of its inbox; empty where nothing is encrypted
+    pickle: bool = True  # whether it takes Python objects; all must agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +205,23 @@ Action: TypeAlias = SendTo | Notice
 
 @dataclass(slots=True)
 class _Member:
-    connection: bytes
-    address: str
-    pid: int
-    host: str
-    network: str
+    hello: Hello
     heard: float
     finished: Finished | None = None
     report: Failing | None = None
     left: bool = False
+
+    @property
+    def connection(self) -> bytes:
+        return self.hello.connection
+
+    @property
+    def host(self) -> str:
+        return self.hello.host
+
+    @property
+    def pid(self) -> int:
+        return self.hello.pid
 
 
 class Roster:
@@ -289,7 +299,7 @@ class Roster:
         if reason:
             late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
             return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
-        self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, hello.network, now)
+        self._members[hello.rank] = _Member(hello, now)
         self._ranks[hello.connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
@@ -297,10 +307,9 @@ class Roster:
         actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
         if len(self._members) == self.size:
             self._started = True
-            addresses = [self._members[rank].address for rank in range(self.size)]
-            actions += [
-                SendTo(m.connection, {"type": "roster", "addresses": addresses}) for m in self._members.values()
-            ]
+            all_ranks = [self._members[rank].hello for rank in range(self.size)]
+            roster = {"addresses": [h.address for h in all_ranks], "keys": [h.key for h in all_ranks]}
+            actions += [SendTo(m.connection, {"type": "roster", **roster}) for m in self._members.values()]
             actions.append(Started())
         return actions
 
@@ -317,13 +326,8 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
-        for rank, member in self._members.items():
-            if member.network != hello.network:
-                return (
-                    f"rank {hello.rank} has {hello.network}, but rank {rank} has {member.network}: they would choose "
-                    "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
-                )
-        return self._given_up
+        others = (member.hello for member in self._members.values())
+        return _disagreement(hello, next(others, hello)) or self._given_up
 
     def _from_member(self, event: Said, now: float) -> list[Action]:
         member = self._members.get(event.rank)
@@ -513,6 +517,28 @@ class Roster:
 
     def _tell_others(self, but: int | None, message: Message) -> list[Action]:
         return [SendTo(member.connection, message) for _, member in self._listeners(but)]
+
+
+def _disagreement(mine: Hello, theirs: Hello) -> str:
+    """Return in what two ranks differ that must be the same on all; empty if they agree."""
+    if mine.network != theirs.network:
+        return (
+            f"rank {mine.rank} has {mine.network}, but rank {theirs.rank} has {theirs.network}: they would choose "
+            "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
+        )
+    if bool(mine.key) != bool(theirs.key):
+        with_key, without = (mine, theirs) if mine.key else (theirs, mine)
+        return (
+            f"rank {with_key.rank} encrypts, but rank {without.rank} does not: they could not talk; give all ranks the "
+            "same RINGCAST_SECURITY and RINGCAST_TRANSPORT"
+        )
+    if mine.pickle != theirs.pickle:
+        with_pickle, without = (mine, theirs) if mine.pickle else (theirs, mine)
+        return (
+            f"rank {without.rank} has RINGCAST_NO_PICKLE=1, but rank {with_pickle.rank} takes Python objects; "
+            "give all ranks the same RINGCAST_NO_PICKLE"
+        )
+    return ""
 
 
 def _abort(cause: str) -> Message:
