@@ -60,7 +60,7 @@ def sent(actions: list[Action]) -> dict[str, list[dict[str, object]]]:
         ({"key": "a key"}, "rank 0 encrypts, but rank 2 does not.*same RINGCAST_SECURITY and RINGCAST_TRANSPORT"),
         (
             {"pickle": False},
-            "rank 0 has RINGCAST_NO_PICKLE=1, but rank 2 takes Python objects; give all ranks the same",
+            "rank 0 has RINGCAST_NO_PICKLE=1, but rank 2 takes Python objects; give all ranks",
         ),
     ],
 )
