@@ -143,7 +143,8 @@ def knock(sock: zmq.Socket[bytes], address: str, message: bytes, pair: KeyPair |
     monitor = sock.get_monitor_socket()
     try:
         sock.connect(address)
-        sock.send(message, zmq.DONTWAIT)
+        with contextlib.suppress(zmq.Again):  # refused already
+            sock.send(message, zmq.DONTWAIT)
         while monitor.poll(1000 * LIMIT):
             event = recv_monitor_message(monitor)["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
