@@ -28,11 +28,8 @@ _USER_VARIABLES = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
 )
-_OPTIONS = {
-    "iface": "RINGCAST_IFACE",
-    "port_range": "RINGCAST_PORTS",
-    "security": "RINGCAST_SECURITY",
-}  # which say what a variable says, and come first
+# What options say that come before a variable which says the same.
+_OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}
 
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;

@@ -93,6 +93,7 @@ class ControlServer:
         self.dropped = 0
         self.address = ""
         self._doorkeeper: Doorkeeper | None = None
+        self._members: list[bytes] = []  # keys that the doorkeeper has not been told yet
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
@@ -107,6 +108,7 @@ class ControlServer:
         try:
             if addresses[0].startswith("tcp://") and security != NONE:
                 self._doorkeeper = _serve_curve(context, self.socket, key)
+                self._members = [member_pair(key).public]
             bind_first(self.socket, addresses)
             if addresses[0].startswith("ipc://"):
                 os.chmod(addresses[0].removeprefix("ipc://"), 0o600)
@@ -143,6 +145,9 @@ class ControlServer:
 
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
+        if self._doorkeeper is not None and self._members:  # only now: a launcher forks before there are threads
+            self._doorkeeper.admit(self._members)
+            self._members = []
         notices: list[Notice] = []
         for _ in range(MAX_AT_ONCE):
             try:
@@ -222,9 +227,7 @@ class ControlServer:
 def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str) -> Doorkeeper:
     sock.curve_server = True
     sock.curve_secretkey = control_pair(key).secret
-    doorkeeper = Doorkeeper(context, sock)
-    doorkeeper.admit([member_pair(key).public])
-    return doorkeeper
+    return Doorkeeper(context, sock)
 
 
 def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:

@@ -204,6 +204,7 @@ class ZeroMQTransport:
             self._closed = True
         if self._doorkeeper is not None:
             self._doorkeeper.stop()
+        self._pair = None
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
