@@ -33,16 +33,19 @@ class Lookout:
         found: list[Judgement] = []
         for rank in self._silence.suspects(heard, now):
             pids = self._family(rank)
-            judgement = self._silence.judge(rank, now - heard[rank], self._seen(rank, pids), now) if pids else None
+            judgement: Judgement | None = None
+            if pids:
+                seen = look_at(pids, self._speaker(rank))
+                judgement = self._silence.judge(rank, now - heard[rank], seen, now)
             if judgement is not None:
                 found.append(judgement)
         return found
 
-    def _seen(self, rank: int, pids: Collection[int]) -> Activity:
-        """Return what counts: of a rank that was stopped nothing, however much its children do."""
-        speaker = self._speaker(rank)
-        seen = activity([speaker]) if speaker in pids else None
-        return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
+
+def look_at(pids: Collection[int], speaker: int) -> Activity:
+    """Return what counts of a rank's processes: if the one that has joined was stopped, nothing that others do."""
+    seen = activity([speaker]) if speaker in pids else None
+    return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
 
 
 def activity(pids: Iterable[int]) -> Activity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -17,9 +17,9 @@ ONE_BY_ONE = 16  # ranks that get a line each
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
 
-def read(directory: str, size: int) -> list[Flight | None]:
-    """Return what the ranks of a job have recorded so far; None for those that never called `init`."""
-    return [_read(os.path.join(directory, FILE.format(rank=rank)), rank) for rank in range(size)]
+def read(directory: str, ranks: Iterable[int]) -> list[Flight | None]:
+    """Return what these ranks of a job have recorded so far; None for those that never called `init`."""
+    return [_read(os.path.join(directory, FILE.format(rank=rank)), rank) for rank in ranks]
 
 
 def _read(path: str, rank: int) -> Flight | None:

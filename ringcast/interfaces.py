@@ -150,6 +150,25 @@ def place(host: str, wish: str) -> Place:
     return decide(bare, resolve(bare), own_addresses, parse(wish), routed)
 
 
+def towards(candidates: Sequence[IP], wish: str) -> IP:
+    """Return the address by which other hosts are to reach this machine: the first candidate that it has and that is
+    as wished, or else the first address that is.
+
+    Raises:
+        ConfigError: there is none; names those that there are.
+    """
+    own = own_addresses()
+    useful = [o for o in (parse(wish).among(own) if wish else own) if _useful(o)]
+    if not useful:
+        raise _no_match(parse(wish), own) if wish else ConfigError(f"no address that other hosts reach; {_list(own)}")
+    known = [o for address in candidates for o in useful if o.address == address]
+    if known or wish:
+        return (known or useful)[0].address
+    raise ConfigError(
+        f"it is not known how the other hosts reach this one; name the interface by --iface; {_list(own)}"
+    )
+
+
 def resolve(host: str) -> list[IP]:
     """Return the addresses of a host, those of IPv4 first, so that all ranks choose the same.
 

@@ -19,13 +19,14 @@ LONGEST = 80  # characters; the name of a socket, with the file's name, must sta
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that runs; `started` in seconds since 1970, `pids` by rank."""
+    """A job that runs, as far as it is on this machine; `started` in seconds since 1970, `pids` those of `ranks`."""
 
     directory: str
     launcher: int
     command: tuple[str, ...]
     started: float
     pids: tuple[int, ...]
+    ranks: tuple[int, ...]
 
     @property
     def name(self) -> str:
@@ -78,8 +79,15 @@ def _alive(folder: Path) -> bool:
 def _read(folder: Path) -> Job | None:
     try:
         match json.loads((folder / DESCRIPTION).read_text()):
-            case {"launcher": int(launcher), "command": list(command), "started": float(started), "pids": list(pids)}:
-                return Job(str(folder), launcher, tuple(map(str, command)), started, tuple(map(int, pids)))
+            case {
+                "launcher": int(launcher),
+                "command": list(command),
+                "started": float(started),
+                "pids": list(pids),
+                "ranks": list(ranks),
+            } if len(pids) == len(ranks):
+                numbers = tuple(map(int, pids)), tuple(map(int, ranks))
+                return Job(str(folder), launcher, tuple(map(str, command)), started, *numbers)
     except (OSError, ValueError, TypeError, RecursionError):
         pass
     return None

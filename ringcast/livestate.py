@@ -46,9 +46,9 @@ class State:
 def look(job: Job) -> list[State]:
     """Return what the ranks of a job do now; takes a tenth of a second."""
     usages = measure(job.pids)
-    flights, now = flight.read(job.directory, job.size), time.monotonic()
-    found = zip(job.pids, flights, usages, strict=True)
-    return [state_of(rank, pid, known, usage, now) for rank, (pid, known, usage) in enumerate(found)]
+    flights, now = flight.read(job.directory, job.ranks), time.monotonic()
+    found = zip(job.ranks, job.pids, flights, usages, strict=True)
+    return [state_of(rank, pid, known, usage, now) for rank, pid, known, usage in found]
 
 
 def measure(pids: Sequence[int]) -> list[Usage | None]:
@@ -134,9 +134,9 @@ def cells(state: State) -> tuple[str, ...]:
     )
 
 
-def table(states: Sequence[State]) -> list[str]:
-    """Return the lines of a plain table, in columns of two spaces between them."""
-    rows = [HEADINGS, *map(cells, states)]
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a plain table under HEADINGS, in columns of two spaces between them."""
+    rows = [HEADINGS, *rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

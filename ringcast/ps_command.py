@@ -58,7 +58,7 @@ def _show(job: Job, states: Sequence[State]) -> None:
     facts = f"job {job.name}: {job.size} ranks for {seconds:.0f} s, launcher {job.launcher}"
     heading = "".join(sign if sign.isprintable() else "?" for sign in f"{facts}: {shlex.join(job.command)}")
     if not sys.stdout.isatty():
-        print("\n".join([heading, *table(states)]))
+        print("\n".join([heading, *table([*map(cells, states)])]))
         return
     drawn = Table(*HEADINGS, box=None)
     for state in states:

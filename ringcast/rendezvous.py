@@ -307,9 +307,10 @@ class Roster:
         actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
         if len(self._members) == self.size:
             self._started = True
-            all_ranks = [self._members[rank].hello for rank in range(self.size)]
-            roster = {"addresses": [h.address for h in all_ranks], "keys": [h.key for h in all_ranks]}
-            actions += [SendTo(m.connection, {"type": "roster", **roster}) for m in self._members.values()]
+            # One object for all: it is as long as the job is large, and is encoded once.
+            hellos = [self._members[rank].hello for rank in range(self.size)]
+            roster = {"type": "roster", "addresses": [h.address for h in hellos], "keys": [h.key for h in hellos]}
+            actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
 
@@ -326,8 +327,8 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
-        others = (member.hello for member in self._members.values())
-        return _disagreement(hello, next(others, hello)) or self._given_up
+        members = (member.hello for member in self._members.values())
+        return _disagreement(hello, next(members, hello)) or self._given_up  # all others have what the first one has
 
     def _from_member(self, event: Said, now: float) -> list[Action]:
         member = self._members.get(event.rank)

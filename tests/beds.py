@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,31 @@ def make_bed(text: str) -> Bed:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
+
+
+def run_on(
+    bed: Bed, host: int, command: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] = ENVIRONMENT
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on a host to its end and return what it did; it is killed at the timeout, which raises."""
+    files = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(bed.argv(host, command), timeout=timeout, env=dict(env), check=False, **files)
+
+
+def on(bed: Bed, host: int, *command: str) -> str:
+    """Run a command on a host, which must succeed, and return what it printed."""
+    done = run_on(bed, host, command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def set_link(bed: Bed, host: int, state: str) -> None:
+    """Let the link of a host be "up" or "down"."""
+    on(bed, host, "ip", "link", "set", "e0", state)
+
+
+def drop(bed: Bed, host: int, address: str) -> None:
+    """Let what a host sends to an address go nowhere, as if a firewall dropped it."""
+    on(bed, host, "ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:99", "dev", "e0", "nud", "permanent")
 
 
 def run_ranks(bed: Bed, program: str, *arguments: str, hosts: Sequence[int] = (), timeout: float = 60.0) -> list[str]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from beds import ENVIRONMENT, PROGRAMS, make_bed, run_ranks
+from beds import ENVIRONMENT, PROGRAMS, make_bed, run_ranks, set_link
 
 from ringcast.bench.bed import Bed
 from ringcast.bench.workers import start_workers
@@ -29,13 +29,6 @@ def start(bed: Bed, *arguments: str) -> list[subprocess.Popen[str]]:
     return workers
 
 
-def set_link(bed: Bed, host: int, state: str) -> float:
-    """Let the link of a host be "up" or "down"; return the time before."""
-    before = time.monotonic()
-    subprocess.run(bed.argv(host, ["ip", "link", "set", "e0", state]), check=True, timeout=30)
-    return before
-
-
 def ends(workers: list[subprocess.Popen[str]]) -> list[dict[str, Any] | None]:
     """Return what each rank has to say of its end."""
     return [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
@@ -44,7 +37,8 @@ def ends(workers: list[subprocess.Popen[str]]) -> list[dict[str, Any] | None]:
 def lose_link(collective: str, size: int, victim: int) -> None:
     with make_bed("4x100mbit") as bed:
         workers = start(bed, collective, str(size), "0")
-        cut = set_link(bed, victim, "down")
+        cut = time.monotonic()
+        set_link(bed, victim, "down")
         found = ends(workers)
     for rank, end in enumerate(found):
         assert end is not None

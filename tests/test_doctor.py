@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds import make_bed
+from beds import drop, make_bed, on
 
 from ringcast.bench.bed import Bed
 from ringcast.bench.remote import RemoteStarter
@@ -302,12 +302,6 @@ def starter(bed: Bed, tmp_path: Path) -> Iterator[RemoteStarter]:
         yield made
 
 
-def on(bed: Bed, host: int, *command: str) -> None:
-    done = bed.start(host, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = done.communicate(timeout=30)[0]
-    assert done.returncode == 0, said
-
-
 def examined(bed: Bed, starter: RemoteStarter, *arguments: str) -> tuple[int, dict[tuple[str, str], Finding]]:
     command = [*COMMAND, "--json", "--rsh-agent", str(starter.agent), *arguments]
     done = bed.start(0, command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -334,8 +328,7 @@ def test_hosts_that_are_fine(bed: Bed, starter: RemoteStarter) -> None:
 def test_hosts_with_faults(bed: Bed, starter: RemoteStarter) -> None:
     on(bed, 1, "ip", "link", "set", "e0", "mtu", "1400")
     on(bed, 2, "sh", "-c", "sed '/h2/d; 1s/$/\\n127.0.1.1 h2/' /etc/hosts >/dev/shm/x; cat /dev/shm/x >/etc/hosts")
-    # What h1 sends to h0 goes nowhere, as if a firewall dropped it.
-    on(bed, 1, "ip", "neigh", "replace", "10.77.0.1", "lladdr", "02:00:00:00:00:99", "dev", "e0", "nud", "permanent")
+    drop(bed, 1, "10.77.0.1")
     code, found = examined(bed, starter, "-H", "h2,h1,h0,h9", "-n", "3")
     assert code == 1
     assert found["", "MTU"].verdict is WARN

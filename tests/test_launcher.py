@@ -240,6 +240,7 @@ for _ in range(30):
         (["-n", "2", "missing.py"], 2, "there is no script missing.py in "),
         (["-n", "2", "no-such-program"], 127, "there is no program no-such-program"),
         (["-n", "2", "./no-such-program"], 127, "there is no program ./no-such-program"),
+        (["true"], 2, "how many ranks?"),
         (["-n", "2"], 2, "nothing to run"),
         (["-n", "2", "-m"], 2, "nothing to run"),
         (["-n", "1", "--wdir", "/nowhere", "true"], 2, "--wdir /nowhere: there is no such directory"),
@@ -258,7 +259,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["true"], ["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
+@pytest.mark.parametrize("arguments", [["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
     ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--json-report", "/nowhere/file", "true"],
     ["-n", "1", "--nonsense", "true"]])  # fmt: skip
 def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:

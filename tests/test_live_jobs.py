@@ -137,7 +137,7 @@ def test_ps_shows_all_jobs_but_not_those_whose_launcher_was_killed(outside: Outs
     assert outside.end(launchers[1])[0] == 0
 
 
-DESCRIBED = {"directory": "/gone", "launcher": 1, "command": ["true"], "started": 2.5, "pids": [3, 4]}
+DESCRIBED = {"directory": "/gone", "launcher": 1, "command": ["true"], "started": 2.5, "pids": [3, 4], "ranks": [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_who_has_become_another_program_is_not_sent_the_signal(tmp_path: Path) -
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert stacks.collect(str(tmp_path), [process.pid]) == f"rank 0:\n{NO_STACKS}\n"
+        assert stacks.collect(str(tmp_path), {0: process.pid}) == {0: f"{NO_STACKS}\n"}
         assert process.communicate("alive\n", timeout=LIMIT)[0] == "alive\n"
         assert process.returncode == 0
     finally:
@@ -288,9 +288,9 @@ def test_stacks_of_a_stranger_are_not_asked_for(tmp_path: Path) -> None:
     (tmp_path / "stacks-0").write_text(f"{os.getpid()}\n")  # not of the worker's session
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
-        assert stacks.collect(str(tmp_path), [process.pid]) == f"rank 0:\n{NO_STACKS}\n"
+        assert stacks.collect(str(tmp_path), {0: process.pid}) == {0: f"{NO_STACKS}\n"}
         (tmp_path / "stacks-0").write_text("no number\n")
-        assert stacks.collect(str(tmp_path), [process.pid]) == f"rank 0:\n{NO_STACKS}\n"
+        assert stacks.collect(str(tmp_path), {0: process.pid}) == {0: f"{NO_STACKS}\n"}
     finally:
         process.kill()
         process.wait()
@@ -307,7 +307,7 @@ def test_a_stopped_rank_does_not_hold_up_the_launcher(tmp_path: Path) -> None:
         process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
         start = time.monotonic()
-        assert "no stacks: it did not answer within a second" in stacks.collect(str(tmp_path), [process.pid])
+        assert "no stacks: it did not answer within a second" in stacks.collect(str(tmp_path), {0: process.pid})[0]
         assert 1 <= time.monotonic() - start < 10
     finally:
         process.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds import ENVIRONMENT, PROGRAMS, make_bed, outputs
+from beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
 
 from ringcast import reach
 from ringcast.bench.bed import Bed
@@ -64,17 +64,6 @@ def test_the_deadline_ends_all_and_a_refusal_after_a_while() -> None:
 def bed() -> Iterator[Bed]:
     with make_bed("3") as made:
         yield made
-
-
-def on(bed: Bed, host: int, *command: str) -> None:
-    done = bed.start(host, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = done.communicate(timeout=30)[0]
-    assert done.returncode == 0, said
-
-
-def drop(bed: Bed, host: int, address: str) -> None:
-    """Let what a host sends to an address go nowhere, as if a firewall dropped it."""
-    on(bed, host, "ip", "neigh", "replace", address, "lladdr", "02:00:00:00:00:99", "dev", "e0", "nud", "permanent")
 
 
 def start(bed: Bed, control: str, hosts: Sequence[int] = (0, 1, 2), **settings: Any) -> list[subprocess.Popen[str]]:

@@ -275,11 +275,11 @@ def test_what_was_recorded_at_an_inbox_is_worth_nothing(secure: bool) -> None:
         tap.replay()
         c.send(1, [b"genuine"])
         assert arrivals(b, b"genuine") == [*([] if secure else [b"recorded"]), b"genuine"]
-        assert b.strangers == int(secure)
     finally:
         for transport in a, b, c:
             transport.close()
         tap.close()
+    assert b.strangers == int(secure)
 
 
 def served(server: ControlServer, fn: Callable[..., Any], *arguments: Any) -> Any:
@@ -312,10 +312,10 @@ def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
         heard.clear()
         served(server, tap.replay)
         assert bool(heard) == (not secure)
-        assert server.strangers == int(secure)
     finally:
         client.close()
         server.close()
+    assert server.strangers == int(secure)
 
 
 def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -337,9 +337,9 @@ def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[
         knocking.join()
     assert refused == [True]
     assert arrivals(b, b"early") == [b"early"]
-    assert b.strangers == 1
     for transport in a, b:
         transport.close()
+    assert b.strangers == 1
 
 
 def test_without_a_doorkeeper_nobody_gets_in() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +17,17 @@ from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
-from ringcast_launcher import output
+from ringcast_launcher import output, where
+from ringcast_launcher.dryrun import describe
+from ringcast_launcher.fleet import SSH
+from ringcast_launcher.hostlist import oversubscribed
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
+from ringcast_launcher.ranklist import shown
 
 _DESCRIPTION = """\
-Start N ranks of a program on this machine, watch them, and end them together."""
+Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
 
 _USER_VARIABLES = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
@@ -42,7 +47,8 @@ exit code:  of the first rank that failed (128 + signal if it was killed), 1 if 
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
 
-example:    ringcast-launch -n 4 examples/identifiers.py
+examples:   ringcast-launch -n 4 examples/identifiers.py
+            ringcast-launch -H node1:4,node2:4 examples/identifiers.py
 """
 
 
@@ -68,7 +74,11 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _run(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> JobReport:
     try:
-        return run(_job(options, program, environment))
+        job = _job(options, program, environment)
+        if options.dry_run:
+            print("\n".join(describe(job)))
+            return JobReport(0)
+        return run(job)
     except JobError as error:
         print(f"ringcast-launch: {error}", file=sys.stderr)
         return JobReport(error.code, str(error))
@@ -99,7 +109,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     """Return the parser of our own options, and the options that take a value."""
     parser = argparse.ArgumentParser(
         prog="ringcast-launch",
-        usage="ringcast-launch -n N [options] (PROGRAM | -m MODULE) [arguments]",
+        usage="ringcast-launch (-n N | -H HOSTS | --hostfile FILE) [options] (PROGRAM | -m MODULE) [arguments]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,16 +117,26 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     )
     add = parser.add_argument
     valued = [
-        add("-n", "-np", "--np", dest="size", type=int, metavar="N", required=True, help="number of ranks"),
+        add("-n", "-np", "--np", dest="size", type=int, metavar="N",
+            help="number of ranks (with -H or --hostfile: default as many as slots)"),
+        add("-H", "--host", dest="hosts", metavar="HOST:SLOTS,...",
+            help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
+        add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
+        add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K", help="ranks on each host"),
+        add("--placement", choices=("block", "cyclic"), default="block",
+            help="fill one host after the other (default), or deal the ranks round"),
+        add("--rsh-agent", metavar="COMMAND", help="instead of ssh: takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--ranks-filter", default="", metavar="RANKS",
+            help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the ranks may take to join after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
-            help="auto: ipc on one machine; tcp: loopback, encrypted"),
+            help="auto: ipc on one machine, tcp between several; tcp: loopback, encrypted"),
         add("--security", choices=(CURVE, NONE),
             help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
@@ -132,34 +152,59 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
+    add("--dry-run", action="store_true", help="print what would run where, and by which commands")
     add("-v", "--verbose", action="store_true", help="say what happens")
     add("--version", action="version", version=f"ringcast-launch {version()}")
     return parser, frozenset(name for action in valued for name in action.option_strings)
 
 
 def _job(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> Job:
-    if options.size < 1:
+    if options.size is not None and options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
+    hosts = where.listed(options.hosts, options.hostfile)
+    if not hosts and options.size is None and options.per_node is None:
+        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
+    nodes = where.nodes(hosts, options.size, options.per_node, options.placement)
+    far = any(not node.here for node in nodes)
+    if far and options.transport == "ipc":
+        raise JobError("--transport ipc: only on one host", USAGE)
     if options.flight_recorder and (problem := outfile.objection(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = str(Path(options.wdir or ".").absolute())
     if not Path(directory).is_dir():
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
-    environment = {**environment, **exported(options.exports, environment)}
+    exports = exported(options.exports, environment)
+    environment = {**environment, **exports}
+    if hosts and oversubscribed(hosts, options.size, options.per_node):
+        print("ringcast-launch: there are more ranks than slots", file=sys.stderr)
     return Job(
-        size=options.size,
+        nodes=nodes,
+        passed_on=where.passed_on(environment, exports),
+        starter=shlex.split(options.rsh_agent) if options.rsh_agent else SSH,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,
         output=options.output,
+        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in nodes)),
         timeout=options.timeout,
-        settings=_settings(options, environment),
+        settings=_settings(options, environment, far),
         verbose=options.verbose,
         flight_recorder=options.flight_recorder or "",
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+
+
+def _ranks_filter(options: argparse.Namespace, size: int) -> str:
+    chosen: str = options.ranks_filter
+    if chosen and output.parse(options.output)[0] not in ("tag", "none"):
+        raise JobError("--ranks-filter: only with --output tag or none; files have the output of all ranks", USAGE)
+    try:
+        shown(chosen, size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}", USAGE) from error
+    return chosen
 
 
 def _max_restarts(options: argparse.Namespace) -> int:
@@ -173,13 +218,13 @@ def _max_restarts(options: argparse.Namespace) -> int:
     return restarts
 
 
-def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> WorkerConfig:
+def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: bool) -> WorkerConfig:
     """Return what the user says to the workers, by their environment or by options, which come first."""
     try:
         stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
         users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
         said = from_environment({**users, **stated})
-        transport = "tcp" if options.transport == "tcp" else "ipc"
+        transport = "tcp" if far or options.transport == "tcp" else "ipc"
         file = _config_file(options.config or said.file, transport)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error

@@ -27,21 +27,43 @@ class JobError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host, and the ranks that run there."""
+
+    host: str
+    ranks: tuple[int, ...]
+    here: bool  # it is the launcher's own
+
+
 @dataclass(frozen=True)
 class Job:
     """A job as the user asked for it; nothing is started yet. Times are seconds."""
 
-    size: int
+    nodes: Sequence[Node]
     argv: Sequence[str]
-    environment: Mapping[str, str]  # of every worker, without what differs between them
+    environment: Mapping[str, str]  # of every worker here, without what differs between them
     directory: str  # where the workers run
+    passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
+    starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
     output: str = "tag"
+    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False
     flight_recorder: str = ""  # file for what the ranks did last, if the job fails
     go_on: bool = False  # without the ranks that fail
     max_restarts: int = 0  # of the whole job, after failures
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return sum(len(node.ranks) for node in self.nodes)
+
+
+def elsewhere(job: Job) -> list[Node]:
+    """Return the hosts other than the launcher's own."""
+    return [node for node in job.nodes if not node.here]
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:
@@ -114,8 +136,9 @@ def marks(world: WorkerConfig, *names: str) -> list[bytes]:
     return [f"{name}={environment[name]}".encode() for name in names]
 
 
-def control_addresses(world: WorkerConfig) -> list[str]:
-    """Return where the control plane may listen; the first address that can be bound is taken.
+def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
+    """Return where the control plane may listen; the first address that can be bound is taken. `here` is the address
+    by which other hosts reach this one, if there are others.
 
     Raises:
         JobError: no interface is as wished.
@@ -123,21 +146,33 @@ def control_addresses(world: WorkerConfig) -> list[str]:
     if world.transport == "ipc":
         return [f"ipc://{world.directory}/control"]
     try:
-        address = interfaces.place("127.0.0.1", world.iface).address
+        address = here or interfaces.in_brackets(interfaces.place("127.0.0.1", world.iface).address)
     except ConfigError as error:
         raise JobError(str(error)) from error
-    return endpoints(interfaces.in_brackets(address), world.ports, world.size, world.size + 1)  # behind all ranks
+    return endpoints(address, world.ports, world.size, world.size + 1)  # behind all ranks
 
 
-def worker_environment(job: Job, rank: int, world: WorkerConfig) -> dict[str, str]:
-    """Return the whole environment of a worker; `world` has what all ranks share."""
+def parsed_address(control: str) -> tuple[str, int]:
+    """Return host and port of the control plane.
+
+    >>> parsed_address("tcp://[::1]:7000")
+    ('::1', 7000)
+    """
+    host, _, port = control.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def worker_environment(
+    environment: Mapping[str, str], world: WorkerConfig, rank: int, local_rank: int, local_size: int, node: int
+) -> dict[str, str]:
+    """Return the whole environment of a worker; `world` has what all ranks share, `node` is the number of its host."""
     common = {
         "RANK": str(rank),
-        "WORLD_SIZE": str(job.size),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(job.size),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_size),
+        "GROUP_RANK": str(node),
         "PYTHONUNBUFFERED": "1",
     }
     terminal = world.terminal if rank == 0 else ""
-    mine = replace(world, rank=rank, size=job.size, terminal=terminal)
-    return {**job.environment, **common, **mine.environment()}
+    return {**environment, **common, **replace(world, rank=rank, terminal=terminal).environment()}

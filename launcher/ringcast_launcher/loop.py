@@ -1,6 +1,7 @@
 """The loop that connects the parts of a running job: it waits for all of them at once and carries out decisions.
 
-The supervisor decides, the control server talks to the workers, processes and sinks are what they are.
+The supervisor decides, the control server talks to the workers, and the crew of each host, here or elsewhere, has the
+processes.
 """
 
 from __future__ import annotations
@@ -8,32 +9,60 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from math import inf
-from types import FrameType
+from pathlib import Path
 
 import zmq
 
-from ringcast.activity import Lookout
+from ringcast import recorder
 from ringcast.control import ControlServer, new_key
-from ringcast.family import kill, members, orphans, send
+from ringcast.glance import Glance
 from ringcast.limits import raise_files
-from ringcast.rendezvous import Joined, Started
-from ringcast.silence import Busy, Stuck
-from ringcast_launcher import report, stacks
+from ringcast.rendezvous import Joined
+from ringcast.rendezvous import Started as AllJoined
+from ringcast.silence import Busy, Judgement, Silence, Stuck
+from ringcast_launcher import report
+from ringcast_launcher.crew import Crew
+from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
+from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, control_addresses, marks, thread_limits, worker_environment
+from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
-from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
-from ringcast_launcher.process import Process, subreaper
+from ringcast_launcher.orders import (
+    AskGlance,
+    AskStacks,
+    AskStates,
+    Fenced,
+    Finish,
+    Finished,
+    Glimpse,
+    Gone,
+    Hold,
+    Look,
+    NotStarted,
+    Output,
+    Record,
+    Report,
+    Seen,
+    Stacks,
+    Start,
+    Started,
+    States,
+    Stop,
+)
+from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
+from ringcast_launcher.process import subreaper
+from ringcast_launcher.ranklist import shown
+from ringcast_launcher.remote import Remote
+from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
+    Action,
     Declare,
     Event,
     Exited,
@@ -45,9 +74,10 @@ from ringcast_launcher.supervisor import (
     Verdict,
 )
 
-CHUNK = 1 << 16  # bytes read from a worker at once
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_OTHER_SIGNALS = (signal.SIGTSTP, signal.SIGUSR1)  # stop; tell what the ranks are doing
+ANSWER = 3.0  # seconds that all hosts together may take to answer a question
+STEP = 0.5  # seconds after which signals are looked at while the workers start
+LATE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
+FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
 
 
 def run(job: Job) -> JobReport:
@@ -59,7 +89,7 @@ def run(job: Job) -> JobReport:
     raise_files(job.size)  # two pipes and a connection for each
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
-        with _signals() as signals, subreaper():
+        with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():
             while True:
                 settings = replace(job.settings, restart=attempt)
                 end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
@@ -80,11 +110,26 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
+        commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
+        remotes = stack.enter_context(fleet(commands, guardian))
+        if remotes:
+            _await_hosts(job, remotes, writer, signals)
         context = stack.enter_context(zmq.Context())
-        running = stack.enter_context(_Running(job, writer, signals, context, directory, guardian, start))
+        crew = Crew(directory, guardian, {})
+        stack.callback(crew.close)
+        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, start))
         verdict = running.until_verdict()
     end = running.report(verdict)
     return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
+
+
+def _await_hosts(job: Job, remotes: list[Remote], writer: Writer, signals: int) -> None:
+    show = writer.show if wanted(2, job.environment) else None
+    try:
+        await_hellos(remotes, signals, job.settings.start_timeout, show)
+    finally:
+        if show is not None:
+            show("")
 
 
 class _Running:
@@ -97,21 +142,23 @@ class _Running:
         signals: int,
         context: zmq.Context[zmq.Socket[bytes]],
         directory: str,
-        guardian: Guardian,
+        crew: Crew,
+        remotes: list[Remote],
         start: float,
     ) -> None:
-        self._job, self._writer, self._signals, self._guardian = job, writer, signals, guardian
+        self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._here = crew
+        self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
-        self._not_ours = orphans(os.getpid(), ())  # our children from before the start
-        self._host = socket.gethostname()
-        self._processes: list[Process] = []
+        self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._paused = False
-        self._sinks: dict[int, Sink] = {}
+        self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
+        self._held = False
+        self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
         self._tails: list[Tail] = []
         self._files = ExitStack()
-        self._lookout = Lookout(self._family, lambda rank: self._server.process(rank)[1])
+        self._silence = Silence()
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
         self._world = replace(
@@ -122,20 +169,27 @@ class _Running:
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
+            advertise="" if remotes else job.settings.advertise,  # of this host alone, not of the others
         )
+        here = own_address(remotes, self._world.iface) if remotes else ""
         self._server = ControlServer(
             context,
-            control_addresses(self._world),
+            control_addresses(self._world, here),
             size=job.size,
             nonce=self._world.nonce,
             key=self._world.key,
             security=self._world.security,
             start_timeout=self._world.start_timeout,
         )
-        self._world = replace(self._world, control=self._server.address)
-        self._poller = zmq.Poller()
-        self._poller.register(self._server.socket, zmq.POLLIN)
-        self._poller.register(signals, zmq.POLLIN)
+        control = self._server.address
+        if remotes and job.settings.advertise:
+            control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
+        self._world = replace(self._world, control=control)
+        others = iter(remotes)
+        self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
+        self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        self._glances: dict[int, Glance] = {}  # by host, as far as they have been told
+        self._asked: float | None = None  # when they were asked for
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -147,10 +201,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kill(self._everyone)
-        for process in self._processes:
-            process.reap()
-        self._reap_orphans()
+        self._status.end()
         self._server.close()
         self._files.close()
 
@@ -158,10 +209,9 @@ class _Running:
         """Run the loop until all workers have ended and all of their output was taken."""
         while self._verdict is None:
             self._turn()
-        self._end_family()
-        self._drain()
+        self._finish(self._verdict)
         if self._verdict.code != 0:
-            self._last_words = report.last_words(self._world.directory, self._job.size, self._job.flight_recorder)
+            self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         if self._server.strangers and self._job.verbose:
@@ -171,7 +221,7 @@ class _Running:
     def report(self, verdict: Verdict) -> JobReport:
         """Return what became of the job, and of every rank."""
         fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
-        ranks = [RankReport(r, self._host, self._processes[r].pid, fate) for r, fate in enumerate(fates)]
+        ranks = [RankReport(r, self._host(r), self._pids[r], fate) for r, fate in enumerate(fates)]
         if verdict.rank is None:
             return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
@@ -182,34 +232,54 @@ class _Running:
         """What is told of a job that failed before its cause: stacks after a timeout, and what every rank did last."""
         return self._stacks + self._last_words
 
-    @property
-    def _pids(self) -> list[int]:
-        return [process.pid for process in self._processes]
+    def _host(self, rank: int) -> str:
+        return self._job.nodes[self._node[rank]].host
 
     def _start(self) -> None:
-        job = self._job
-        limits = thread_limits(job.environment, job.size, len(os.sched_getaffinity(0)))
-        for mark in marks(self._world, "RINGCAST_NONCE"):
-            self._guardian.tell("mark", mark.decode())
-        self._debug(f"control plane at {self._server.address}")
-        colours = (os.isatty(1), os.isatty(2))
-        for rank in range(job.size):
-            environment = {**worker_environment(job, rank, self._world), **limits}
+        self._debug(f"control plane at {self._world.control}")
+        colours = (coloured(1, self._job.environment), coloured(2, self._job.environment))
+        for rank in range(self._job.size):
             out, err = self._open_sinks(rank, colours)
-            try:
-                process = Process(job.argv, environment, job.directory)
-            except OSError as error:
-                raise JobError(f"{job.argv[0]} cannot be started: {error.strerror}", 126) from error
-            self._processes.append(process)
-            self._guardian.tell("worker", str(process.pid))
-            self._watch(process.stdout, out)
-            self._watch(process.stderr, Both(err, tail := Tail()))
-            self._tails.append(tail)
-            self._debug(f"rank {rank} is pid {process.pid}: {' '.join(job.argv)}")
-        report.describe(self._world.directory, os.getpid(), job, self._pids)
+            self._tails.append(tail := Tail())
+            self._sinks[rank, 1], self._sinks[rank, 2] = out, Both(err, tail)
+        for i in sorted(range(len(self._job.nodes)), key=lambda i: self._job.nodes[i].here):
+            self._crews.order(i, self._first_order(i))
+        limits = self._await_workers()
+        for rank, pid in sorted(self._pids.items()):
+            self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
+
+    def _await_workers(self) -> dict[str, str]:
+        """Wait until all workers run; return the variables that share the cores among them."""
+        limits: dict[str, str] = {}
+        answers: dict[int, Report] = {}
+        deadline = time.monotonic() + self._job.settings.start_timeout
+        while len(answers) < len(self._crews) and time.monotonic() < deadline:
+            answers |= self._crews.answers((Started, NotStarted), STEP)
+            if ending := [number for number in caught(self._signals) if number in ENDING]:
+                raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+        self._here.note_ends()  # of which the signals have been taken
+        for i in range(len(self._job.nodes)):
+            match answers.get(i):
+                case Started() as started:
+                    self._pids |= started.pids
+                    limits |= started.limits
+                case NotStarted(reason, code):
+                    raise JobError(self._on_host(i, reason), code)
+                case Gone(cause):
+                    raise JobError(f"the job cannot start: {cause}", 1)
+                case _:
+                    raise JobError(self._on_host(i, "its workers were not started in time"), 1)
+        return limits
+
+    def _first_order(self, i: int) -> Start:
+        job, node = self._job, self._job.nodes[i]
+        # A terminal, and most of the environment, mean nothing on another host.
+        world = self._world if node.here else replace(self._world, terminal="")
+        environment = job.environment if node.here else job.passed_on
+        return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
 
     def _open_sinks(self, rank: int, colours: tuple[bool, bool]) -> tuple[Sink, Sink]:
         job = self._job
@@ -218,157 +288,198 @@ class _Running:
                 job.output,
                 rank,
                 job.size,
-                self._host,
+                self._host(rank),
                 writer=self._writer,
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
+                shown=shown(job.ranks_filter, job.size),
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
 
-    def _watch(self, file: int, sink: Sink) -> None:
-        self._sinks[file] = sink
-        self._poller.register(file, zmq.POLLIN)
-
     def _turn(self) -> None:
-        ready = dict(self._poller.poll(self._wait()))
-        caught = _read(self._signals) or b"" if self._signals in ready else b""
-        if signal.SIGTSTP in caught:
+        self._crews.poll(self._wait(), (self._server.socket, self._signals))
+        signals = caught(self._signals)
+        if signal.SIGTSTP in signals:
             self._pause_all()
-        if signal.SIGUSR1 in caught:
-            self._writer.put(2, report.live(self._world.directory, os.getpid(), self._job, self._pids).encode())
-        for file in [file for file in self._sinks if file in ready]:
-            self._take(file)
+        if signal.SIGUSR1 in signals:
+            self._writer.put(2, self._table().encode())
+        if signal.SIGCHLD in signals:
+            self._here.note_ends()
         # What the workers said comes before their ends, which would else look like ends without a word.
-        exits = self._exits() if signal.SIGCHLD in caught else []
-        if signal.SIGCHLD in caught:
-            self._reap_orphans()
-        events: list[Event] = [*self._server.service(), *exits]
-        self.asked_to_end |= any(number in _ENDING_SIGNALS for number in caught)
-        events += [*self._stuck(), *(Signalled(number) for number in caught if number in _ENDING_SIGNALS)]
+        ends = [event for i, said in self._crews.reports() for event in self._take(i, said)]
+        events: list[Event] = [*self._server.service(), *ends]
+        self.asked_to_end |= any(number in ENDING for number in signals)
+        events += [Signalled(number) for number in signals if number in ENDING]
+        self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        """Ask all hosts what their ranks do, when that is due, and show it when they have told."""
+        now = time.monotonic()
+        if self._asked is None and self._status.due <= now:
+            self._asked, self._glances = now, {}
+            self._crews.order_all(AskGlance())
+        if self._asked is not None and (len(self._glances) == len(self._crews) or now >= self._asked + LATE):
+            up = self._job.size - len(self._statuses)
+            self._status.tell(now, up, sum(self._glances.values(), Glance()))
+            self._asked = None
+
+    def _take(self, i: int, found: Report) -> list[Event]:
+        match found:
+            case Output(rank, stream, data):
+                self._feed(rank, stream, data)
+            case Fenced(rank):
+                self._fenced(rank)
+            case Exited(rank, status):
+                self._statuses[rank] = status
+                return [found]
+            case Seen(rank) if rank in (heard := self._server.heard):
+                now = time.monotonic()
+                return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
+            case Record(rank, image) if not self._job.nodes[i].here:
+                Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+            case Glimpse():
+                self._glances[i] = found.glance
+            case Gone(cause):
+                return self._lose(i, cause)
+        return []
+
+    def _feed(self, rank: int, stream: int, data: bytes) -> None:
+        if data:
+            self._sinks[rank, stream].feed(data)
+        elif (sink := self._sinks.pop((rank, stream), None)) is not None:
+            sink.end()
+
+    def _lose(self, i: int, cause: str) -> list[Event]:
+        """A host is gone, and its ranks with it."""
+        self._crews.lose(i)
+        ranks = self._job.nodes[i].ranks
+        for rank in ranks:
+            self._feed(rank, 1, b"")
+            self._feed(rank, 2, b"")
+            if rank in self._fencing:
+                self._fenced(rank)
+        lost = [rank for rank in ranks if rank not in self._statuses]
+        self._statuses |= dict.fromkeys(lost, -signal.SIGKILL)
+        return [event for rank in lost for event in (Stuck(rank, cause), Exited(rank, -signal.SIGKILL))]
+
+    def _fenced(self, rank: int) -> None:
+        """Nothing of a rank acts any more: the others can be told, if that is already due."""
+        cause = self._fencing.pop(rank)
+        if cause is not None:
+            self._server.declare_failed(rank, cause)
 
     def _wait(self) -> int:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
-        if self._paused != self._writer.full:
-            self._paused = not self._paused
-            for file in self._sinks:
-                self._poller.modify(file, 0 if self._paused else zmq.POLLIN)
-        due = min(self._server.due, self._supervisor.due or inf, self._lookout.due or inf)
+        if self._held != self._writer.full:
+            self._held = not self._held
+            self._crews.order_all(Hold(self._held))
+        status = self._status.due if self._asked is None else self._asked + LATE
+        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
-        return min(wait, 10) if self._paused else wait
+        return min(wait, 10) if self._held else wait
 
     def _pause_all(self) -> None:
         """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            for process in self._processes:
-                process.signal_group(number)
-            if number == signal.SIGSTOP:
-                os.kill(os.getpid(), number)
+        self._crews.order_all(Stop())
+        self._crews.flush(ANSWER)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._crews.order_all(Send(signal.SIGCONT))
 
-    def _take(self, file: int) -> bool:
-        """Take what a pipe has; returns whether there may be more."""
-        data = _read(file)
-        if data is None:
-            return False
-        sink = self._sinks[file]
-        if not data:
-            sink.end()
-            self._poller.modify(file, 0)
-            del self._sinks[file]
-            return False
-        sink.feed(data)
-        return True
+    def _look_at_silent_ranks(self) -> None:
+        for rank in self._silence.suspects(self._server.heard, time.monotonic()):
+            if self._node[rank] in self._crews:
+                self._crews.order(self._node[rank], Look(rank, self._server.process(rank)[1]))
 
-    def _exits(self) -> list[Event]:
-        found: list[Event] = []
-        for rank, process in enumerate(self._processes):
-            if rank not in self._statuses and (status := process.status()) is not None:
-                self._statuses[rank] = status
-                found.append(Exited(rank, status))
-        return found
-
-    def _stuck(self) -> list[Stuck]:
-        """Look at the ranks that are silent, and return those of which nothing moves."""
-        found: list[Stuck] = []
-        for judgement in self._lookout.look(self._server.heard, time.monotonic()):
-            match judgement:
-                case Stuck():
-                    found.append(judgement)
-                case Busy(rank, seconds, doing):
-                    who = f"rank {rank} ({self._host}, pid {self._processes[rank].pid})"
-                    self._say(f"{who} has been silent for {seconds:.0f} s but {doing}; it is waited for")
-        return found
+    def _judge(self, judgement: Judgement | None) -> list[Event]:
+        match judgement:
+            case Stuck():
+                return [judgement]
+            case Busy(rank, seconds, doing):
+                self._say(
+                    f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; it is waited for"
+                )
+        return []
 
     def _handle(self, event: Event) -> None:
         match event:
             case Joined():
                 self._debug(f"rank {event.rank} joined: {event.address}")
-            case Started():
+            case AllJoined():
                 self._debug("all ranks joined")
         for action in self._supervisor.handle(event, time.monotonic()):
-            match action:
-                case Fence():
-                    self._debug(f"killing what is left of rank {action.rank}")
-                    kill(partial(self._family, action.rank))
-                case Declare():
-                    self._miss(action.rank, action.cause)
-                    self._server.declare_failed(action.rank, action.cause)
-                case AbortJob():
-                    self._stacks = stacks.collect(self._world.directory, self._pids)
-                    self._server.abort(action.cause)
-                case Send():
-                    self._debug(f"sending {signal.Signals(action.number).name} to all workers")
-                    for process in self._processes:
-                        process.signal_group(action.number)
-                case Verdict():
-                    self._verdict = action
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Fence(rank):
+                self._fence(rank)
+            case Declare(rank, cause):
+                self._miss(rank, cause)
+                if rank in self._fencing:
+                    self._fencing[rank] = cause
+                else:
+                    self._server.declare_failed(rank, cause)
+            case AbortJob(cause):
+                self._stacks = self._all_stacks()
+                self._server.abort(cause)
+            case Send(number):
+                self._debug(f"sending {signal.Signals(number).name} to all workers")
+                self._crews.order_all(action)
+            case Verdict():
+                self._verdict = action
+
+    def _fence(self, rank: int) -> None:
+        if self._node[rank] in self._crews:
+            self._debug(f"killing what is left of rank {rank}")
+            self._fencing[rank] = None
+            self._crews.order(self._node[rank], Fence(rank))
 
     def _miss(self, rank: int, cause: str) -> None:
         if self._job.go_on and rank not in self._missed:
             self._missed.add(rank)
-            self._say(f"rank {rank} ({self._host}, pid {self._processes[rank].pid}) failed: {cause}")
+            self._say(f"rank {rank} ({self._on(rank)}) failed: {cause}")
 
-    def _family(self, rank: int) -> set[int]:
-        """Return the processes of a rank, as they are now."""
-        world = replace(self._world, rank=rank)
-        return members({self._processes[rank].pid}, marks(world, "RINGCAST_NONCE", "RINGCAST_RANK"))
+    def _all_stacks(self) -> str:
+        self._crews.order_all(AskStacks())
+        answers = self._crews.answers((Stacks,), ANSWER).values()
+        texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
+        return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
-    def _orphans(self) -> set[int]:
-        """Return what came to us when the worker, or the child of one, that had started it ended."""
-        return orphans(os.getpid(), self._not_ours.union(process.pid for process in self._processes))
+    def _table(self) -> str:
+        """Return a table of what the ranks are doing now."""
+        self._crews.order_all(AskStates())
+        answers = self._crews.answers((States,), ANSWER).values()
+        rows = {rank: row for one in answers if isinstance(one, States) for rank, row in one.rows.items()}
+        return report.live([tuple(rows[rank]) for rank in sorted(rows)])
 
-    def _everyone(self) -> set[int]:
-        """Return all processes of the job, as they are now."""
-        leaders = self._orphans().union(process.pid for process in self._processes)
-        return members(leaders, marks(self._world, "RINGCAST_NONCE"))
-
-    def _reap_orphans(self) -> None:
-        for pid in self._orphans():
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-
-    def _end_family(self) -> None:
-        """End what the workers left running: ask, wait at most half a second, kill."""
-        send(self._everyone(), signal.SIGTERM)
-        deadline = time.monotonic() + 0.5
-        while self._everyone() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        kill(self._everyone)
-
-    def _drain(self) -> None:
-        """Take the rest of the output. Who left its session and holds a pipe open is not waited for."""
-        for file in list(self._sinks):
-            while self._take(file):
-                pass
-            if file in self._sinks:
-                self._sinks.pop(file).end()
+    def _finish(self, verdict: Verdict) -> None:
+        """Have all crews end what the workers left running, and take the rest of the output."""
+        self._crews.order_all(Finish(records=verdict.code != 0))
+        self._crews.answers((Finished,), FINISH)
+        for i, said in self._crews.reports():
+            self._take(i, said)
+        for sink in self._sinks.values():
+            sink.end()
         self._files.close()
 
     def _seen_traceback(self, rank: int) -> str:
         return self._tails[rank].traceback() if self._statuses[rank] > 0 else ""  # who was killed told no cause
+
+    def _on(self, rank: int) -> str:
+        return f"{self._host(rank)}, pid {self._pids[rank]}"
+
+    def _elsewhere(self, rank: int) -> str:
+        node = self._job.nodes[self._node[rank]]
+        return "" if node.here else f" on {node.host}"
+
+    def _on_host(self, i: int, text: str) -> str:
+        node = self._job.nodes[i]
+        return text if node.here else f"host {node.host}: {text}"
 
     def _say(self, text: str) -> None:
         self._writer.put(2, f"ringcast-launch: {text}\n".encode())
@@ -376,35 +487,3 @@ class _Running:
     def _debug(self, text: str) -> None:
         if self._job.verbose:
             self._say(text)
-
-
-def _read(file: int) -> bytes | None:
-    """Return what there is, empty at the end of file, None if there is nothing now."""
-    try:
-        return os.read(file, CHUNK)
-    except BlockingIOError:
-        return None
-
-
-@contextmanager
-def _signals() -> Iterator[int]:
-    """Turn SIGCHLD and the signals that ask us to end into bytes on a file descriptor."""
-    here, there = socket.socketpair()
-    here.setblocking(False)
-    there.setblocking(False)
-    old_file = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-    # What is ignored (SIGHUP under nohup) stays ignored.
-    wanted = [number for number in (*_ENDING_SIGNALS, *_OTHER_SIGNALS) if signal.getsignal(number) != signal.SIG_IGN]
-    old = {number: signal.signal(number, _noted) for number in [*wanted, signal.SIGCHLD]}
-    try:
-        yield here.fileno()
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(old_file)
-        here.close()
-        there.close()
-
-
-def _noted(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the byte on the wakeup file descriptor is what matters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +26,13 @@ class _Growing:
     grown: float | None = None
 
 
-def collect(directory: str, workers: Sequence[int]) -> str:
-    """Return the stacks of all ranks under a heading each; `workers` are their processes, by rank. At most a second."""
-    files = [_ask(Path(directory, FILE.format(rank=rank)), worker) for rank, worker in enumerate(workers)]
+def collect(directory: str, workers: Mapping[int, int]) -> dict[int, str]:
+    """Return the stacks of each rank; `workers` are their processes, by rank. At most a second."""
+    files = {rank: _ask(Path(directory, FILE.format(rank=rank)), worker) for rank, worker in workers.items()}
     deadline = time.monotonic() + LIMIT
-    while any(_grows(file) for file in files if file is not None) and time.monotonic() < deadline:
+    while any(_grows(file) for file in files.values() if file is not None) and time.monotonic() < deadline:
         time.sleep(_STEP)
-    return "".join(f"rank {rank}:\n{_written(file)}" for rank, file in enumerate(files))
+    return {rank: _written(file) for rank, file in files.items()}
 
 
 def _ask(path: Path, worker: int) -> _Growing | None:

@@ -1,0 +1,126 @@
+"""What the launcher starts on another host: `python -m ringcast_launcher.agent`. It runs the host's crew.
+
+Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
+lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
+when nothing was heard of the launcher for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import socket
+import time
+from contextlib import ExitStack
+
+from ringcast.control import version
+from ringcast_launcher.channel import Channel
+from ringcast_launcher.crew import Crew
+from ringcast_launcher.directory import job_directory
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.job import parsed_address
+from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse, plain
+from ringcast_launcher.process import subreaper
+from ringcast_launcher.signals import ENDING, caught, noted
+
+PATIENCE = 8.0  # seconds without a word of the launcher; it counts the workers as lost some time after that
+PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
+FAREWELL = 5.0  # seconds that the last reports may take
+REACH = 5.0  # seconds until the launcher is found not to be reached
+
+
+class Agent:
+    """The crew of this host, and the channel to the launcher."""
+
+    def __init__(self, channel: Channel, crew: Crew, signals: int) -> None:
+        self._channel, self._crew, self._signals = channel, crew, signals
+        self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
+        self._over = False
+
+    def run(self) -> None:
+        """Serve until all is over."""
+        while not self._over and not self._abandoned:
+            self._turn()
+        deadline = time.monotonic() + FAREWELL
+        while self._channel.unsent and not self._abandoned and time.monotonic() < deadline:
+            self._turn()
+
+    @property
+    def _abandoned(self) -> bool:
+        return bool(self._channel.ended) or (self._channel.silent > PATIENCE and not self._paused)
+
+    def _turn(self) -> None:
+        poller = select.poll()
+        for file, events in {**self._crew.files, **self._channel.files, self._signals: select.POLLIN}.items():
+            poller.register(file, events)
+        due = min(self._channel.due, self._crew.due)
+        ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())))}
+        signals = caught(self._signals)
+        self._over |= any(number in signals for number in ENDING)
+        for message in self._channel.turn(ready, time.monotonic()):
+            self._obey(parse(message))
+        if signal.SIGCHLD in signals:
+            self._crew.note_ends()
+        for report in self._crew.reports(ready):
+            self._tell(report)
+        self._make_room()
+
+    def _obey(self, order: Order) -> None:
+        self._paused = isinstance(order, Stop)
+        if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
+            self._tell(NotStarted(problem, 1))
+            return
+        if isinstance(order, Hold):
+            self._held = order.held
+            order = Hold(self._held or self._full)
+        self._crew.order(order)
+
+    def _tell(self, report: Report) -> None:
+        self._channel.send(plain(report))
+        self._over |= isinstance(report, Finished)
+
+    def _make_room(self) -> None:
+        if (full := self._channel.unsent > PENDING) != self._full:
+            self._full = full
+            self._crew.order(Hold(self._held or full))
+
+
+def unreachable(control: str) -> str:
+    """Return why no connection to the launcher is possible; nothing if there is one."""
+    host, port = parsed_address(control)
+    try:
+        socket.create_connection((host, port), timeout=REACH).close()
+    except OSError as error:
+        why = f"within {REACH:g} s" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+        fix = "open its ports in the firewalls (--port-range bounds them), or choose another interface (--iface)"
+        return f"the launcher cannot be reached from there at {control} {why}; {fix}"
+    return ""
+
+
+def main() -> None:
+    """Be the agent of this host."""
+    reading, writing = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)  # what anybody prints is no report
+    os.close(nowhere)
+    with ExitStack() as stack:
+        signals = stack.enter_context(noted(ENDING))
+        stack.enter_context(subreaper())
+        guardian = stack.enter_context(Guardian(os.environ))
+        directory = stack.enter_context(job_directory())
+        guardian.tell("directory", directory)
+        channel = Channel(reading, writing, time.monotonic(), marks=True)
+        stack.callback(channel.close)
+        crew = Crew(directory, guardian, os.environ)
+        stack.callback(crew.close)
+        seen_from = os.environ.get("SSH_CONNECTION", "").split()
+        hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from[0] if seen_from else "")
+        channel.send(plain(hello))
+        Agent(channel, crew, signals).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What a job would be, without starting it: where each rank runs, in what environment, and by which commands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ringcast_launcher.fleet import remote_argv
+from ringcast_launcher.job import Job, elsewhere, thread_limits, worker_environment
+from ringcast_launcher.ranklist import compact
+
+
+def describe(job: Job) -> Iterator[str]:
+    """Yield the lines to print."""
+    yield f"{job.size} ranks on {len(job.nodes)} host{'s' if len(job.nodes) > 1 else ''}:"
+    width = max(len(node.host) for node in job.nodes)
+    for node in job.nodes:
+        yield f"  {node.host:{width}}  {'ranks' if len(node.ranks) > 1 else 'rank'} {compact(node.ranks)}"
+    for node in elsewhere(job):
+        yield f"to start host {node.host}: {shlex.join(remote_argv(node.host, job.starter, job.environment))}"
+    yield f"in {job.directory}: {shlex.join(job.argv)}"
+    yield f"variables of rank {job.nodes[0].ranks[0]}:"
+    for name, value in sorted(_variables(job).items()):
+        yield f"  {name}={value}"
+
+
+def _variables(job: Job) -> dict[str, str]:
+    """Return what the first rank gets beside what it inherits; addresses and keys are made when the job starts."""
+    node = job.nodes[0]
+    inherited = {} if node.here else job.passed_on
+    limits = thread_limits(job.environment, len(node.ranks), len(os.sched_getaffinity(0))) if node.here else {}
+    world = replace(job.settings, size=job.size, hosted=True)
+    own = worker_environment({**inherited, **limits}, world, node.ranks[0], 0, len(node.ranks), 0)
+    return {name: value for name, value in own.items() if value and name not in ("RINGCAST_KEY", "RINGCAST_NONCE")}

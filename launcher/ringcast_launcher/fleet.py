@@ -1,0 +1,165 @@
+"""The other hosts of a job: their agents are started all at once, and awaited; one that does not come ends the job."""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import shlex
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from platform import python_version
+
+from ringcast import interfaces
+from ringcast.control import version
+from ringcast.errors import ConfigError
+from ringcast.interfaces import IP
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.job import JobError
+from ringcast_launcher.orders import Gone
+from ringcast_launcher.remote import Remote
+from ringcast_launcher.signals import ENDING, caught
+from ringcast_launcher.statusline import starting
+
+SSH = ("ssh", "-oBatchMode=yes")
+END = 3.0  # seconds that all agents together may take to end
+OTHERS = 2.0  # seconds after a first failure in which others may show theirs
+SHOWN = 5  # failures that are told
+_PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
+
+
+def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the command that starts the agent on another host, where Python is in the same place.
+
+    A shell waits for it there: were it killed, ssh would else tell no status.
+
+    >>> remote_argv("h1", ["ssh"], {"PYTHONPATH": "/a b"})[:2]
+    ['ssh', 'h1']
+    """
+    passed = [f"{name}={environment[name]}" for name in _PASSED_ON if environment.get(name)]
+    agent = shlex.join(["env", *passed, sys.executable, "-P", "-m", "ringcast_launcher.agent"])
+    return [*starter, host.strip("[]"), shlex.join(["sh", "-c", f"{agent}; exit $?"])]
+
+
+@contextmanager
+def fleet(commands: Mapping[str, Sequence[str]], guardian: Guardian) -> Iterator[list[Remote]]:
+    """Start all agents, by host; at the end all of them, and their commands, have ended.
+
+    Raises:
+        JobError: there is no such command.
+    """
+    remotes: list[Remote] = []
+    try:
+        for host, argv in commands.items():
+            remotes.append(_started(host, argv, guardian))
+        yield remotes
+    finally:
+        deadline = time.monotonic() + END
+        for remote in remotes:
+            remote.hang_up()
+        for remote in remotes:
+            remote.close(deadline)
+
+
+def _started(host: str, argv: Sequence[str], guardian: Guardian) -> Remote:
+    try:
+        return Remote(host, argv, guardian)
+    except OSError as error:
+        raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
+
+
+def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, show: Callable[[str], None] | None) -> None:
+    """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
+
+    Raises:
+        JobError: some are not, or run something else than this launcher; or a signal asks us to end.
+    """
+    deadline = time.monotonic() + seconds
+    failures: dict[str, str] = {}
+    while missing := [remote for remote in remotes if remote.hello is None and remote.host not in failures]:
+        if time.monotonic() >= deadline:
+            why = f"its agent has not started within {seconds:g} s" if not failures else "its agent has not started yet"
+            failures |= {remote.host: _with_words(why, remote) for remote in missing}
+            break
+        if show is not None:
+            show(starting([remote.host for remote in remotes], [r.host for r in remotes if r not in missing]))
+        found = _turn(remotes, signals, deadline)
+        if found and not failures:
+            deadline = min(deadline, time.monotonic() + OTHERS)
+        failures |= found
+    failures |= {remote.host: wrong for remote in remotes if (wrong := _mismatch(remote))}
+    if failures:
+        raise JobError(_in_words(failures), 1)
+
+
+def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str, str]:
+    """Wait for news, and return what has failed."""
+    poller = select.poll()
+    poller.register(signals, select.POLLIN)
+    for remote in remotes:
+        for file, events in remote.files.items():
+            poller.register(file, events)
+    due = min(deadline, *(remote.due for remote in remotes))
+    ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())) + 1)}
+    for number in caught(signals):
+        if number in ENDING:
+            raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
+    reports = [(remote, report) for remote in remotes for report in remote.reports(ready)]
+    return {
+        remote.host: _with_words(f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)", remote)
+        for remote, report in reports
+        if isinstance(report, Gone)
+    }
+
+
+def _with_words(why: str, remote: Remote) -> str:
+    lines = remote.words.splitlines()[-3:]
+    return f"{why}: {'; '.join(lines)}" if lines else why
+
+
+def _mismatch(remote: Remote) -> str:
+    """Return what is wrong with what a host runs; ranks of different versions would not understand each other."""
+    hello = remote.hello
+    if hello is None:
+        return ""
+    if hello.version != version():
+        return f"it runs ringcast {hello.version}, but this launcher is {version()}; install the same one everywhere"
+    if hello.python.split(".")[:2] != python_version().split(".")[:2]:
+        same = f"the same Python is needed everywhere ({sys.executable})"
+        return f"it runs Python {hello.python}, but this launcher {python_version()}; {same}"
+    return ""
+
+
+def _in_words(failures: Mapping[str, str]) -> str:
+    told = [f"host {host}: {why}" for host, why in list(failures.items())[:SHOWN]]
+    more = len(failures) - len(told)
+    if more:
+        told.append(f"and {more} other hosts")
+    return "the job cannot start: " + "\nringcast-launch: ".join(told) + "; `ringcast doctor -H …` looks at each host"
+
+
+def own_address(remotes: Sequence[Remote], wish: str) -> str:
+    """Return by which of our addresses the other hosts may reach us, as it stands before a port.
+
+    It is the one from which ssh came to most of them, or else the one from which a route leads to them.
+
+    Raises:
+        JobError: there is none, or none is as wished.
+    """
+    seen = Counter(address for remote in remotes if (address := _seen_from(remote)) is not None)
+    try:
+        return interfaces.in_brackets(interfaces.towards([address for address, _ in seen.most_common()], wish))
+    except ConfigError as error:
+        raise JobError(str(error)) from error
+
+
+def _seen_from(remote: Remote) -> IP | None:
+    told = remote.hello.launcher if remote.hello is not None else ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(told)
+    with suppress(ConfigError):
+        return interfaces.routed(interfaces.resolve(remote.host.rpartition("@")[2].strip("[]"))[0])
+    return None

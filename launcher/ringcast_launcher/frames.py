@@ -1,0 +1,84 @@
+"""Messages in a stream of bytes between the launcher and its agent on another host.
+
+A message is a length (4 bytes) and that many bytes of msgpack. What an agent writes begins with a mark: a login shell
+may have written something before it, which is kept as noise, since it may tell why there is no agent.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgpack
+
+MARK = b"\nringcast-agent 1\n"
+LARGEST = 64 << 20  # bytes of a message
+MOST_NOISE = 1 << 16  # bytes before the mark that are kept
+_LENGTH = struct.Struct("<I")
+
+
+class FrameError(Exception):
+    """What arrives are no messages."""
+
+
+def encode(message: Any) -> bytes:
+    """Return a message of plain values as it travels."""
+    data: bytes = msgpack.packb(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+class Frames:
+    """Cuts a stream into messages; `noise` is what came before the mark, if one is expected."""
+
+    def __init__(self, *, marked: bool) -> None:
+        self.noise = b""
+        self._waiting = marked
+        self._data = bytearray()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the mark has come."""
+        return not self._waiting
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Return the messages that `data` completes.
+
+        Raises:
+            FrameError: they are none.
+        """
+        self._data += data
+        if self._waiting and not self._find_mark():
+            return []
+        found = []
+        while (end := self._end()) is not None:
+            found.append(_unpacked(bytes(self._data[_LENGTH.size : end])))
+            del self._data[:end]
+        return found
+
+    def _find_mark(self) -> bool:
+        at = self._data.find(MARK)
+        if at < 0:
+            self.noise = bytes(self._data[-MOST_NOISE:])
+            del self._data[:-MOST_NOISE]
+            return False
+        self.noise = bytes(self._data[:at])
+        del self._data[: at + len(MARK)]
+        self._waiting = False
+        return True
+
+    def _end(self) -> int | None:
+        """Return where the first message ends; None if it is not there yet."""
+        if len(self._data) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._data)
+        if length > LARGEST:
+            raise FrameError(f"a message of {length} bytes was announced")
+        end: int = _LENGTH.size + length
+        return end if len(self._data) >= end else None
+
+
+def _unpacked(data: bytes) -> Any:
+    try:
+        return msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise FrameError(f"a message cannot be read: {error}") from None

@@ -1,0 +1,50 @@
+"""Sets of ranks as people write them, such as 0,2-3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def compact(ranks: Iterable[int]) -> str:
+    """Return the ranks, in order, in the shortest way.
+
+    >>> compact([0, 1, 2, 3, 7]), compact([5, 4]), compact([])
+    ('0-3,7', '4-5', '')
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def shown(spec: str, size: int) -> frozenset[int]:
+    """Return the ranks that a list names; all if it is empty.
+
+    >>> sorted(shown("0,2-3", size=5)), len(shown("", size=5))
+    ([0, 2, 3], 5)
+
+    Raises:
+        ValueError: it is no list of ranks, or names one that the job does not have.
+    """
+    if not spec:
+        return frozenset(range(size))
+    ranks: set[int] = set()
+    for item in spec.split(","):
+        ranks.update(_range(item.strip(), spec, size))
+    return frozenset(ranks)
+
+
+def _range(item: str, spec: str, size: int) -> range:
+    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", item)
+    if match is None:
+        raise ValueError(f"{spec!r}: {item!r} is no rank; expected are ranks and ranges such as 0,2-3")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first > last:
+        raise ValueError(f"{spec!r}: {item!r} ends before it begins; expected is {last}-{first}")
+    if last >= size:
+        raise ValueError(f"{spec!r}: there is no rank {last} in a job of {size}; the last one is {size - 1}")
+    return range(first, last + 1)

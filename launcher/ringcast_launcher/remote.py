@@ -1,0 +1,144 @@
+"""The launcher's end of an agent on another host: a crew that is told orders and makes reports as the one here does."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Container, Sequence
+from contextlib import suppress
+
+from ringcast_launcher import agent
+from ringcast_launcher.channel import CHUNK, Channel
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, parse, plain
+from ringcast_launcher.supervisor import describe
+
+SILENCE = agent.PATIENCE + 2.0  # seconds after which a host counts as lost: by then its agent has killed the workers
+LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
+PATIENCE = 1.0  # seconds that the command may take to end when its agent has
+MOST_WORDS = 1 << 14  # bytes of error output that are kept
+SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
+
+
+class Remote:
+    """The crew of another host."""
+
+    def __init__(self, host: str, argv: Sequence[str], guardian: Guardian) -> None:
+        """Start the command that starts the agent.
+
+        Raises:
+            OSError: there is no such command.
+        """
+        self.host, self.argv = host, argv
+        self.hello: Hello | None = None
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the launcher, which then ends the others
+        )
+        guardian.tell("worker", str(self._process.pid))
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._errors: int | None = self._process.stderr.fileno()
+        os.set_blocking(self._errors, False)
+        reading, writing = os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno())
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._channel = Channel(reading, writing, time.monotonic(), marked=True)
+        self._words = b""
+        self._lost: float | None = None  # when the channel ended
+        self._over = False
+
+    @property
+    def files(self) -> dict[int, int]:
+        """What to poll, and for which events."""
+        return self._channel.files | ({} if self._errors is None else {self._errors: select.POLLIN})
+
+    @property
+    def due(self) -> float:
+        """The time at which `reports` is to be called at the latest."""
+        ending = self._lost is not None and not self._over
+        return time.monotonic() + LOOK_AGAIN if ending else self._channel.due
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._channel.unsent
+
+    @property
+    def words(self) -> str:
+        """What was said on standard error, and on standard output before there was an agent; without blank lines."""
+        said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
+        return "\n".join(line.rstrip() for line in said if line.strip())
+
+    def order(self, order: Order) -> None:
+        """Have the agent do what is ordered; it reports the answer."""
+        self._channel.send(plain(order))
+
+    def reports(self, ready: Container[int] = ()) -> list[Report]:
+        """Return what there is to report; the last one of all is Finished or Gone."""
+        now = time.monotonic()
+        if self._errors in ready:
+            self._listen()
+        found = [parse(message) for message in self._channel.turn(ready, now)]
+        for report in found:
+            self.hello = report if isinstance(report, Hello) else self.hello
+            self._over |= isinstance(report, Finished)
+        if not self._over and (cause := self._cause(now)):
+            self._over = True
+            found.append(Gone(cause))
+        return found
+
+    def hang_up(self) -> None:
+        """End the agent's input, with which it and its workers end."""
+        self._channel.close()
+
+    def close(self, deadline: float) -> None:
+        """Wait for the end of the command until the deadline, and kill it if it does not come."""
+        self.hang_up()
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._errors = None
+
+    def _listen(self) -> None:
+        assert self._errors is not None
+        with suppress(BlockingIOError):
+            data = os.read(self._errors, CHUNK)
+            self._words = (self._words + data)[-MOST_WORDS:]
+            if not data:
+                self._errors = None
+
+    def _cause(self, now: float) -> str:
+        """Return why the host counts as lost; nothing as long as it does not.
+
+        Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
+        """
+        if not self._channel.ended:
+            silent = self.hello is not None and self._channel.silent > SILENCE
+            return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""
+        self._lost = self._lost or now
+        code = self._process.poll()
+        if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
+            return ""  # its status, or its last words, may still come
+        told = f": {self.words.splitlines()[-1]}" if self.words else ""
+        if code is not None and code != SSH_FAILED:
+            return f"the agent on its host {self.host} ended, {_end(code)}{told}"
+        if self.hello is not None and now < self._lost + SILENCE:
+            return ""
+        return f"the connection to its host {self.host} was lost{told}"
+
+
+def _end(code: int) -> str:
+    """Return how a command ended that a shell has run."""
+    return describe(128 - code if code > 128 else code)

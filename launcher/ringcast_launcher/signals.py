@@ -1,0 +1,43 @@
+"""Signals as bytes on a file: a loop waits for them together with everything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@contextmanager
+def noted(numbers: Sequence[signal.Signals]) -> Iterator[int]:
+    """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so."""
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    there.setblocking(False)
+    old_file = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+    wanted = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    old = {number: signal.signal(number, _noted) for number in [*wanted, signal.SIGCHLD]}
+    try:
+        yield here.fileno()
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(old_file)
+        here.close()
+        there.close()
+
+
+def caught(file: int) -> bytes:
+    """Return the numbers of the signals that came since the last call."""
+    try:
+        return os.read(file, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the byte on the wakeup file descriptor is what matters."""

@@ -1,0 +1,85 @@
+"""On which hosts a job runs: from the options, to the ranks of each host."""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ringcast import interfaces
+from ringcast_launcher.hostlist import Host, HostError, How, parse_hosts, place, read_hostfile
+from ringcast_launcher.job import JobError, Node
+
+# What programs on other hosts need of this one's environment to be the same programs. The rest is their login's.
+PASSED_ON = (
+    *("PATH", "LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "LANG", "LC_*", "TZ"),
+    *("*_NUM_THREADS", "OMP_*", "MKL_*", "OPENBLAS_*"),
+)
+
+
+def listed(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
+    """Return the hosts that the user has named; none if there is neither a list nor a file.
+
+    Raises:
+        JobError: both are given, or one is wrong.
+    """
+    if hosts is not None and hostfile is not None:
+        raise JobError("give either -H or --hostfile")
+    try:
+        if hosts is not None:
+            return parse_hosts(hosts)
+        return read_hostfile(Path(hostfile).read_text(), hostfile) if hostfile is not None else ()
+    except HostError as error:
+        raise JobError(str(error) if hostfile is not None else f"-H {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise JobError(f"--hostfile {hostfile}: {why}") from error
+
+
+def nodes(hosts: Sequence[Host], size: int | None, per_node: int | None, how: How) -> tuple[Node, ...]:
+    """Return the hosts that have ranks; all are here if no host is named.
+
+    Raises:
+        JobError: the numbers do not fit.
+    """
+    own = socket.gethostname()
+    try:
+        places = place(hosts or [Host(own, size or per_node or 0)], size, how, per_node)
+    except HostError as error:
+        raise JobError(str(error)) from error
+    ranks: dict[tuple[str, bool], list[int]] = {}
+    for one in places:
+        here = not hosts or is_own(one.host, own)
+        ranks.setdefault((own if here else one.host, here), []).append(one.rank)
+    return tuple(Node(host, tuple(of_host), here) for (host, here), of_host in ranks.items())
+
+
+def is_own(host: str, own: str) -> bool:
+    """Return whether a name as a user writes it means this machine, called `own`; without asking a name server.
+
+    >>> [is_own(host, "a.lab") for host in ("localhost", "a", "a.lab", "b", "me@a")]
+    [True, True, True, False, False]
+    """
+    if host in ("localhost", own, own.partition(".")[0]):
+        return True
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or any(o.address == address for o in interfaces.own_addresses())
+    return False
+
+
+def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that workers on other hosts get: what they need to be the same programs, and `exports`.
+
+    >>> passed_on({"PATH": "/bin", "HOME": "/root", "OMP_NUM_THREADS": "1"}, {"A": "2"})
+    {'PATH': '/bin', 'OMP_NUM_THREADS': '1', 'A': '2'}
+    """
+    known = {
+        name: value
+        for name, value in environment.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED_ON)
+    }
+    return known | dict(exports)
