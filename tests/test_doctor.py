@@ -215,7 +215,7 @@ def test_a_port_that_is_taken_counts() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["-n", "0"], ["-H", ""], ["-H", "a,,b"], ["-H", "a,a"], ["-H", "a,-oProxyCommand=x"], ["--port-range", "9-1"],
+    [["-n", "0"], ["-H", ""], ["-H", "a,,b"], ["-H", "a,-oProxyCommand=x"], ["--port-range", "9-1"],
      ["--iface", "10.0.0.0/99"]],
 )  # fmt: skip
 def test_wrong_arguments(arguments: list[str]) -> None:
