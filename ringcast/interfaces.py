@@ -158,15 +158,12 @@ def towards(candidates: Sequence[IP], wish: str) -> IP:
         ConfigError: there is none; names those that there are.
     """
     own = own_addresses()
-    useful = [o for o in (parse(wish).among(own) if wish else own) if _useful(o)]
-    if not useful:
-        raise _no_match(parse(wish), own) if wish else ConfigError(f"no address that other hosts reach; {_list(own)}")
-    known = [o for address in candidates for o in useful if o.address == address]
-    if known or wish:
-        return (known or useful)[0].address
-    raise ConfigError(
-        f"it is not known how the other hosts reach this one; name the interface by --iface; {_list(own)}"
-    )
+    if wish:
+        return _wished(parse(wish), own, candidates, "other hosts cannot reach it").address
+    here = _on_route([o for o in own if _useful(o)], candidates)
+    if here is None:
+        raise ConfigError(f"it is not known how other hosts reach this one; --iface names the interface; {_list(own)}")
+    return here.address
 
 
 def resolve(host: str) -> list[IP]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ringcast.errors import ConfigError
-from ringcast.interfaces import IP, Own, Place, decide, own_addresses, parse, place, routed
+from ringcast.interfaces import IP, Own, Place, decide, own_addresses, parse, place, routed, towards
 
 
 def ip(text: str) -> IP:
@@ -135,3 +135,20 @@ def test_this_machine_has_the_addresses_that_its_routes_lead_from() -> None:
 def test_a_name_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"'no-such-host\.invalid' of the rendezvous cannot be resolved"):
         place("no-such-host.invalid", "")
+
+
+def test_the_address_by_which_others_reach_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [Own("lo", ip("127.0.0.1")), Own("e0", ip("10.0.0.1")), Own("e0", ip("fd00::1")), Own("e1", ip("10.1.0.1"))]
+    monkeypatch.setattr("ringcast.interfaces.own_addresses", lambda: own)
+    elsewhere, seen = ip("198.51.100.1"), ip("10.1.0.1")
+    assert towards([elsewhere, seen], "") == seen
+    assert towards([seen], "e0,e1") == seen
+    assert towards([seen], "e0") == ip("10.0.0.1")
+    assert towards([seen], "fd00::/8") == ip("fd00::1")
+    for candidates, wish, words in [
+        ([elsewhere], "", "--iface names the interface; there are: lo 127.0.0.1, e0 10.0.0.1"),
+        ([seen], "lo", "interface lo 127.0.0.1 .* is no use: other hosts cannot reach it"),
+        ([seen], "e2", "no interface is as wished by RINGCAST_IFACE=e2"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            towards(candidates, wish)
