@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from ringcast.recorder import FILE, SIZE, Entry, Flight, decode
 from ringcast.rendezvous import in_words
 
+_LOST = "its record is lost with its host"
 ONE_BY_ONE = 16  # ranks that get a line each
 
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
@@ -102,18 +103,21 @@ def _details(entry: Entry) -> str:
     return f" ({known})" if known else ""
 
 
-def summary(flights: Flights) -> list[str]:
-    """Return a line for each rank, or for each group of ranks that did the same if they are many."""
-    lines = [(last(flight), rank) for rank, flight in enumerate(flights)]
+def summary(flights: Flights, lost: Collection[int] = ()) -> list[str]:
+    """Return a line for each rank, or for each group of ranks that did the same if they are many.
+
+    Of the ranks in `lost` nobody can tell why there is no record.
+    """
+    lines = [(_LOST if flight is None and r in lost else last(flight), r) for r, flight in enumerate(flights)]
     if len(lines) <= ONE_BY_ONE:
         return [f"rank {rank}: {line}" for line, rank in lines]
     groups = [(line, [rank for _, rank in group]) for line, group in groupby(sorted(lines), key=lambda pair: pair[0])]
     return [f"{in_words(ranks)}: {line}" for line, ranks in sorted(groups, key=lambda pair: pair[1])]
 
 
-def text(flights: Flights) -> str:
+def text(flights: Flights, lost: Collection[int] = ()) -> str:
     """Return the merged record: the ranks, then the collectives; "!" marks those in which the ranks differ."""
-    lines = [*summary(flights), ""]
+    lines = [*summary(flights, lost), ""]
     for row in merge(flights):
         lines += _row(row, len(flights))
     for flight in filter(None, flights):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ringcast import flight
 from ringcast.livestate import table
@@ -14,12 +14,12 @@ def live(rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(line + "\n" for line in table(rows))
 
 
-def last_words(directory: str, size: int, file: str) -> str:
+def last_words(directory: str, size: int, file: str, lost: Collection[int]) -> str:
     """Return a line for each rank of what it did last, and write the whole record to `file`, if there is one."""
     flights = flight.read(directory, range(size))
-    lines = flight.summary(flights) if any(flights) else []
+    lines = flight.summary(flights, lost) if any(flights) else []
     if file:
-        text = flight.to_json(flights) if file.endswith(".json") else flight.text(flights)
+        text = flight.to_json(flights) if file.endswith(".json") else flight.text(flights, lost)
         try:
             write_text(file, text)
         except OSError as error:
