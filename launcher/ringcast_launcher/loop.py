@@ -180,6 +180,7 @@ class _Running:
         self._poller = zmq.Poller()
         self._polled: dict[int, int] = {}  # files of the crews, and the events that are polled
         self._ready: set[int] = set()
+        self._caught = b""  # signals that nobody has looked at
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
@@ -243,9 +244,11 @@ class _Running:
     def _await_workers(self) -> dict[str, str]:
         """Wait until all workers run; return the variables that share the cores among them."""
         limits: dict[str, str] = {}
-        answers = self._answers((Started, NotStarted, Gone), self._job.settings.start_timeout)
+        answers = self._answers((Started, NotStarted, Gone), self._job.settings.start_timeout, patient=False)
         for i in self._crews:
             match answers.get(i):
+                case None if number := self._ending:
+                    raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
                 case Started() as started:
                     self._pids |= started.pids
                     limits |= started.limits
@@ -282,7 +285,7 @@ class _Running:
 
     def _turn(self) -> None:
         self._poll(self._wait())
-        signals = caught(self._signals)
+        signals, self._caught = self._caught, b""
         if signal.SIGTSTP in signals:
             self._pause_all()
         if signal.SIGUSR1 in signals:
@@ -308,6 +311,7 @@ class _Running:
                 self._poller.register(file, _of_zmq(events))
         self._polled = wanted
         self._ready = {file for file, _ in self._poller.poll(wait) if isinstance(file, int)}
+        self._caught += caught(self._signals)
 
     def _sort(self) -> list[Event]:
         """Do what the crews' reports need, and return those that the supervisor has to know."""
@@ -392,11 +396,21 @@ class _Running:
         self._backlog += found
         return found
 
-    def _answers(self, kinds: tuple[type[Report], ...], seconds: float) -> dict[int, Report]:
-        """Wait until all crews have answered, but those that take longer; return the answers, by host."""
+    @property
+    def _ending(self) -> int:
+        """The signal that asks us to end and was not yet looked at; 0 if there is none."""
+        return next((number for number in self._caught if number in ENDING), 0)
+
+    def _answers(self, kinds: tuple[type[Report], ...], seconds: float, *, patient: bool = True) -> dict[int, Report]:
+        """Wait until all crews have answered, but those that take longer; return the answers, by host.
+
+        Who is not patient waits no longer either when a signal asks us to end.
+        """
         answers: dict[int, Report] = {}
         deadline = time.monotonic() + seconds
         while not self._crews.keys() <= answers.keys() and time.monotonic() < deadline:
+            if not patient and self._ending:
+                break
             for i, found in self._gather(100):
                 if isinstance(found, kinds):
                     answers[i] = found

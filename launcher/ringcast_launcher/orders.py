@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, TypeAlias, get_origin, get_type_hints
 
 from ringcast.silence import Activity
 from ringcast_launcher.frames import FrameError
@@ -183,6 +184,16 @@ def parse(message: Any) -> Any:
         FrameError: it is none.
     """
     match message:
-        case [str(name), *values] if name in _KINDS and len(values) == len(fields(_KINDS[name])):
-            return _KINDS[name](*(tuple(value) if isinstance(value, list) else value for value in values))
+        case [str(name), *values] if name in _KINDS and len(values) == len(_types(name)):
+            values = [tuple(value) if isinstance(value, list) else value for value in values]
+            if all(isinstance(value, kind) for value, kind in zip(values, _types(name), strict=True)):
+                return _KINDS[name](*values)
     raise FrameError(f"a message is not understood: {message!s:.80}")
+
+
+@cache
+def _types(name: str) -> list[Any]:
+    """Return the types of what an order or a report has, without those of what is in them."""
+    kind = _KINDS[name]
+    hints = get_type_hints(kind)
+    return [get_origin(hints[field.name]) or hints[field.name] for field in fields(kind)]
