@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ringcast_launcher import channel
 from ringcast_launcher.agent import PATIENCE
 from ringcast_launcher.channel import BEAT, HEARD, Channel
 from ringcast_launcher.frames import MARK, encode
@@ -62,14 +63,18 @@ def test_who_does_not_read_stops_nobody_and_nothing_is_lost() -> None:
         assert agent.unsent == 0
 
 
-def test_one_turn_takes_a_bounded_amount() -> None:
+def test_one_turn_takes_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "CHUNK", 100)
+    monkeypatch.setattr(channel, "AT_ONCE", 1000)
     with pair() as (launcher, agent):
-        agent.send(bytes(20 << 20))
-        turns = 0
-        while not turn(launcher, 0.0):
+        agent.send(bytes(1000))
+        for i in range(100):
+            agent.send([i, bytes(90)])
+        while agent.unsent:
             turn(agent, 0.0)
-            turns += 1
-        assert turns > 4
+        got = [turn(launcher, 0.0) for _ in range(12)]
+        assert all(len(each) <= 12 for each in got)
+        assert sum(map(len, got)) == 101
 
 
 def test_who_does_not_read_is_sent_no_heap_of_signs_of_life() -> None:
@@ -166,6 +171,8 @@ def test_what_makes_no_sense_closes_it_and_is_told(garbage: bytes) -> None:
         assert turn(launcher, 0.0) == []
         assert launcher.garbled.startswith("a message ")
         assert (launcher.ended, launcher.files) == (launcher.garbled, {})
+        launcher.send("nobody takes that")
+        assert launcher.files == {}
         assert turn(agent, 0.0) == []
         assert agent.ended == "it has ended"
 

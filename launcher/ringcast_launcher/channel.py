@@ -71,7 +71,8 @@ class Channel:
             self.unanswered = 0.0
         if now >= self.due:
             self.due = now + BEAT
-            if not self._unsent and not self.ended and self.silent < HEARD:  # who does not take what there is needs no sign of life
+            # Who does not take what there is needs no sign of life.
+            if not self._unsent and not self.ended and self.silent < HEARD:
                 self._unsent += _BEAT
         self._flush()
         return [message for message in found if message is not None]
