@@ -22,6 +22,7 @@ from ringcast_launcher.orders import (
     Hold,
     Look,
     NotStarted,
+    Order,
     Output,
     Record,
     Seen,
@@ -30,7 +31,8 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
-    parse,
+    parse_order,
+    parse_report,
     plain,
 )
 from ringcast_launcher.supervisor import Exited, Fence, Send
@@ -60,9 +62,27 @@ EVERY = [
 ]
 
 
+def parse(message: Any) -> Any:
+    """Return the order or the report; nothing is both."""
+    try:
+        found = parse_order(message)
+    except FrameError:
+        return parse_report(message)
+    with pytest.raises(FrameError, match="not understood"):
+        parse_report(message)
+    return found
+
+
 def travelled(item: Any) -> Any:
     (message,) = Frames(marked=False).feed(frames.encode(plain(item)))
     return parse(message)
+
+
+def test_no_report_is_an_order() -> None:
+    for item in EVERY:
+        if not isinstance(item, Order):
+            with pytest.raises(FrameError, match="not understood"):
+                parse_order(plain(item))
 
 
 def test_there_is_one_of_every_kind() -> None:

@@ -23,7 +23,7 @@ from ringcast_launcher.directory import job_directory
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import parsed_address
-from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse, plain
+from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse_order, plain
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.signals import ENDING, caught, noted
 
@@ -62,7 +62,7 @@ class Agent:
         self._over |= any(number in signals for number in ENDING)
         try:
             for message in self._channel.turn(ready, time.monotonic()):
-                self._obey(parse(message))
+                self._obey(parse_order(message))
         except FrameError as error:
             self._channel.refuse(str(error))
         if signal.SIGCHLD in signals:

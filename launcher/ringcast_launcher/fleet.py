@@ -114,7 +114,7 @@ def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str,
 
 def _not_started(remote: Remote, cause: str) -> str:
     why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
-    return _with_words(why, remote) if remote.words else f"{why}: {cause}"
+    return _with_words(why, remote) if remote.words and not remote.garbled else f"{why}: {cause}"
 
 
 def _with_words(why: str, remote: Remote) -> str:

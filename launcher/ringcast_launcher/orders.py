@@ -177,14 +177,29 @@ def plain(item: Order | Report) -> list[Any]:
     return [type(item).__name__, *(getattr(item, field.name) for field in fields(item))]
 
 
-def parse(message: Any) -> Any:
-    """Return the order or report that `plain` made a message of.
+def parse_order(message: Any) -> Order:
+    """Return the order that `plain` made a message of.
 
     Raises:
         FrameError: it is none.
     """
+    order: Order = _parsed(message, _ORDERS)
+    return order
+
+
+def parse_report(message: Any) -> Report:
+    """Return the report that `plain` made a message of.
+
+    Raises:
+        FrameError: it is none.
+    """
+    report: Report = _parsed(message, _REPORTS)
+    return report
+
+
+def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:
     match message:
-        case [str(name), *values] if name in _KINDS and len(values) == len(_types(name)):
+        case [str(name), *values] if _KINDS.get(name) in kinds and len(values) == len(_types(name)):
             values = [tuple(value) if isinstance(value, list) else value for value in values]
             if all(isinstance(value, kind) for value, kind in zip(values, _types(name), strict=True)):
                 return _KINDS[name](*values)
@@ -194,6 +209,5 @@ def parse(message: Any) -> Any:
 @cache
 def _types(name: str) -> list[Any]:
     """Return the types of what an order or a report has, without those of what is in them."""
-    kind = _KINDS[name]
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind := _KINDS[name])
     return [get_origin(hints[field.name]) or hints[field.name] for field in fields(kind)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Container, Sequence
@@ -14,7 +15,7 @@ from ringcast_launcher import agent
 from ringcast_launcher.channel import CHUNK, HEARD, Channel
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, parse, plain
+from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, parse_report, plain
 from ringcast_launcher.supervisor import describe
 
 # Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
@@ -75,6 +76,11 @@ class Remote:
         return self._channel.unsent
 
     @property
+    def garbled(self) -> str:
+        """Why what came makes no sense; empty if it does."""
+        return self._channel.garbled
+
+    @property
     def words(self) -> str:
         """What was said on standard error, and on standard output before there was an agent; without blank lines."""
         said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
@@ -102,7 +108,7 @@ class Remote:
         found: list[Report] = []
         try:
             for message in messages:
-                found.append(parse(message))
+                found.append(parse_report(message))
         except FrameError as error:
             self._channel.refuse(str(error))
         return found
@@ -117,7 +123,7 @@ class Remote:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # a script may have started the real ssh
             self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
