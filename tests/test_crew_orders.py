@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from ringcast_launcher import frames, orders
 from ringcast_launcher.frames import FrameError, Frames
 from ringcast_launcher.orders import (
+    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
     Finish,
     Finished,
+    Glimpse,
     Gone,
     Hello,
     Hold,
@@ -31,6 +33,7 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
+    of_ranks,
     parse_order,
     parse_report,
     plain,
@@ -45,6 +48,7 @@ EVERY = [
     Look(2, 4711),
     Hold(True),
     Stop(),
+    AskGlance(),
     AskStacks(),
     AskStates(),
     Finish(False),
@@ -57,6 +61,7 @@ EVERY = [
     Seen(3, "RS", 1.5, 1 << 40, False),
     Stacks({3: "File …\n"}),
     States({3: ("3", "bcast", "")}),
+    Glimpse(2, {"bcast": 2}, 1 << 40, True),
     Record(3, b"\x00" * 9),
     Finished(),
 ]
@@ -116,6 +121,12 @@ def test_one_value_too_many_too_few_or_of_another_type_is_refused(item: Any) -> 
 def test_what_is_no_order_and_no_report_is_refused(message: Any) -> None:
     with pytest.raises(FrameError, match="not understood"):
         parse(message)
+
+
+def test_each_report_tells_of_its_ranks() -> None:
+    told = {type(item).__name__: of_ranks(item) for item in EVERY if not isinstance(item, Order)}
+    one = {"Output", "Exited", "Fenced", "Seen", "Stacks", "States", "Record"}
+    assert told == {**dict.fromkeys(told, set()), **dict.fromkeys(one, {3}), "Started": {3, 5}}
 
 
 def test_nobody_can_report_that_a_host_is_gone() -> None:

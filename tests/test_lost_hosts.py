@@ -91,10 +91,8 @@ def test_an_agent_that_is_killed(hosts: Fleet) -> None:
         os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGKILL)
         until(lambda: not hosts.workers(1), 10)
         done = finished(process)
-    assert done.returncode == 137
-    assert re.fullmatch(named(1, "h1", "failed: the agent on its host h1 ended, killed by SIGKILL"), last_line(done)), (
-        done.stderr
-    )
+    assert done.returncode == 1
+    assert re.match(named(1, "h1", "failed: the agent on its host h1 ended, killed by SIGKILL"), last_line(done))
 
 
 @pytest.mark.long
@@ -299,6 +297,7 @@ def test_a_job_that_is_paused_for_longer_than_silence_goes_on(hosts: Fleet) -> N
         until(lambda: all(state(pid) == "T" for i in range(3) for pid in hosts.workers(i)))
         time.sleep(SILENCE + 3)  # the time in which nobody hears of anybody is what is tested
         process.send_signal(signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)  # nsenter stops with its command, but does not go on with it
         done = finished(process)
     assert (done.returncode, done.stdout, done.stderr) == (0, "null\n" * 3, "")
 

@@ -161,6 +161,7 @@ GOOD = "out.write(encode(plain(Hello(version(), platform.python_version(), 'h1',
         ("out.write(b'\\xff' * 99)", "a message of .* bytes was announced"),
         ("out.write(encode(['Rubbish', 1]))", r"a message is not understood: \['Rubbish', 1\]"),
         (f"{GOOD}; out.write(encode(['Output', 'x', 1, b'']))", r"a message is not understood: \['Output', 'x', 1"),
+        (f"{GOOD}; out.write(encode(['Exited', 0, 1]))", r"it tells of ranks that are not there: \['Exited', 0, 1\]"),
         (f"{GOOD}; out.write(encode(['Fence', 1]))", r"a message is not understood: \['Fence', 1\]"),
     ],
 )

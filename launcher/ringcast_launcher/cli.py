@@ -23,6 +23,7 @@ from ringcast_launcher.hostlist import oversubscribed
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
+from ringcast_launcher.ranklist import shown
 
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
@@ -122,11 +123,13 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K", help="ranks on each host"),
         add("--placement", choices=("block", "cyclic"), default="block",
             help="fill one host after the other (default), or deal the ranks round"),
-        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh: a command that takes a host and a command"),
+        add("--rsh-agent", metavar="COMMAND", help="instead of ssh: takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--ranks-filter", default="", metavar="RANKS",
+            help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the ranks may take to join after the first one (default 60)"),
@@ -179,6 +182,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment=environment,
         directory=directory,
         output=options.output,
+        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in nodes)),
         timeout=options.timeout,
         settings=_settings(options, environment, far),
         verbose=options.verbose,
@@ -186,6 +190,17 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+
+
+def _ranks_filter(options: argparse.Namespace, size: int) -> str:
+    chosen: str = options.ranks_filter
+    if chosen and output.parse(options.output)[0] not in ("tag", "none"):
+        raise JobError("--ranks-filter: only with --output tag or none; files have the output of all ranks", USAGE)
+    try:
+        shown(chosen, size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}", USAGE) from error
+    return chosen
 
 
 def _max_restarts(options: argparse.Namespace) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
+from ringcast.glance import Glance
 from ringcast.silence import Activity
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.supervisor import Exited, Fence, Send
@@ -55,6 +57,11 @@ class AskStacks:
 @dataclass(frozen=True, slots=True)
 class AskStates:
     """Tell what all ranks do; answered by States."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskGlance:
+    """Tell in short what the ranks do; answered by Glimpse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,20 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What the ranks do, in short: the fields of a `ringcast.glance.Glance`."""
+
+    ranks: int
+    operations: dict[str, int]
+    sent: int
+    drawing: bool
+
+    @property
+    def glance(self) -> Glance:
+        return Glance(self.ranks, Counter(self.operations), self.sent, self.drawing)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What a rank's flight recorder holds."""
 
@@ -155,15 +176,27 @@ class Gone:
     cause: str
 
 
-Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | Finish
+Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | AskGlance | Finish
 Report: TypeAlias = (
-    Hello | Started | NotStarted | Output | Exited | Fenced | Seen | Stacks | States | Record | Finished | Gone
+    Hello
+    | Started
+    | NotStarted
+    | Output
+    | Exited
+    | Fenced
+    | Seen
+    | Stacks
+    | States
+    | Glimpse
+    | Record
+    | Finished
+    | Gone
 )
 
-_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, Finish)
+_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, AskGlance, Finish)
 _REPORTS: tuple[type[Any], ...] = (
     *(Hello, Started, NotStarted, Output, Exited, Fenced),
-    *(Seen, Stacks, States, Record, Finished),
+    *(Seen, Stacks, States, Glimpse, Record, Finished),
 )
 _KINDS = {kind.__name__: kind for kind in (*_ORDERS, *_REPORTS)}
 
@@ -195,6 +228,20 @@ def parse_report(message: Any) -> Report:
     """
     report: Report = _parsed(message, _REPORTS)
     return report
+
+
+def of_ranks(report: Report) -> frozenset[Any]:
+    """Return of which ranks a report tells.
+
+    >>> sorted(of_ranks(Started({3: 100, 5: 101}, {})))
+    [3, 5]
+    """
+    match report:
+        case Output() | Exited() | Fenced() | Seen() | Record():
+            return frozenset([report.rank])
+        case Started(ranks) | Stacks(ranks) | States(ranks):
+            return frozenset(ranks)
+    return frozenset()
 
 
 def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:

@@ -15,7 +15,7 @@ from ringcast_launcher import agent
 from ringcast_launcher.channel import CHUNK, HEARD, Channel
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, parse_report, plain
+from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, Start, of_ranks, parse_report, plain
 from ringcast_launcher.supervisor import describe
 
 # Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
@@ -37,6 +37,7 @@ class Remote:
         """
         self.host, self.argv = host, argv
         self.hello: Hello | None = None
+        self._ranks: frozenset[int] = frozenset()  # that were ordered there
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -88,6 +89,8 @@ class Remote:
 
     def order(self, order: Order) -> None:
         """Have the agent do what is ordered; it reports the answer."""
+        if isinstance(order, Start):
+            self._ranks = frozenset(order.ranks)
         self._channel.send(plain(order))
 
     def reports(self, ready: Container[int] = ()) -> list[Report]:
@@ -108,7 +111,9 @@ class Remote:
         found: list[Report] = []
         try:
             for message in messages:
-                found.append(parse_report(message))
+                if not of_ranks(report := parse_report(message)) <= self._ranks:
+                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
+                found.append(report)
         except FrameError as error:
             self._channel.refuse(str(error))
         return found
