@@ -126,7 +126,7 @@ def test_what_is_no_order_and_no_report_is_refused(message: Any) -> None:
 def test_each_report_tells_of_its_ranks() -> None:
     told = {type(item).__name__: of_ranks(item) for item in EVERY if not isinstance(item, Order)}
     one = {"Output", "Exited", "Fenced", "Seen", "Stacks", "States", "Record"}
-    assert told == {**dict.fromkeys(told, set()), **dict.fromkeys(one, {3}), "Started": {3, 5}}
+    assert told == {**{key: set() for key in told}, **{key: {3} for key in one}, "Started": {3, 5}}
 
 
 def test_nobody_can_report_that_a_host_is_gone() -> None:

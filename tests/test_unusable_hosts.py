@@ -108,15 +108,14 @@ def test_a_host_without_this_python(hosts: Fleet) -> None:
 
 
 def test_a_host_whose_python_has_no_ringcast(hosts: Fleet) -> None:
-    bare = 'exec ssh "$1" "$(echo "$2" | sed s,PYTHONPATH=[^\\ ]*,PYTHONPATH=/nowhere,)"'
+    bare = 'exec ssh "$1" "$(echo "$2" | sed "s, -P , -I -S ,")"'  # which finds its own library only
     said = refused(hosts, *starter(hosts, bare), "-H", "h0,h1", program="")
     assert re.search("host h1: its agent cannot be started .*No module named '?ringcast_launcher", said)
 
 
 AGENT = """
-import sys
-from importlib import metadata
 import platform
+from ringcast.control import messages
 {change}
 from ringcast_launcher.agent import main
 main()
@@ -127,7 +126,7 @@ main()
     ("change", "words"),
     [
         (
-            "metadata.version = lambda name: '0.0.9'",
+            "messages.__version__ = '0.0.9'",
             r"it runs ringcast 0\.0\.9 \(protocol \d+\), but this launcher ",
         ),
         ("platform.python_version = lambda: '3.9.1'", r"it runs Python 3\.9\.1, but this launcher \d"),
