@@ -274,7 +274,7 @@ def memory(pid: int) -> int:
 
 
 def test_a_slow_reader_loses_nothing_and_memory_is_bounded(hosts: Fleet) -> None:
-    program = hosts.program("for i in range(300_000): print(i, 'x' * 100)")
+    program = hosts.program("for i in range(1000): print(i, 'x' * 100_000)")
     with hosts.started("-H", "h1", "--output", "none", program) as process:
         until(lambda: hosts.workers(1))
         still, seen = 0, -1
@@ -282,9 +282,10 @@ def test_a_slow_reader_loses_nothing_and_memory_is_bounded(hosts: Fleet) -> None
             now = sum(map(memory, hosts.processes()))
             still, seen = (still + 1 if now == seen else 0), now
             time.sleep(0.05)
-        assert all(memory(pid) < 100 << 20 for pid in hosts.processes())
+        assert all(memory(pid) < 90 << 20 for pid in hosts.processes())
         lines = finished(process).stdout.splitlines()
-    assert lines == [f"{i} {'x' * 100}" for i in range(300_000)]
+    assert [line.partition(" ")[0] for line in lines] == [str(i) for i in range(1000)]
+    assert {line.partition(" ")[2] for line in lines} == {"x" * 100_000}
 
 
 @pytest.mark.long
