@@ -57,21 +57,26 @@ class Fleet:
 
     def processes(self, host: int | None = None) -> dict[int, str]:
         """Return the processes of the hosts, or of one of them, by pid of this machine; not those of sshd."""
-        found = {}
+        return {pid: command for pid, command in self._all(host) if not re.match(r"\S*sshd", command)}
+
+    def _all(self, host: int | None) -> Iterator[tuple[int, str]]:
         for name in os.listdir("/proc"):
             with suppress(OSError, ValueError):
                 pid = int(name)
                 if (on := self._spaces.get(_space(pid))) is None or pid in self._holders or host not in (None, on):
                     continue
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if "sshd" not in command.partition(" ")[0] and command:
-                    found[pid] = command
-        return found
+                if command:  # else it has ended, and waits to be reaped
+                    yield pid, command
 
     def pid_of(self, host: int, pattern: str) -> int:
         """Return the process of a host whose command begins so; there must be one."""
         (pid,) = (pid for pid, command in self.processes(host).items() if re.match(pattern, command))
         return pid
+
+    def sessions(self, host: int) -> list[int]:
+        """Return what sshd has started for its sessions on a host, by pid of this machine."""
+        return [pid for pid, command in self._all(host) if re.match(r"sshd(-session)?: .*@", command)]
 
     def workers(self, host: int) -> list[int]:
         """Return the workers of a host."""
