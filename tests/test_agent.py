@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Container, Iterator
 from math import inf
 
 import pytest
 
-from ringcast_launcher.agent import PENDING, Agent
+from ringcast_launcher.agent import PATIENCE, PENDING, Agent
 from ringcast_launcher.channel import Channel
 from ringcast_launcher.frames import encode
-from ringcast_launcher.orders import Finish, Finished, Hold, Order, Output, Report, plain
+from ringcast_launcher.orders import Finish, Finished, Hold, Order, Output, Report, Stop, plain
+from ringcast_launcher.supervisor import Send
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -90,6 +92,17 @@ def test_what_the_launcher_holds_stays_held_when_there_is_room_again(bench: Benc
         bench.agent._turn()
     assert bench.crew.held
     assert bench.channel.unsent < 2 * CHUNK
+
+
+def test_the_silence_of_a_launcher_that_was_stopped_counts_neither_then_nor_after(bench: Bench) -> None:
+    bench.crew.held = True
+    for order in (Stop(), Send(signal.SIGCONT)):
+        os.write(bench.orders, encode(plain(order)))
+        bench.channel.due = 0.0
+        bench.agent._turn()
+        assert not bench.agent._abandoned
+        bench.channel.unanswered = bench.channel.silent = 2 * PATIENCE
+        assert bench.agent._abandoned == isinstance(order, Send)
 
 
 @pytest.mark.parametrize("garbage", [b"what is this?", encode(["Rubbish"]), encode(plain(Finished()))])

@@ -73,6 +73,8 @@ class Agent:
         self._make_room()
 
     def _obey(self, order: Order) -> None:
+        if self._paused:
+            self._channel.forgive()
         self._paused = isinstance(order, Stop)
         if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))

@@ -77,6 +77,10 @@ class Channel:
         self._flush()
         return [message for message in found if message is not None]
 
+    def forgive(self) -> None:
+        """Let the silence until now count no more: it was announced."""
+        self.silent = self.unanswered = 0.0
+
     def refuse(self, why: str) -> None:
         """Close it because of what came: the other end is no agent or launcher of ours."""
         self.ended = self.garbled = why
