@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ringcast.hostlist import Host
 from ringcast_launcher import where
-from ringcast_launcher.hostlist import Host
 from ringcast_launcher.job import JobError, Node
 
 OWN = socket.gethostname()
