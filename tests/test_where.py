@@ -5,13 +5,12 @@ from __future__ import annotations
 import doctest
 import socket
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-from ringcast.hostlist import Host
+from ringcast.hostlist import Host, How
 from ringcast_launcher import where
-from ringcast_launcher.job import JobError, Node
+from ringcast_launcher.job import Node
 
 OWN = socket.gethostname()
 
@@ -21,7 +20,7 @@ def test_the_examples_in_docstrings_are_true() -> None:
 
 
 @pytest.mark.parametrize("how", ["block", "cyclic"])
-def test_every_rank_has_one_place_and_each_host_one_node(how: where.How) -> None:
+def test_every_rank_has_one_place_and_each_host_one_node(how: How) -> None:
     for slots in product(range(1, 4), repeat=3):
         hosts = [Host(f"h{i}.test", each) for i, each in enumerate(slots)]
         for size in (None, *range(1, 2 * sum(slots))):
@@ -50,25 +49,6 @@ def test_several_names_of_this_machine_are_one_node() -> None:
 @pytest.mark.parametrize("name", ["me@localhost", "192.0.2.1", "localhost.test", "not-" + OWN])
 def test_others_and_other_users_are_not_here(name: str) -> None:
     assert not where.is_own(name, OWN)
-
-
-def test_lists_and_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
-    file = tmp_path / "hosts"
-    file.write_text("a slots=2\n\n# more\nb\n")
-    assert where.listed(None, None) == ()
-    assert where.listed("a:2,b", None) == where.listed(None, str(file)) == (Host("a", 2), Host("b", 1))
-    file.write_text("a slots=2\n\nb slots=x\n")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    for hosts, name, words in (
-        ("a", "f", "either -H or --hostfile"),
-        ("a:0", None, "-H .*a:0"),
-        (None, str(file), f"{file}:3: "),
-        (None, str(tmp_path / "none"), f"--hostfile {tmp_path}/none: No such file"),
-        (None, str(tmp_path), f"--hostfile {tmp_path}: Is a directory"),
-        (None, str(tmp_path / "binary"), "it is no text"),
-    ):
-        with pytest.raises(JobError, match=words):
-            where.listed(hosts, name)
 
 
 def test_no_secret_travels_unless_it_is_named() -> None:
