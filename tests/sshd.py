@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import needs
 from beds import make_bed, on
@@ -53,11 +54,18 @@ def missing() -> list[str]:
 
 
 @contextlib.contextmanager
-def ssh_bed(text: str, *, refused: Collection[int] = (), silent: Collection[int] = ()) -> Iterator[Bed]:
+def ssh_bed(
+    text: str,
+    *,
+    refused: Collection[int] = (),
+    silent: Collection[int] = (),
+    profile: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Bed]:
     """Make a bed such as "4" or "4x100mbit" whose hosts reach each other by ssh.
 
-    Those in `refused` accept no key, those in `silent` have no sshd. Sessions have the PYTHONPATH of this process, as
-    if the user's profile had set it. To an error in the block the log of each sshd is added.
+    Those in `refused` accept no key, those in `silent` have no sshd. Sessions have the PYTHONPATH of this process and
+    the variables of `profile`, as if the user's profile had set them. To an error in the block the log of each sshd is
+    added.
     """
     needs.programs(missing(), "openssh-server openssh-client")
     daemons: list[subprocess.Popen[bytes]] = []
@@ -65,7 +73,7 @@ def ssh_bed(text: str, *, refused: Collection[int] = (), silent: Collection[int]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rc-sshd-")))
         stack.callback(_reap, daemons)
         bed = stack.enter_context(make_bed(text))
-        _write(folder)
+        _write(folder, profile)
         for i, host in enumerate(bed.hosts):
             on(bed, i, "sh", "-ec", _mounts(folder))
             if i not in silent:
@@ -86,13 +94,14 @@ def _program(name: str) -> str:
     return shutil.which(name, path=SEARCHED) or ""
 
 
-def _write(folder: Path) -> None:
+def _write(folder: Path, profile: Mapping[str, str]) -> None:
     """Write what is /etc/ssh on the hosts."""
     for key in "host", "user":
         subprocess.run([_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    python_path = shlex.quote(f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}")
+    variables = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **profile}
+    given = " ".join(shlex.quote(f"{name}={value}") for name, value in variables.items())
     for name, accepted in ("accepts", "user.pub"), ("refuses", "none"):
-        (folder / name).write_text(f"{SERVER.format(accepted=accepted)}SetEnv {python_path}\n")
+        (folder / name).write_text(f"{SERVER.format(accepted=accepted)}SetEnv {given}\n")
     (folder / "ssh_config").write_text(CLIENT)
     (folder / "ssh_known_hosts").write_text(f"* {(folder / 'host.pub').read_text()}")
 

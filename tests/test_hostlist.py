@@ -3,11 +3,12 @@
 import doctest
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from ringcast import hostlist
-from ringcast.hostlist import Host, HostError, How, oversubscribed, parse_hosts, place, read_hostfile
+from ringcast.hostlist import Host, HostError, How, listed, oversubscribed, parse_hosts, place, read_hostfile
 
 CASES = [slots for nodes in range(1, 5) for slots in product(range(1, 4), repeat=nodes)]
 HOWS: tuple[How, ...] = ("block", "cyclic")
@@ -177,3 +178,22 @@ def test_placements_that_cannot_be() -> None:
         place(hosts, per_node=0)
     with pytest.raises(HostError, match="there is no host to run on"):
         place(())
+
+
+def test_lists_and_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("a slots=2\n\n# more\nb\n")
+    assert listed(None, None) == ()
+    assert listed("a:2,b", None) == listed(None, str(file)) == (Host("a", 2), Host("b", 1))
+    file.write_text("a slots=2\n\nb slots=x\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for hosts, name, words in (
+        ("a", "f", "either -H or --hostfile"),
+        ("a:0", None, "-H .*a:0"),
+        (None, str(file), f"{file}:3: "),
+        (None, str(tmp_path / "none"), f"--hostfile {tmp_path}/none: No such file"),
+        (None, str(tmp_path), f"--hostfile {tmp_path}: Is a directory"),
+        (None, str(tmp_path / "binary"), "it is no text"),
+    ):
+        with pytest.raises(HostError, match=words):
+            listed(hosts, name)

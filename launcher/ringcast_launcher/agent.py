@@ -12,6 +12,7 @@ import platform
 import select
 import signal
 import socket
+import sys
 import time
 from contextlib import ExitStack
 
@@ -19,13 +20,14 @@ from ringcast.control import version
 from ringcast_launcher.channel import Channel
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
+from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import parsed_address
-from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse, plain
+from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse_order, plain
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.signals import ENDING, caught, noted
 
-PATIENCE = 8.0  # seconds without a word of the launcher; it counts the workers as lost some time after that
+PATIENCE = 8.0  # seconds without a sign of the launcher's life; it counts the workers as lost some time after that
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
 FAREWELL = 5.0  # seconds that the last reports may take
 REACH = 5.0  # seconds until the launcher is found not to be reached
@@ -49,7 +51,7 @@ class Agent:
 
     @property
     def _abandoned(self) -> bool:
-        return bool(self._channel.ended) or (self._channel.silent > PATIENCE and not self._paused)
+        return bool(self._channel.ended) or (self._channel.unanswered > PATIENCE and not self._paused)
 
     def _turn(self) -> None:
         poller = select.poll()
@@ -59,8 +61,11 @@ class Agent:
         ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())))}
         signals = caught(self._signals)
         self._over |= any(number in signals for number in ENDING)
-        for message in self._channel.turn(ready, time.monotonic()):
-            self._obey(parse(message))
+        try:
+            for message in self._channel.turn(ready, time.monotonic()):
+                self._obey(parse_order(message))
+        except FrameError as error:
+            self._channel.refuse(str(error))
         if signal.SIGCHLD in signals:
             self._crew.note_ends()
         for report in self._crew.reports(ready):
@@ -68,6 +73,8 @@ class Agent:
         self._make_room()
 
     def _obey(self, order: Order) -> None:
+        if self._paused:
+            self._channel.forgive()
         self._paused = isinstance(order, Stop)
         if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))
@@ -120,6 +127,8 @@ def main() -> None:
         hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from[0] if seen_from else "")
         channel.send(plain(hello))
         Agent(channel, crew, signals).run()
+    if channel.garbled:
+        sys.exit(f"ringcast agent: this is started by ringcast-launch only: {channel.garbled}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A stream of messages in both directions over two files that never block, with signs of life.
 
-The other end is silent for the time in which this process could have heard it: who was stopped blames nobody.
+The other end is silent for the time in which this process could have heard it: who was stopped blames nobody. Signs of
+life go only to who gives some: where messages arrive in one direction only, they soon stop in both.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from typing import Any
 from ringcast_launcher.frames import MARK, FrameError, Frames, encode
 
 BEAT = 1.0  # seconds between two signs of life
+# Seconds after which who is silent gets none: more than one turn adds, so that an answer to the last one is still sent.
+HEARD = 3 * BEAT
 CHUNK = 1 << 16  # bytes read at once
 AT_ONCE = 1 << 22  # bytes taken in one turn at most: others have to be served as well
 _BEAT = encode(None)
 
 
 class Channel:
-    """One end. `ended` is why nothing more will come, `silent` for how many seconds nothing came."""
+    """One end. `ended` is why nothing more will come, `silent` for how many seconds nothing came.
+
+    `unanswered` is for how many seconds no sign of life came, which means that the other end has heard of this one.
+    `garbled` is why what came makes no sense, with which it has ended too.
+    """
 
     def __init__(self, reading: int, writing: int, now: float, *, marks: bool = False, marked: bool = False) -> None:
         """Take over two files, which `close` closes; `marks`: begin with the mark; `marked`: the other end does."""
@@ -28,7 +35,8 @@ class Channel:
         self._frames = Frames(marked=marked)
         self._unsent = bytearray(MARK if marks else b"")
         self._turned, self.due = now, now
-        self.ended, self.silent = "", 0.0
+        self.ended = self.garbled = ""
+        self.silent = self.unanswered = 0.0
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
 
@@ -49,21 +57,34 @@ class Channel:
         return wanted | ({self._writing: select.POLLOUT} if self._unsent else {})
 
     def send(self, message: Any) -> None:
-        """Send a message of plain values, as soon as there is room for it."""
-        self._unsent += encode(message)
-        self._flush()
+        """Send a message of plain values, as soon as there is room for it; to nobody if it is closed."""
+        if self._writing >= 0:
+            self._unsent += encode(message)
+            self._flush()
 
     def turn(self, ready: Container[int], now: float) -> list[Any]:
         """Do what can be done now, and return the messages that came; `ready` are the files that can be used."""
-        self.silent += min(now - self._turned, 2 * BEAT)
-        self._turned = now
+        passed, self._turned = min(now - self._turned, 2 * BEAT), now
+        self.silent, self.unanswered = self.silent + passed, self.unanswered + passed
         found = self._receive() if self._reading in ready else []
+        if None in found:
+            self.unanswered = 0.0
         if now >= self.due:
             self.due = now + BEAT
-            if not self._unsent:  # who does not take what there is needs no sign of life
+            # Who does not take what there is needs no sign of life.
+            if not self._unsent and not self.ended and self.silent < HEARD:
                 self._unsent += _BEAT
         self._flush()
         return [message for message in found if message is not None]
+
+    def forgive(self) -> None:
+        """Let the silence until now count no more: it was announced."""
+        self.silent = self.unanswered = 0.0
+
+    def refuse(self, why: str) -> None:
+        """Close it because of what came: the other end is no agent or launcher of ours."""
+        self.ended = self.garbled = why
+        self.close()
 
     def close(self) -> None:
         """Close both files; idempotent."""
@@ -87,7 +108,7 @@ class Channel:
             except OSError as error:
                 self.ended = f"it cannot be read: {error.strerror}"
             except FrameError as error:
-                self.ended = str(error)
+                self.refuse(str(error))
             else:
                 taken += len(data)
         if taken:

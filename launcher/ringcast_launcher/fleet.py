@@ -108,11 +108,12 @@ def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str,
         if number in ENDING:
             raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
     reports = [(remote, report) for remote in remotes for report in remote.reports(ready)]
-    return {
-        remote.host: _with_words(f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)", remote)
-        for remote, report in reports
-        if isinstance(report, Gone)
-    }
+    return {remote.host: _not_started(remote, report.cause) for remote, report in reports if isinstance(report, Gone)}
+
+
+def _not_started(remote: Remote, cause: str) -> str:
+    why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
+    return _with_words(why, remote) if remote.words and not remote.garbled else f"{why}: {cause}"
 
 
 def _with_words(why: str, remote: Remote) -> str:

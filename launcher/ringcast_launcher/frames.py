@@ -80,5 +80,5 @@ class Frames:
 def _unpacked(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise FrameError(f"a message cannot be read: {error}") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, TypeAlias, get_origin, get_type_hints
 
 from ringcast.glance import Glance
 from ringcast.silence import Activity
@@ -209,13 +210,51 @@ def plain(item: Order | Report) -> list[Any]:
     return [type(item).__name__, *(getattr(item, field.name) for field in fields(item))]
 
 
-def parse(message: Any) -> Any:
-    """Return the order or report that `plain` made a message of.
+def parse_order(message: Any) -> Order:
+    """Return the order that `plain` made a message of.
 
     Raises:
         FrameError: it is none.
     """
+    order: Order = _parsed(message, _ORDERS)
+    return order
+
+
+def parse_report(message: Any) -> Report:
+    """Return the report that `plain` made a message of.
+
+    Raises:
+        FrameError: it is none.
+    """
+    report: Report = _parsed(message, _REPORTS)
+    return report
+
+
+def of_ranks(report: Report) -> frozenset[Any]:
+    """Return of which ranks a report tells.
+
+    >>> sorted(of_ranks(Started({3: 100, 5: 101}, {})))
+    [3, 5]
+    """
+    match report:
+        case Output() | Exited() | Fenced() | Seen() | Record():
+            return frozenset([report.rank])
+        case Started(ranks) | Stacks(ranks) | States(ranks):
+            return frozenset(ranks)
+    return frozenset()
+
+
+def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:
     match message:
-        case [str(name), *values] if name in _KINDS and len(values) == len(fields(_KINDS[name])):
-            return _KINDS[name](*(tuple(value) if isinstance(value, list) else value for value in values))
+        case [str(name), *values] if _KINDS.get(name) in kinds and len(values) == len(_types(name)):
+            values = [tuple(value) if isinstance(value, list) else value for value in values]
+            if all(isinstance(value, kind) for value, kind in zip(values, _types(name), strict=True)):
+                return _KINDS[name](*values)
     raise FrameError(f"a message is not understood: {message!s:.80}")
+
+
+@cache
+def _types(name: str) -> list[Any]:
+    """Return the types of what an order or a report has, without those of what is in them."""
+    hints = get_type_hints(kind := _KINDS[name])
+    return [get_origin(hints[field.name]) or hints[field.name] for field in fields(kind)]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Container, Sequence
 from contextlib import suppress
+from typing import Any
 
 from ringcast_launcher import agent
-from ringcast_launcher.channel import CHUNK, Channel
+from ringcast_launcher.channel import CHUNK, HEARD, Channel
+from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, parse, plain
+from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, Start, of_ranks, parse_report, plain
 from ringcast_launcher.supervisor import describe
 
-SILENCE = agent.PATIENCE + 2.0  # seconds after which a host counts as lost: by then its agent has killed the workers
+# Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
+SILENCE = agent.PATIENCE + HEARD + 2.0
 LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
 PATIENCE = 1.0  # seconds that the command may take to end when its agent has
 MOST_WORDS = 1 << 14  # bytes of error output that are kept
@@ -33,6 +37,7 @@ class Remote:
         """
         self.host, self.argv = host, argv
         self.hello: Hello | None = None
+        self._ranks: frozenset[int] = frozenset()  # that were ordered there
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -72,6 +77,11 @@ class Remote:
         return self._channel.unsent
 
     @property
+    def garbled(self) -> str:
+        """Why what came makes no sense; empty if it does."""
+        return self._channel.garbled
+
+    @property
     def words(self) -> str:
         """What was said on standard error, and on standard output before there was an agent; without blank lines."""
         said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
@@ -79,6 +89,8 @@ class Remote:
 
     def order(self, order: Order) -> None:
         """Have the agent do what is ordered; it reports the answer."""
+        if isinstance(order, Start):
+            self._ranks = frozenset(order.ranks)
         self._channel.send(plain(order))
 
     def reports(self, ready: Container[int] = ()) -> list[Report]:
@@ -86,13 +98,24 @@ class Remote:
         now = time.monotonic()
         if self._errors in ready:
             self._listen()
-        found = [parse(message) for message in self._channel.turn(ready, now)]
+        found = self._parsed(self._channel.turn(ready, now))
         for report in found:
             self.hello = report if isinstance(report, Hello) else self.hello
             self._over |= isinstance(report, Finished)
         if not self._over and (cause := self._cause(now)):
             self._over = True
             found.append(Gone(cause))
+        return found
+
+    def _parsed(self, messages: list[Any]) -> list[Report]:
+        found: list[Report] = []
+        try:
+            for message in messages:
+                if not of_ranks(report := parse_report(message)) <= self._ranks:
+                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
+                found.append(report)
+        except FrameError as error:
+            self._channel.refuse(str(error))
         return found
 
     def hang_up(self) -> None:
@@ -105,7 +128,7 @@ class Remote:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # a script may have started the real ssh
             self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
@@ -129,10 +152,13 @@ class Remote:
             return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""
         self._lost = self._lost or now
         code = self._process.poll()
+        if self._channel.garbled:
+            told = f"what came from its host {self.host} cannot be understood: {self._channel.garbled}"
+            return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last words, may still come
         told = f": {self.words.splitlines()[-1]}" if self.words else ""
-        if code is not None and code != SSH_FAILED:
+        if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:
             return ""

@@ -1,0 +1,147 @@
+"""Orders and reports as they travel: each arrives as it was sent, and what is none is refused."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringcast_launcher import frames, orders
+from ringcast_launcher.frames import FrameError, Frames
+from ringcast_launcher.orders import (
+    AskGlance,
+    AskStacks,
+    AskStates,
+    Fenced,
+    Finish,
+    Finished,
+    Glimpse,
+    Gone,
+    Hello,
+    Hold,
+    Look,
+    NotStarted,
+    Order,
+    Output,
+    Record,
+    Seen,
+    Stacks,
+    Start,
+    Started,
+    States,
+    Stop,
+    of_ranks,
+    parse_order,
+    parse_report,
+    plain,
+)
+from ringcast_launcher.supervisor import Exited, Fence, Send
+
+EVERY = [
+    Start((3, 5), ("python", "a b.py"), {"PATH": "/bin"}, {"RINGCAST_KEY": "k"}, "/home/me", 2),
+    Start((), (), {}, {}, "", 0),
+    Fence(3),
+    Send(15),
+    Look(2, 4711),
+    Hold(True),
+    Stop(),
+    AskGlance(),
+    AskStacks(),
+    AskStates(),
+    Finish(False),
+    Hello("1.0 (protocol 3)", "3.11.7", "n1.lab", ""),
+    Started({3: 100, 5: 101}, {"OMP_NUM_THREADS": "2"}),
+    NotStarted("there is none", 127),
+    Output(3, 2, b"\xff\x00\n"),
+    Exited(3, -9),
+    Fenced(3),
+    Seen(3, "RS", 1.5, 1 << 40, False),
+    Stacks({3: "File …\n"}),
+    States({3: ("3", "bcast", "")}),
+    Glimpse(2, {"bcast": 2}, 1 << 40, True),
+    Record(3, b"\x00" * 9),
+    Finished(),
+]
+
+
+def parse(message: Any) -> Any:
+    """Return the order or the report; nothing is both."""
+    try:
+        found = parse_order(message)
+    except FrameError:
+        return parse_report(message)
+    with pytest.raises(FrameError, match="not understood"):
+        parse_report(message)
+    return found
+
+
+def travelled(item: Any) -> Any:
+    (message,) = Frames(marked=False).feed(frames.encode(plain(item)))
+    return parse(message)
+
+
+def test_no_report_is_an_order() -> None:
+    for item in EVERY:
+        if not isinstance(item, Order):
+            with pytest.raises(FrameError, match="not understood"):
+                parse_order(plain(item))
+
+
+def test_there_is_one_of_every_kind() -> None:
+    assert {type(item).__name__ for item in EVERY} == orders._KINDS.keys()
+
+
+@pytest.mark.parametrize("item", EVERY, ids=lambda item: type(item).__name__)
+def test_what_is_sent_arrives(item: Any) -> None:
+    got = travelled(item)
+    assert type(got) is type(item)
+    if isinstance(item, States):  # rows are only joined
+        assert {rank: tuple(row) for rank, row in got.rows.items()} == item.rows
+    else:
+        assert got == item
+
+
+@pytest.mark.parametrize("item", EVERY, ids=lambda item: type(item).__name__)
+def test_one_value_too_many_too_few_or_of_another_type_is_refused(item: Any) -> None:
+    name, *values = plain(item)
+    wrong = [[name, *values, 1], *([[name, *values[:-1]]] if values else [])]
+    wrong += [[name, *values[:i], None, *values[i + 1 :]] for i in range(len(values))]
+    for message in wrong:
+        with pytest.raises(FrameError, match="not understood"):
+            parse(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [None, 7, "Fence", [], [7], ["Gone", "x"], ["fence", 3], ["FrameError", "x"], {"Fence": 3}, [["Fence"], 3]],
+)
+def test_what_is_no_order_and_no_report_is_refused(message: Any) -> None:
+    with pytest.raises(FrameError, match="not understood"):
+        parse(message)
+
+
+def test_each_report_tells_of_its_ranks() -> None:
+    told = {type(item).__name__: of_ranks(item) for item in EVERY if not isinstance(item, Order)}
+    one = {"Output", "Exited", "Fenced", "Seen", "Stacks", "States", "Record"}
+    assert told == {**{key: set() for key in told}, **{key: {3} for key in one}, "Started": {3, 5}}
+
+
+def test_nobody_can_report_that_a_host_is_gone() -> None:
+    with pytest.raises(FrameError, match="not understood"):
+        parse(plain(Gone("I say so")))
+
+
+@given(name=st.sampled_from(sorted(orders._KINDS)), values=st.lists(st.integers() | st.text() | st.none(), max_size=6))
+def test_garbage_is_refused_or_has_the_types_of_its_kind(name: str, values: list[Any]) -> None:
+    try:
+        item = parse([name, *values])
+    except FrameError:
+        return
+    assert parse(plain(item)) == item
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    assert doctest.testmod(orders).failed == 0
