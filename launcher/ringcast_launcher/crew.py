@@ -43,6 +43,7 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
+    Stopped,
 )
 from ringcast_launcher.process import Process
 from ringcast_launcher.supervisor import Exited, Fence, Send
@@ -92,6 +93,7 @@ class Crew:
                 self._held = held
             case Stop():
                 self._signal(signal.SIGSTOP)
+                self._reports.append(Stopped())
             case AskStacks():
                 self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
             case AskStates():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -25,11 +25,11 @@ from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
 from ringcast_launcher import report
+from ringcast_launcher.assembly import assembled
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
+from ringcast_launcher.job import Job, JobError, control_addresses
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
     AskStacks,
@@ -43,6 +43,7 @@ from ringcast_launcher.orders import (
     NotStarted,
     Order,
     Output,
+    Over,
     Record,
     Report,
     Seen,
@@ -51,10 +52,12 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
+    Stopped,
 )
 from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
+from ringcast_launcher.polling import File, of_zmq
 from ringcast_launcher.process import subreaper
-from ringcast_launcher.remote import Remote
+from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
 from ringcast_launcher.supervisor import (
     AbortJob,
@@ -80,14 +83,13 @@ def run(job: Job) -> JobReport:
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
-    raise_files(job.size)  # two pipes and a connection for each
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
         with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():
             while True:
                 settings = replace(job.settings, restart=attempt)
                 end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
-                if not again or attempt == job.max_restarts:
+                if not again:
                     break
                 attempt += 1
                 words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
@@ -99,21 +101,24 @@ def run(job: Job) -> JobReport:
 
 
 def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
-    """Run the job once; return what became of it, the last words, and whether to start afresh might help."""
+    """Run the job once; return what became of it, the last words, and whether to start it afresh."""
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
-        commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
-        remotes = stack.enter_context(fleet(commands, guardian))
-        await_hellos(remotes, signals, job.settings.start_timeout, _no_progress)
+        job, remotes, here = stack.enter_context(assembled(job, guardian, signals, _no_progress))
+        raise_files(job.size)  # two pipes and a connection for each
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
-        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, start))
+        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, here, start))
         verdict = running.until_verdict()
-    end = running.report(verdict)
-    return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
+        end = running.report(verdict)
+        failed = verdict.rank is not None and not running.asked_to_end
+        again = failed and job.settings.restart < job.max_restarts
+        for remote in remotes:
+            remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
+    return end, running.last_words + end.last_words(), again
 
 
 def _no_progress(missing: object, hosts: int) -> None:
@@ -131,14 +136,15 @@ class _Running:
         context: zmq.Context[zmq.Socket[bytes]],
         directory: str,
         crew: Crew,
-        remotes: list[Remote],
+        remotes: Sequence[Distant],
+        here: str,
         start: float,
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
         others, self._here = iter(remotes), crew
         # By the number of the host; those that are gone are not there any more.
-        self._crews: dict[int, Crew | Remote] = {
+        self._crews: dict[int, Crew | Distant] = {
             i: crew if node.here else next(others) for i, node in enumerate(job.nodes)
         }
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
@@ -164,7 +170,6 @@ class _Running:
             terminal=os.ttyname(2) if os.isatty(2) else "",
             advertise="" if remotes else job.settings.advertise,  # of this host alone, not of the others
         )
-        here = own_address(remotes, self._world.iface) if remotes else ""
         self._server = ControlServer(
             context,
             control_addresses(self._world, here),
@@ -178,8 +183,8 @@ class _Running:
             control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
         self._world = replace(self._world, control=control)
         self._poller = zmq.Poller()
-        self._polled: dict[int, int] = {}  # files of the crews, and the events that are polled
-        self._ready: set[int] = set()
+        self._polled: dict[File, int] = {}  # files of the crews, and the events that are polled
+        self._ready: set[File] = set()
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._poller.register(signals, zmq.POLLIN)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
@@ -305,9 +310,9 @@ class _Running:
             self._poller.unregister(file)
         for file, events in wanted.items():
             if self._polled.get(file) != events:
-                self._poller.register(file, _of_zmq(events))
+                self._poller.register(file, of_zmq(events))
         self._polled = wanted
-        self._ready = {file for file, _ in self._poller.poll(wait) if isinstance(file, int)}
+        self._ready = {file for file, _ in self._poller.poll(wait)}
 
     def _sort(self) -> list[Event]:
         """Do what the crews' reports need, and return those that the supervisor has to know."""
@@ -331,6 +336,9 @@ class _Running:
                 return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
             case Record(rank, image):
                 Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+            case Signalled():
+                self.asked_to_end = True
+                return [found]
             case Gone(cause):
                 return self._lose(i, cause)
         return []
@@ -377,10 +385,7 @@ class _Running:
     def _pause_all(self) -> None:
         """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
         self._tell_all(Stop())
-        deadline = time.monotonic() + ANSWER
-        remotes = [crew for crew in self._crews.values() if isinstance(crew, Remote)]
-        while any(remote.unsent for remote in remotes) and time.monotonic() < deadline:
-            self._gather(10)
+        self._answers((Stopped, Gone), ANSWER)  # else an agent might take the coming silence for our end
         os.kill(os.getpid(), signal.SIGSTOP)
         self._tell_all(Send(signal.SIGCONT))
 
@@ -507,8 +512,3 @@ class _Running:
     def _debug(self, text: str) -> None:
         if self._job.verbose:
             self._say(text)
-
-
-def _of_zmq(events: int) -> int:
-    """Return the events of `select.poll` as those of ZeroMQ's."""
-    return (zmq.POLLIN if events & select.POLLIN else 0) | (zmq.POLLOUT if events & select.POLLOUT else 0)
