@@ -17,7 +17,6 @@ import time
 import timeit
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -70,7 +69,7 @@ def heading(figure: str) -> None:
     """Print what was measured with; versions that differ give other figures."""
     print(
         f"Python {platform.python_version()}, numpy {np.__version__}, pyzmq {zmq.__version__}, "
-        f"libzmq {zmq.zmq_version()}, ringcast {version('ringcast')}; "
+        f"libzmq {zmq.zmq_version()}, ringcast {ringcast.__version__}; "
         f"a call of an empty Python function takes {yardstick():.0f} ns; {figure}"
     )
 

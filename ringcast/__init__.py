@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ringcast.runner import run
     from ringcast.world import finalize, init, terminal
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BAND",
     "BOR",
@@ -74,10 +76,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the launcher and the control plane do not wait for numpy."""
-    from importlib import import_module, metadata
+    from importlib import import_module
 
-    if name == "__version__":
-        return metadata.version("ringcast")
     if name not in __all__:
         raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
     home = _HOMES.get(name, "ops" if name.isupper() else "errors")

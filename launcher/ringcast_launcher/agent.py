@@ -39,6 +39,7 @@ class Agent:
         self._line, self._crew, self._signals = line, crew, signals
         self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
         self._over = False
+        self.asked = 0  # the signal by which we end
 
     def run(self) -> None:
         """Serve until all is over."""
@@ -69,7 +70,7 @@ class Agent:
 
     def _asked_to_end(self, number: int) -> None:
         """Do what a signal asks for."""
-        self._over = True
+        self.asked, self._over = number, True
 
     def _obey(self, order: Order) -> None:
         self._paused = isinstance(order, Stop)

@@ -131,7 +131,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             f"{nodes.PORT})"),
         add("--placement", choices=("block", "cyclic"), default="block",
             help="fill one host after the other (default), or deal the ranks round"),
-        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh: a command that takes a host and a command"),
+        add("--rsh-agent", metavar="COMMAND", help="instead of ssh: takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),

@@ -45,6 +45,7 @@ from ringcast_launcher.orders import (
     Stop,
     Stopped,
 )
+from ringcast_launcher.polling import File
 from ringcast_launcher.process import Process
 from ringcast_launcher.supervisor import Exited, Fence, Send
 
@@ -68,14 +69,14 @@ class Crew:
         self._reports: deque[Report] = deque()
 
     @property
-    def files(self) -> dict[int, int]:
+    def files(self) -> dict[File, int]:
         """What to poll, and for which events."""
         return {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
 
     @property
     def due(self) -> float:
         """The time at which `reports` is to be called at the latest."""
-        return inf
+        return 0.0 if self._reports else inf
 
     def order(self, order: Order) -> None:
         """Do what is ordered; `reports` has the answer."""
@@ -103,7 +104,7 @@ class Crew:
                 self._drain()
                 self._reports += [*self._records(order.records), Finished()]
 
-    def reports(self, ready: Container[int] = ()) -> list[Report]:
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)

@@ -44,7 +44,6 @@ class _NodeAgent(Agent):
         super().__init__(caller, crew, signals)
         self._caller, self._job, self._deadline = caller, job, deadline
         self.over: Over | None = None
-        self.asked = 0  # the signal that asked us to end before node 0 could be
 
     @property
     def _abandoned(self) -> bool:
@@ -58,7 +57,7 @@ class _NodeAgent(Agent):
         if self._caller.heard:
             self._tell(Signalled(number))  # node 0 ends the job
         else:
-            self.asked, self._over = number, True
+            super()._asked_to_end(number)
 
     def _obey(self, order: Order) -> None:
         match order:

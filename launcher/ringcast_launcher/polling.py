@@ -12,7 +12,7 @@ File: TypeAlias = "int | zmq.Socket[bytes]"
 
 
 def usable(files: Mapping[File, int], seconds: float) -> set[File]:
-    """Return those of `files` that can be used as wanted, or have ended: at once if there is one, or after `seconds`."""
+    """Return the `files` that can be used as wanted or have ended: at once if there are any, or after `seconds`."""
     poller = zmq.Poller()
     for file, events in files.items():
         poller.register(file, of_zmq(events))

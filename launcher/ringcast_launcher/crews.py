@@ -1,0 +1,85 @@
+"""The crews of all hosts of a job, here and elsewhere: orders go to them, and their reports come in one row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from math import inf
+from typing import TypeAlias
+
+import zmq
+
+from ringcast_launcher.crew import Crew
+from ringcast_launcher.orders import Gone, Order, Report
+from ringcast_launcher.polling import File, of_zmq
+from ringcast_launcher.remote import Distant
+
+STEP = 100  # ms after which a wait for answers looks at its deadline again
+Said: TypeAlias = tuple[int, Report]  # by which host
+
+
+class Crews:
+    """Crews by the number of their host; one that is gone is not there any more."""
+
+    def __init__(self, crews: Mapping[int, Crew | Distant], poller: zmq.Poller) -> None:
+        """`poller` has what the owner waits for beside them."""
+        self._crews, self._poller = dict(crews), poller
+        self._polled: dict[File, int] = {}  # their files, and the events that are polled
+        self._said: list[Said] = []
+
+    def __contains__(self, host: int) -> bool:
+        return host in self._crews
+
+    @property
+    def due(self) -> float:
+        """The time of the next `poll` at the latest."""
+        return min((crew.due for crew in self._crews.values()), default=inf) if not self._said else 0.0
+
+    def order(self, host: int, order: Order) -> None:
+        """Give an order to the crew of one host."""
+        self._crews[host].order(order)
+
+    def order_all(self, order: Order) -> None:
+        """Give an order to all; crews elsewhere come first, as the one here may take its time at once."""
+        for crew in sorted(self._crews.values(), key=lambda crew: isinstance(crew, Crew)):
+            crew.order(order)
+
+    def poll(self, wait: int) -> None:
+        """Wait for at most so many milliseconds until somebody has something to say."""
+        wanted = {file: events for crew in self._crews.values() for file, events in crew.files.items()}
+        for file in self._polled.keys() - wanted.keys():
+            self._poller.unregister(file)
+        for file, events in wanted.items():
+            if self._polled.get(file) != events:
+                self._poller.register(file, of_zmq(events))
+        self._polled = wanted
+        self._hear({file for file, _ in self._poller.poll(wait)})
+
+    def reports(self) -> list[Said]:
+        """Return what was reported and not returned yet."""
+        self._hear(set())
+        said, self._said = self._said, []
+        return said
+
+    def answers(self, kinds: tuple[type[Report], ...], seconds: float) -> dict[int, Report]:
+        """Wait until all have reported something of these kinds, or are gone, or the time is over.
+
+        Returns what they reported, by host, which `reports` returns as well.
+        """
+        answers: dict[int, Report] = {}
+        deadline = time.monotonic() + seconds
+        looked = len(self._said)
+        while not self._crews.keys() <= answers.keys() and time.monotonic() < deadline:
+            self.poll(0 if looked < len(self._said) else STEP)
+            for host, said in self._said[looked:]:
+                if isinstance(said, (*kinds, Gone)):
+                    answers[host] = said
+            looked = len(self._said)
+        return answers
+
+    def lose(self, host: int) -> None:
+        """Forget the crew of a host, which is gone."""
+        del self._crews[host]
+
+    def _hear(self, ready: set[File]) -> None:
+        self._said += [(host, said) for host, crew in self._crews.items() for said in crew.reports(ready)]
