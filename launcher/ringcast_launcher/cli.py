@@ -19,10 +19,11 @@ from ringcast.outfile import objection
 from ringcast_launcher import node, nodes, output, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
-from ringcast_launcher.hostlist import oversubscribed
-from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
+from ringcast_launcher.hostlist import Host, oversubscribed
+from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
+from ringcast_launcher.ranklist import shown
 
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
@@ -136,6 +137,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--ranks-filter", default="", metavar="RANKS",
+            help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the ranks may take to join after the first one (default 60)"),
@@ -172,14 +175,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         _words(options, program),
         environment,
     )
-    if meeting is not None and (hosts or options.size is not None):
-        raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
-    if meeting is None and not hosts and options.size is None and options.per_node is None:
-        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    if meeting is not None:
-        placed = nodes.placed(meeting)
-    else:
-        placed = where.nodes(hosts, options.size, options.per_node, options.placement)
+    placed = _placed(options, hosts, meeting)
     far = any(not node.here for node in placed)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
@@ -202,6 +198,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment=environment,
         directory=directory,
         output=options.output,
+        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in placed)),
         timeout=options.timeout,
         settings=_settings(options, environment, far),
         verbose=options.verbose,
@@ -211,9 +208,30 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     )
 
 
+def _placed(options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None) -> tuple[Node, ...]:
+    if meeting is not None:
+        if hosts or options.size is not None:
+            raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
+        return nodes.placed(meeting)
+    if not hosts and options.size is None and options.per_node is None:
+        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
+    return where.nodes(hosts, options.size, options.per_node, options.placement)
+
+
 def _words(options: argparse.Namespace, program: Sequence[str]) -> list[str]:
     """Return the program as it was given."""
     return ["-m", *program] if options.module else list(program)
+
+
+def _ranks_filter(options: argparse.Namespace, size: int) -> str:
+    chosen: str = options.ranks_filter
+    if chosen and output.parse(options.output)[0] not in ("tag", "none"):
+        raise JobError("--ranks-filter: only with --output tag or none; files have the output of all ranks", USAGE)
+    try:
+        shown(chosen, size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}", USAGE) from error
+    return chosen
 
 
 def _max_restarts(options: argparse.Namespace) -> int:

@@ -21,15 +21,18 @@ from ringcast import jobs, recorder
 from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.family import kill, members, orphans, send
+from ringcast.glance import glance
 from ringcast_launcher import stacks
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import USAGE, marks, thread_limits, worker_environment
 from ringcast_launcher.orders import (
+    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
     Finish,
     Finished,
+    Glimpse,
     Hold,
     Look,
     NotStarted,
@@ -99,6 +102,9 @@ class Crew:
                 self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
             case AskStates():
                 self._reports.append(States(self._states()))
+            case AskGlance():
+                seen = glance(self._directory, self._processes)
+                self._reports.append(Glimpse(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
             case Finish():
                 self._end_family()
                 self._drain()

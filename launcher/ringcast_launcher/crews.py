@@ -30,6 +30,9 @@ class Crews:
     def __contains__(self, host: int) -> bool:
         return host in self._crews
 
+    def __len__(self) -> int:
+        return len(self._crews)
+
     @property
     def due(self) -> float:
         """The time of the next `poll` at the latest."""

@@ -23,14 +23,13 @@ from ringcast_launcher.orders import Gone, Hello
 from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Remote
 from ringcast_launcher.signals import ENDING, caught
+from ringcast_launcher.statusline import starting
 
 SSH = ("ssh", "-oBatchMode=yes")
 END = 3.0  # seconds that all agents together may take to end
 OTHERS = 2.0  # seconds after a first failure in which others may show theirs
 SHOWN = 5  # failures that are told
 _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
-
-Progress = Callable[[Sequence[str], int], None]  # told of the hosts that are missing, and of how many there are
 
 
 def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -73,8 +72,8 @@ def _started(host: str, argv: Sequence[str], guardian: Guardian) -> Remote:
         raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
 
 
-def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, progress: Progress) -> None:
-    """Wait until all agents are there.
+def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, show: Callable[[str], None] | None) -> None:
+    """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
 
     Raises:
         JobError: some are not, or run something else than this launcher; or a signal asks us to end.
@@ -86,12 +85,12 @@ def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, progre
             why = f"its agent has not started within {seconds:g} s" if not failures else "its agent has not started yet"
             failures |= {remote.host: _with_words(why, remote) for remote in missing}
             break
-        progress([remote.host for remote in missing], len(remotes))
+        if show is not None:
+            show(starting([remote.host for remote in remotes], [r.host for r in remotes if r not in missing]))
         found = _turn(remotes, signals, deadline)
         if found and not failures:
             deadline = min(deadline, time.monotonic() + OTHERS)
         failures |= found
-    progress([], len(remotes))
     failures |= {remote.host: wrong for remote in remotes if (wrong := mismatch(remote.hello))}
     if failures:
         raise JobError(_in_words(failures), 1)

@@ -67,6 +67,7 @@ class Job:
     starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
     rendezvous: Rendezvous | None = None  # where launchers on other nodes come by themselves
     output: str = "tag"
+    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False

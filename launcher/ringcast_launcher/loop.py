@@ -20,6 +20,7 @@ import zmq
 
 from ringcast import recorder
 from ringcast.control import ControlServer, new_key
+from ringcast.glance import Glance
 from ringcast.limits import raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
@@ -33,11 +34,13 @@ from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, control_addresses
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
+    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
     Finish,
     Finished,
+    Glimpse,
     Gone,
     Hold,
     Look,
@@ -54,10 +57,12 @@ from ringcast_launcher.orders import (
     Stop,
     Stopped,
 )
-from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
+from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import subreaper
+from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
     Action,
@@ -73,6 +78,7 @@ from ringcast_launcher.supervisor import (
 )
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
+LATE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
 
 
@@ -105,7 +111,12 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
-        job, remotes, here = stack.enter_context(assembled(job, guardian, signals, _no_progress))
+        show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
+        try:
+            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, show))
+        finally:
+            if show is not None:
+                show("")
         raise_files(job.size)  # two pipes and a connection for each
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
@@ -118,10 +129,6 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         for remote in remotes:
             remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
     return end, running.last_words + end.last_words(), again
-
-
-def _no_progress(missing: object, hosts: int) -> None:
-    """Placeholder."""
 
 
 class _Running:
@@ -180,6 +187,9 @@ class _Running:
         poller.register(self._server.socket, zmq.POLLIN)
         poller.register(signals, zmq.POLLIN)
         self._crews = Crews({i: crew if n.here else next(others) for i, n in enumerate(job.nodes)}, poller)
+        self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        self._glances: dict[int, Glance] = {}  # by host, as far as they have been told
+        self._asked: float | None = None  # when they were asked for
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -191,6 +201,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._status.end()
         self._server.close()
         self._files.close()
 
@@ -224,7 +235,7 @@ class _Running:
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
-        colours = (os.isatty(1), os.isatty(2))
+        colours = (coloured(1, self._job.environment), coloured(2, self._job.environment))
         for rank in range(self._job.size):
             out, err = self._open_sinks(rank, colours)
             self._tails.append(tail := Tail())
@@ -274,6 +285,7 @@ class _Running:
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
+                shown=shown(job.ranks_filter, job.size),
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
@@ -295,6 +307,18 @@ class _Running:
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        """Ask all hosts what their ranks do, when that is due, and show it when they have told."""
+        now = time.monotonic()
+        if self._asked is None and self._status.due <= now:
+            self._asked, self._glances = now, {}
+            self._crews.order_all(AskGlance())
+        if self._asked is not None and (len(self._glances) == len(self._crews) or now >= self._asked + LATE):
+            up = self._job.size - len(self._statuses)
+            self._status.tell(now, up, sum(self._glances.values(), Glance()))
+            self._asked = None
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
@@ -313,6 +337,8 @@ class _Running:
             case Signalled():
                 self.asked_to_end = True
                 return [found]
+            case Glimpse():
+                self._glances[i] = found.glance
             case Gone(cause):
                 return self._lose(i, cause)
         return []
@@ -347,7 +373,8 @@ class _Running:
         if self._held != self._writer.full:
             self._held = not self._held
             self._crews.order_all(Hold(self._held))
-        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due)
+        status = self._status.due if self._asked is None else self._asked + LATE
+        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait
 

@@ -48,6 +48,8 @@ def rendezvous(
         raise JobError("--nnodes needs --node-rank K (0 to N - 1) and --rdzv-endpoint HOST:PORT, an address of node 0")
     if not 0 <= node < nnodes:
         raise JobError(f"--node-rank {node}: must be in 0..{nnodes - 1} (--nnodes {nnodes})")
+    if per_node is not None and per_node < 1:
+        raise JobError(f"-N {per_node}: at least one rank is needed on each node")
     host, port = parse_endpoint(endpoint)
     key, home = environment.get("RINGCAST_KEY", ""), environment.get("HOME", "")
     if key:

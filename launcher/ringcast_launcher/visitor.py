@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeAlias
 
 import zmq
 
@@ -22,9 +23,10 @@ from ringcast_launcher.polling import File, usable
 from ringcast_launcher.ranklist import compact
 from ringcast_launcher.reception import Extension, Reception
 from ringcast_launcher.remote import SILENCE, Distant
+from ringcast_launcher.statusline import starting
 from ringcast_launcher.supervisor import Signalled
 
-Progress = Callable[[Sequence[str], int], None]
+Show: TypeAlias = Callable[[str], None]
 
 
 class Visitor(Distant):
@@ -67,7 +69,7 @@ class Visitor(Distant):
 
 
 @contextmanager
-def visited(job: Job, one: Rendezvous, signals: int, progress: Progress) -> Iterator[tuple[Job, list[Visitor]]]:
+def visited(job: Job, one: Rendezvous, signals: int, show: Show | None) -> Iterator[tuple[Job, list[Visitor]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
 
     When an error ends the block, the others are told.
@@ -79,7 +81,7 @@ def visited(job: Job, one: Rendezvous, signals: int, progress: Progress) -> Iter
         reception = _reception(context, one)
         try:
             with nodes.told_key(one):
-                visitors = _await(reception, one, signals, job.settings.start_timeout, progress)
+                visitors = _await(reception, one, signals, job.settings.start_timeout, show)
             reception.full = (
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "
                 "time give another --rdzv-endpoint"
@@ -106,7 +108,7 @@ def _reception(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> Rece
         raise JobError(f"cannot listen at {address}: {error}", 1) from error
 
 
-def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, progress: Progress) -> list[Visitor]:
+def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, show: Show | None) -> list[Visitor]:
     """Return the visitors, by node."""
     deadline = time.monotonic() + seconds
     coming: list[Visitor] = []
@@ -114,7 +116,8 @@ def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, 
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
         if time.monotonic() >= deadline:
             raise JobError(_missing(one, missing, seconds, reception.refused()), 1)
-        progress([f"node {node}" for node in missing], one.nnodes - 1)
+        if show is not None:
+            show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
         due = min([deadline, *(visitor.due for visitor in coming)])
         ready = usable({reception.socket: select.POLLIN, signals: select.POLLIN}, due - time.monotonic())
         end_if_asked(signals)
@@ -123,7 +126,6 @@ def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, 
             if _is_left(visitor, ready):
                 coming.remove(visitor)
         there = _check(one, coming)
-    progress([], one.nnodes - 1)
     return [there[node] for node in sorted(there)]
 
 
