@@ -103,10 +103,11 @@ class Reception:
         self._lines.pop(peer, None)
 
     def close(self) -> None:
-        """Close the socket; what was said last may take a moment, for which the context waits."""
-        self.socket.disable_monitor()
-        self._monitor.close()
-        self.socket.close()
+        """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+            self._monitor.close()
+            self.socket.close()
 
 
 class Extension(Line):

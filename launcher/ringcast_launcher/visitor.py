@@ -26,6 +26,7 @@ from ringcast_launcher.remote import SILENCE, Distant
 from ringcast_launcher.statusline import starting
 from ringcast_launcher.supervisor import Signalled
 
+TWICE = 2.0  # seconds in which it is found out that the first of two with the same number has left
 Show: TypeAlias = Callable[[str], None]
 
 
@@ -34,7 +35,7 @@ class Visitor(Distant):
 
     def __init__(self, line: Extension) -> None:
         super().__init__()
-        self._line = line
+        self._line, self.came = line, time.monotonic()
         self._lost: float | None = None  # when the line ended
         self.host = "?"  # by the name that it has for itself
         self.joins: Joins | None = None
@@ -43,10 +44,6 @@ class Visitor(Distant):
     def lost(self) -> bool:
         """Whether the connection is known to be lost."""
         return bool(self._line.ended)
-
-    def beat(self) -> None:
-        """Give a sign of life, which finds out whether the connection is lost."""
-        self._line.send(None)
 
     def dismiss(self, over: Over) -> None:
         self._line.send(plain(over))
@@ -139,7 +136,7 @@ def _is_left(visitor: Visitor, ready: set[File]) -> bool:
 
 def _check(one: Rendezvous, coming: Sequence[Visitor]) -> dict[int, Visitor]:
     """Return those that are there, by node; JobError if one does not fit."""
-    there: dict[int, Visitor] = {}
+    claims: dict[int, list[Visitor]] = {}
     for visitor in coming:
         wrong = mismatch(visitor.hello)
         if wrong:
@@ -148,14 +145,12 @@ def _check(one: Rendezvous, coming: Sequence[Visitor]) -> dict[int, Visitor]:
             continue
         if problem := _objection(one, visitor.joins):
             raise JobError(f"the job cannot start: {visitor} {problem}; give all nodes the same command", 1)
-        other = there.setdefault(visitor.joins.node, visitor)
-        if other is not visitor:
-            other.beat()
-            if not other.lost:
-                who = f"hosts {other.host} and {visitor.host} both"
-                raise JobError(f"the job cannot start: {who} have --node-rank {visitor.joins.node}", 1)
-            there[visitor.joins.node] = visitor
-    return there
+        claims.setdefault(visitor.joins.node, []).append(visitor)
+    for node, claiming in claims.items():
+        if len(claiming) > 1 and time.monotonic() > claiming[-1].came + TWICE:
+            hosts = " and ".join(visitor.host for visitor in claiming)
+            raise JobError(f"the job cannot start: hosts {hosts} have the same --node-rank {node}", 1)
+    return {node: claiming[0] for node, claiming in claims.items() if len(claiming) == 1}
 
 
 def _objection(one: Rendezvous, joins: Joins) -> str:
