@@ -8,6 +8,8 @@ array([0., 1., 2.])
 
 from typing import TYPE_CHECKING, Any
 
+from ringcast.release import __version__ as __version__
+
 if TYPE_CHECKING:
     from ringcast.communicator import Communicator
     from ringcast.errors import (
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
     from ringcast.runner import run
     from ringcast.world import finalize, init, terminal
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BAND",

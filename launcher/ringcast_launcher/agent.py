@@ -55,7 +55,7 @@ class Agent:
 
     def _turn(self) -> None:
         files: dict[File, int] = {**self._crew.files, **self._line.files, self._signals: select.POLLIN}
-        ready = usable(files, self._line.due - time.monotonic())
+        ready = usable(files, min(self._line.due, self._crew.due) - time.monotonic())
         signals = caught(self._signals)
         for number in signals:
             if number in ENDING:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
-import zmq
-
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.orders import Gone, Order, Report
-from ringcast_launcher.polling import File, of_zmq
+from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Distant
 
 STEP = 100  # ms after which a wait for answers looks at its deadline again
@@ -21,10 +20,8 @@ Said: TypeAlias = tuple[int, Report]  # by which host
 class Crews:
     """Crews by the number of their host; one that is gone is not there any more."""
 
-    def __init__(self, crews: Mapping[int, Crew | Distant], poller: zmq.Poller) -> None:
-        """`poller` has what the owner waits for beside them."""
-        self._crews, self._poller = dict(crews), poller
-        self._polled: dict[File, int] = {}  # their files, and the events that are polled
+    def __init__(self, crews: Mapping[int, Crew | Distant]) -> None:
+        self._crews = dict(crews)
         self._said: list[Said] = []
 
     def __contains__(self, host: int) -> bool:
@@ -47,16 +44,12 @@ class Crews:
         for crew in sorted(self._crews.values(), key=lambda crew: isinstance(crew, Crew)):
             crew.order(order)
 
-    def poll(self, wait: int) -> None:
-        """Wait for at most so many milliseconds until somebody has something to say."""
-        wanted = {file: events for crew in self._crews.values() for file, events in crew.files.items()}
-        for file in self._polled.keys() - wanted.keys():
-            self._poller.unregister(file)
-        for file, events in wanted.items():
-            if self._polled.get(file) != events:
-                self._poller.register(file, of_zmq(events))
-        self._polled = wanted
-        self._hear({file for file, _ in self._poller.poll(wait)})
+    def poll(self, wait: int, others: Sequence[File] = ()) -> None:
+        """Wait for at most so many milliseconds until somebody has something to say, or one of `others` has."""
+        files = dict.fromkeys(others, select.POLLIN)
+        for crew in self._crews.values():
+            files |= crew.files
+        self._hear(usable(files, wait / 1000))
 
     def reports(self) -> list[Said]:
         """Return what was reported and not returned yet."""
@@ -71,9 +64,10 @@ class Crews:
         """
         answers: dict[int, Report] = {}
         deadline = time.monotonic() + seconds
-        looked = len(self._said)
-        while not self._crews.keys() <= answers.keys() and time.monotonic() < deadline:
-            self.poll(0 if looked < len(self._said) else STEP)
+        looked = 0
+        while not self._crews.keys() <= answers.keys() and (now := time.monotonic()) < deadline:
+            due = min(crew.due for crew in self._crews.values())  # the one here may have answered at once
+            self.poll(min(STEP, max(0, int(1000 * (due - now)))) if due < inf else STEP)
             for host, said in self._said[looked:]:
                 if isinstance(said, (*kinds, Gone)):
                     answers[host] = said

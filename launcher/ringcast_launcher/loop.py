@@ -78,6 +78,7 @@ from ringcast_launcher.supervisor import (
 )
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
+STEP = 0.5  # seconds after which signals are looked at while the workers start
 LATE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
 
@@ -183,10 +184,8 @@ class _Running:
         if remotes and job.settings.advertise:
             control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
         self._world = replace(self._world, control=control)
-        poller, others = zmq.Poller(), iter(remotes)
-        poller.register(self._server.socket, zmq.POLLIN)
-        poller.register(signals, zmq.POLLIN)
-        self._crews = Crews({i: crew if n.here else next(others) for i, n in enumerate(job.nodes)}, poller)
+        others = iter(remotes)
+        self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
         self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
         self._glances: dict[int, Glance] = {}  # by host, as far as they have been told
         self._asked: float | None = None  # when they were asked for
@@ -252,7 +251,13 @@ class _Running:
     def _await_workers(self) -> dict[str, str]:
         """Wait until all workers run; return the variables that share the cores among them."""
         limits: dict[str, str] = {}
-        answers = self._crews.answers((Started, NotStarted), self._job.settings.start_timeout)
+        answers: dict[int, Report] = {}
+        deadline = time.monotonic() + self._job.settings.start_timeout
+        while len(answers) < len(self._crews) and time.monotonic() < deadline:
+            answers |= self._crews.answers((Started, NotStarted), STEP)
+            if ending := [number for number in caught(self._signals) if number in ENDING]:
+                raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+        self._here.note_ends()  # of which the signals have been taken
         for i in range(len(self._job.nodes)):
             match answers.get(i):
                 case Started() as started:
@@ -291,7 +296,7 @@ class _Running:
             raise JobError(f"--output {job.output}: {error}") from error
 
     def _turn(self) -> None:
-        self._crews.poll(self._wait())
+        self._crews.poll(self._wait(), (self._server.socket, self._signals))
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()

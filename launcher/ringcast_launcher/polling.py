@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -15,10 +16,10 @@ def usable(files: Mapping[File, int], seconds: float) -> set[File]:
     """Return the `files` that can be used as wanted or have ended: at once if there are any, or after `seconds`."""
     poller = zmq.Poller()
     for file, events in files.items():
-        poller.register(file, of_zmq(events))
-    return {file for file, _ in poller.poll(max(0, int(1000 * seconds) + 1))}
+        poller.register(file, _of_zmq(events))
+    return {file for file, _ in poller.poll(max(0, math.ceil(1000 * seconds)))}
 
 
-def of_zmq(events: int) -> int:
+def _of_zmq(events: int) -> int:
     """Return the events of `select.poll` as those of ZeroMQ's."""
     return (zmq.POLLIN if events & select.POLLIN else 0) | (zmq.POLLOUT if events & select.POLLOUT else 0)

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import msgpack
 import zmq
 
-from ringcast import __version__, wire
+from ringcast import wire
+from ringcast.release import __version__
 from ringcast.rendezvous import Message
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
