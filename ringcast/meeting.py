@@ -89,7 +89,7 @@ def _by_file(config: WorkerConfig, path: Path) -> Iterator[Met]:
     key = config.key or new_key()
     lifeline, address = serve(replace(config, key=key), own_address(config.place))
     try:
-        publish(path, {"control": address, "key": key})
+        publish(path, {"control": address, "key": key}, "rank 0")
         try:
             yield Met(replace(config, control=address, key=key), lifeline)
         finally:
@@ -105,8 +105,8 @@ def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
     return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
 
 
-def publish(path: Path, told: Mapping[str, str]) -> None:
-    """Write a file for others of the same user, which nobody sees half written, and which is not there yet.
+def publish(path: Path, told: Mapping[str, str], who: str) -> None:
+    """Write a file in which `who` tells others of the same user something; nobody sees it half written.
 
     Raises:
         ConfigError: it is there.
@@ -120,15 +120,15 @@ def publish(path: Path, told: Mapping[str, str]) -> None:
         os.link(part, path)
     except FileExistsError:
         raise ConfigError(
-            f"{path} is there already: another process says that it is number 0 of this job, or one of the same name "
+            f"{path} is there already: another process says that it is {who} of this job, or one of the same name "
             "was killed; in that case remove it"
         ) from None
     finally:
         part.unlink()
 
 
-def published(path: Path) -> dict[str, object] | None:
-    """Return what `publish` wrote; None as long as there is no file.
+def published(path: Path, who: str) -> dict[str, object] | None:
+    """Return what `who` wrote by `publish`; None as long as there is no file.
 
     Raises:
         RendezvousError: it cannot be read, or is none of ours.
@@ -141,15 +141,15 @@ def published(path: Path) -> dict[str, object] | None:
     except FileNotFoundError:  # gone meanwhile
         return None
     except (OSError, ValueError) as error:
-        raise RendezvousError(f"{path}, by which processes of a job meet, cannot be read: {error}") from None
+        raise RendezvousError(f"cannot read {path}, where {who} told how to meet: {error}") from None
     if not isinstance(told, dict):
-        raise RendezvousError(f"{path} does not hold what a process of this job writes; remove it")
+        raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
     return told
 
 
 def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
     deadline = time.monotonic() + config.start_timeout
-    while (told := published(path)) is None:
+    while (told := published(path, "rank 0")) is None:
         if time.monotonic() > deadline:
             raise RendezvousError(
                 f"rank {config.rank}: rank 0 has not written {path} within {config.start_timeout:g} s; is it running, "

@@ -127,8 +127,9 @@ def _serve_once(job: Job, one: Rendezvous, key: str, signals: int) -> Over:
 
 def _lost(one: Rendezvous, caller: Caller, seconds: float) -> str:
     if caller.heard:
-        why = "lost its connection to" if caller.silent <= PATIENCE else f"heard nothing for {PATIENCE:g} s of"
-        return f"{why} node 0 at {one.endpoint}, so its ranks were ended; what node 0 says tells more"
+        silence = f", of which nothing was heard for {PATIENCE:g} s" if caller.silent > PATIENCE else ""
+        what = f"lost its connection to node 0 at {one.endpoint}{silence}"
+        return f"{what}; its ranks were ended, and what node 0 says tells more"
     if caller.refused:
         return (
             f"found something at {one.endpoint} that does not have the same key; is that node 0 of this job? "

@@ -7,6 +7,7 @@ itself: what the ranks use is made afresh for every job, and travels over the co
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from ringcast.ports import LARGEST
 from ringcast_launcher.job import JobError, Node, Rendezvous
 
 PORT = 29400  # where none is given, as with torchrun
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # on every machine another one, though they may share the home
 ONE_KEY = f"make a key once, and export the same one on all nodes: {engines.NEW_KEY}"
 
 
@@ -56,7 +58,8 @@ def rendezvous(
         _check(key)
     elif not home:
         raise JobError(f"there is no RINGCAST_KEY, and no HOME for a file by which nodes could meet; {ONE_KEY}")
-    file = "" if key else f"{home}/{HOMES}/{engines.file_name(f'nodes-{host}-{port}')}"
+    name = f"nodes-{host}-{port}" + (f"-{socket.gethostname()}" if host in _LOOPBACK else "")
+    file = "" if key else f"{home}/{HOMES}/{engines.file_name(name)}"
     if node == 0:
         key = key or new_key()
     return Rendezvous(nnodes, node, host, port, per_node or 1, tuple(program), key, file)
@@ -130,8 +133,10 @@ def listening(one: Rendezvous, wish: str) -> str:
 def told_key(one: Rendezvous) -> Iterator[None]:
     """If the user gave no key, let a file tell the others that of node 0 within the block.
 
+    Node 0 listens at its port already, so whoever left such a file behind does not any more.
+
     Raises:
-        JobError: the file is there already, or cannot be written.
+        JobError: the file cannot be written.
     """
     if not one.file:
         yield
@@ -139,7 +144,8 @@ def told_key(one: Rendezvous) -> Iterator[None]:
     path = Path(one.file)
     try:
         meeting.private(path.parent)
-        meeting.publish(path, {"key": one.key})
+        path.unlink(missing_ok=True)
+        meeting.publish(path, {"key": one.key}, "node 0")
     except (ConfigError, OSError) as error:
         raise JobError(str(error), 1) from error
     try:
@@ -159,7 +165,7 @@ def find_key(one: Rendezvous) -> str | None:
     path = Path(one.file)
     try:
         meeting.private(path.parent)
-        told = meeting.published(path)
+        told = meeting.published(path, "node 0")
     except (ConfigError, RendezvousError) as error:
         raise JobError(str(error), 1) from error
     if told is None:
