@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import zmq
-from beds import ENVIRONMENT, make_bed, on
+from beds import ENVIRONMENT, make_bed, on, set_link
 
 from ringcast import interfaces
 from ringcast.bench.bed import Bed
@@ -29,6 +29,7 @@ from ringcast_launcher.job import Job, JobError, Rendezvous
 from ringcast_launcher.orders import Hello, Joins, Over, parse, plain
 from ringcast_launcher.polling import usable
 from ringcast_launcher.reception import WINDOW, Reception
+from ringcast_launcher.remote import SILENCE
 from ringcast_launcher.signals import noted
 from ringcast_launcher.visitor import visited
 
@@ -463,8 +464,8 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
 
 
 def test_ranks_run_with_the_environment_of_their_node_and_are_printed_on_node_0(launched: Launched) -> None:
-    launched.start(1, "-N", "2", OLD_KEY=KEY, RINGCAST_KEY=KEY)
-    launched.start(0, OLD_KEY=KEY, RINGCAST_KEY=KEY)
+    launched.start(1, "-N", "2", "-x", "MINE", OLD_KEY=KEY, RINGCAST_KEY=KEY)
+    launched.start(0, "-x", "MINE", OLD_KEY=KEY, RINGCAST_KEY=KEY)
     ended = launched.end()
     lines = ["[0] 0 3 0 1 0 mine0 3 ", "[1] 1 3 0 2 1 mine1 3 ", "[2] 2 3 1 2 1 mine1 3 "]
     assert {node: (code, sorted(out.splitlines())) for node, (code, out, _) in ended.items()} == {
@@ -547,6 +548,15 @@ def launch_on(bed: Bed, folder: Path, program: str, *arguments: str, **environme
     ]
 
 
+def nothing_runs(bed: Bed, folder: Path) -> None:
+    """Wait until nothing of a job is left on the hosts; the guardian of a launcher that was killed takes a moment."""
+    until(lambda: list((folder / "jobs").iterdir()) == [])
+    for host in range(3):
+        until(
+            lambda host=host: "program.py" not in on(bed, host, "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        )
+
+
 def test_three_hosts_of_which_one_takes_its_name_for_loopback(three: Bed, tmp_path: Path) -> None:
     on(three, 0, "sh", "-c", "(echo 127.0.1.1 h0; cat /etc/hosts) > /etc/hosts.new; cat /etc/hosts.new > /etc/hosts; "
        "rm /etc/hosts.new")  # fmt: skip
@@ -562,6 +572,31 @@ def test_three_hosts_of_which_one_takes_its_name_for_loopback(three: Bed, tmp_pa
 
 
 @pytest.mark.long
+def test_a_pause_on_node_0_is_one_on_all(launched: Launched) -> None:
+    for node in 0, 1:
+        launched.start(node, program=WAIT.replace("1000", "1"))
+    assert launched.running[0].stdout.readline() == "[0] there\n"
+    launched.running[0].send_signal(signal.SIGTSTP)
+    until(lambda: psutil.Process(launched.running[0].pid).status() == psutil.STATUS_STOPPED)
+    time.sleep(SILENCE + 2)  # longer than a launcher may be silent
+    launched.running[0].send_signal(signal.SIGCONT)
+    assert [code for code, _, _ in launched.end().values()] == [0, 0]
+
+
+@pytest.mark.long
+def test_a_cut_link_ends_the_job_on_both_sides(three: Bed, tmp_path: Path) -> None:
+    launchers = launch_on(three, tmp_path, WAIT, RINGCAST_KEY=KEY)
+    assert launchers[0].stdout.readline() == "[0] there\n"
+    set_link(three, 2, "down")
+    said = [launcher.communicate(timeout=LIMIT)[1] for launcher in launchers]
+    set_link(three, 2, "up")
+    assert all("nothing was heard of node 2 (h2) for 10 s" in said[k].splitlines()[-1] for k in (0, 1))
+    assert "(h2) lost its connection to node 0 at h0:" in said[2].splitlines()[-1]
+    assert [launcher.returncode for launcher in launchers] == [1, 1, 1]
+    nothing_runs(three, tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_launcher_that_is_killed_ends_the_job_on_all_hosts(three: Bed, tmp_path: Path, victim: int) -> None:
     launchers = launch_on(three, tmp_path, WAIT, RINGCAST_KEY=KEY)
@@ -574,8 +609,4 @@ def test_a_launcher_that_is_killed_ends_the_job_on_all_hosts(three: Bed, tmp_pat
     else:
         assert all("the connection to node 2 (h2) was lost" in last for last in others)
     assert all(launcher.returncode != 0 for launcher in launchers)
-    until(lambda: list((tmp_path / "jobs").iterdir()) == [])  # the guardian of the one that was killed
-    for host in range(3):
-        until(
-            lambda host=host: "program.py" not in on(three, host, "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-        )
+    nothing_runs(three, tmp_path)

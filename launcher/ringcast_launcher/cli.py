@@ -47,6 +47,7 @@ exit code:  of the first rank that failed (128 + signal if it was killed), 1 if 
 
 examples:   ringcast-launch -n 4 examples/identifiers.py
             ringcast-launch -H node1:4,node2:4 examples/identifiers.py
+            ringcast-launch --nnodes 2 --node-rank K --rdzv-endpoint node0:29500 -N 4 examples/identifiers.py
 """
 
 
