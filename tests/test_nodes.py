@@ -516,6 +516,12 @@ def test_node_0_is_not_there(launched: Launched) -> None:
     assert [code for code, _, _ in ended.values()] == [1, 1]
 
 
+def test_an_endpoint_that_has_no_address_is_awaited_too(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {**GIVEN, "--rdzv-endpoint": "nowhere.invalid:29400", "--start-timeout": "0.3"}
+    assert cli.command([*(word for pair in given.items() for word in pair), "true"], os.environ) == 1
+    assert "--rdzv-endpoint nowhere.invalid:29400: the host name 'nowhere.invalid'" in capsys.readouterr().err
+
+
 def test_another_key_is_named(launched: Launched) -> None:
     launched.start(0, RINGCAST_KEY=KEY)
     launched.start(1, RINGCAST_KEY=new_key())

@@ -46,7 +46,7 @@ class Rendezvous:
     port: int
     ranks: int
     program: tuple[str, ...]  # as it was given
-    key: str  # "": not known yet
+    key: str = field(repr=False)  # "": not known yet
     file: str  # in which node 0 tells the key; "": all nodes were given it
 
     @property

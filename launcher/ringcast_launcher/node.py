@@ -34,7 +34,7 @@ from ringcast_launcher.signals import ENDING, noted
 from ringcast_launcher.supervisor import Signalled
 
 REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
-_LOOK_AGAIN = 0.05  # seconds between two looks for the key
+_LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0
 
 
 class _NodeAgent(Agent):
@@ -80,13 +80,26 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
         JobError: node 0 is not found, or was lost, or a signal came before it was found; nothing is left behind.
     """
     with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
-        key = _key(one, signals, job.settings.start_timeout)
+        seconds = job.settings.start_timeout
+        address, key = _address(one, signals, seconds), _key(one, signals, seconds)
         again = True
         while again:
-            over = _serve_once(job, one, key, signals)
+            over = _serve_once(job, one, address, key, signals)
             sys.stderr.write(over.words)
             again = over.again
     return JobReport(over.code, over.words)
+
+
+def _address(one: Rendezvous, signals: int, seconds: float) -> str:
+    """Return the address of node 0, whose name may become known only when it is there, as with a pod."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return nodes.address(one)
+        except JobError:
+            if time.monotonic() >= deadline:
+                raise
+        _pause(signals)
 
 
 def _key(one: Rendezvous, signals: int, seconds: float) -> str:
@@ -97,13 +110,17 @@ def _key(one: Rendezvous, signals: int, seconds: float) -> str:
             raise JobError(
                 f"node {one.node}: {what}, and do all nodes share that directory? If not, {nodes.ONE_KEY}", 1
             )
-        usable({signals: select.POLLIN}, _LOOK_AGAIN)
-        end_if_asked(signals)
+        _pause(signals)
     return key
 
 
-def _serve_once(job: Job, one: Rendezvous, key: str, signals: int) -> Over:
-    address, seconds = nodes.address(one), job.settings.start_timeout
+def _pause(signals: int) -> None:
+    usable({signals: select.POLLIN}, _LOOK_AGAIN)
+    end_if_asked(signals)
+
+
+def _serve_once(job: Job, one: Rendezvous, address: str, key: str, signals: int) -> Over:
+    seconds = job.settings.start_timeout
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
