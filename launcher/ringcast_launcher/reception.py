@@ -27,7 +27,10 @@ REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DE
 
 
 class Reception:
-    """Listens at an address of this machine. Newcomers are asked in, until it is `full` (a text for the others)."""
+    """Listens at an address of this machine. Newcomers are asked in, until it is full.
+
+    `refused` is how many connections did not have the key by then.
+    """
 
     def __init__(self, context: Context, address: str, key: str) -> None:
         """Bind the socket.
@@ -35,10 +38,10 @@ class Reception:
         Raises:
             zmq.ZMQError: the address cannot be bound.
         """
-        self.full = ""
+        self.refused = 0
+        self._full = ""  # what is told to those who come too late
         self._lines: dict[bytes, Extension] = {}
         self._newcomers: list[Extension] = []
-        self._refused = 0
         self.socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self.socket.linger = int(1000 * LINGER)
         self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
@@ -58,15 +61,16 @@ class Reception:
     def newcomers(self) -> list[Extension]:
         """Return the lines to those that have come since the last call."""
         self.take()
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            self.refused += 1
         found, self._newcomers = self._newcomers, []
         return found
 
-    def refused(self) -> int:
-        """Return how many connections did not have the key."""
-        while self._monitor.poll(0):
-            self._monitor.recv_multipart()
-            self._refused += 1
-        return self._refused
+    def be_full(self, why: str) -> None:
+        """Ask nobody in any more, and tell them why."""
+        self._full = why
+        self._stop_counting()
 
     def take(self) -> None:
         """Take what has arrived, for all lines."""
@@ -76,8 +80,8 @@ class Reception:
             except zmq.Again:
                 return
             if peer not in self._lines:
-                if self.full:
-                    self.tell(peer, plain(Over(1, f"ringcast-launch: {self.full}\n", False)))
+                if self._full:
+                    self.tell(peer, plain(Over(1, f"ringcast-launch: {self._full}\n", False)))
                     continue
                 self._lines[peer] = Extension(self, peer)
                 self._newcomers.append(self._lines[peer])
@@ -104,10 +108,14 @@ class Reception:
 
     def close(self) -> None:
         """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
-        if not self.socket.closed:
+        self._stop_counting()
+        self.socket.close()
+
+    def _stop_counting(self) -> None:
+        """Have no events any more: who does not read them blocks the thread that serves all connections."""
+        if not self._monitor.closed:
             self.socket.disable_monitor()
             self._monitor.close()
-            self.socket.close()
 
 
 class Extension(Line):

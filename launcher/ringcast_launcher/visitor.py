@@ -79,7 +79,7 @@ def visited(job: Job, one: Rendezvous, signals: int, show: Show | None) -> Itera
         try:
             with nodes.told_key(one):
                 visitors = _await(reception, one, signals, job.settings.start_timeout, show)
-            reception.full = (
+            reception.be_full(
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "
                 "time give another --rdzv-endpoint"
             )
@@ -112,7 +112,7 @@ def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, 
     there: dict[int, Visitor] = {}
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
         if time.monotonic() >= deadline:
-            raise JobError(_missing(one, missing, seconds, reception.refused()), 1)
+            raise JobError(_missing(one, missing, seconds, reception.refused), 1)
         if show is not None:
             show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
         due = min([deadline, *(visitor.due for visitor in coming)])
