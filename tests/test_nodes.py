@@ -22,7 +22,8 @@ from beds import ENVIRONMENT, make_bed, on, set_link
 
 from ringcast import interfaces
 from ringcast.bench.bed import Bed
-from ringcast.control import new_key, version
+from ringcast.control import version
+from ringcast.keys import new_key
 from ringcast_launcher import cli, nodes
 from ringcast_launcher.caller import Caller
 from ringcast_launcher.job import Job, JobError, Rendezvous
@@ -40,10 +41,12 @@ LIMIT = 90  # seconds; nothing here takes nearly as long
 KEY = new_key()
 
 WHERE = """
-import os, ringcast
+import os
+key = "old key" if os.environ["RINGCAST_KEY"] == os.environ.get("OLD_KEY") else ""  # gone after init
+import ringcast
 comm = ringcast.init()
 told = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MINE")]
-print(*told, comm.allreduce(comm.rank), "" if os.environ["RINGCAST_KEY"] != os.environ.get("OLD_KEY") else "old key")
+print(*told, comm.allreduce(comm.rank), key)
 """
 FAIL = """
 import ringcast

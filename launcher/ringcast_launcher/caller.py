@@ -10,7 +10,8 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from ringcast.control.messages import PATIENCE, Context, use_curve
+from ringcast.control.messages import PATIENCE, Context
+from ringcast.keys import control_pair, new_pair
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.polling import File
@@ -37,7 +38,9 @@ class Caller(Line):
         self._socket.maxmsgsize = LARGEST
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 50, 1000
         self._socket.ipv6 = "[" in address
-        use_curve(self._socket, key)
+        own = new_pair()
+        self._socket.curve_serverkey = control_pair(key).public
+        self._socket.curve_publickey, self._socket.curve_secretkey = own.public, own.secret
         self._monitor = self._socket.get_monitor_socket(_EVENTS)
         self._socket.connect(address)
 

@@ -31,7 +31,7 @@ from ringcast_launcher.crew import Crew
 from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, control_addresses
+from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
     AskGlance,
@@ -178,6 +178,7 @@ class _Running:
             size=job.size,
             nonce=self._world.nonce,
             key=self._world.key,
+            security=self._world.security,
             start_timeout=self._world.start_timeout,
         )
         control = self._server.address
@@ -213,6 +214,10 @@ class _Running:
             self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
+        # Each agent has tried whether it reaches the control plane, and gone again.
+        strangers = self._server.strangers - len(elsewhere(self._job))
+        if strangers > 0 and self._job.verbose:
+            self._say(f"{strangers} connections to the control plane were not admitted")
         return self._verdict
 
     def report(self, verdict: Verdict) -> JobReport:

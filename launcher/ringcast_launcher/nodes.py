@@ -12,13 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import zmq
-
 from ringcast import engines, interfaces, meeting
 from ringcast.config import HOMES
-from ringcast.control import new_key
-from ringcast.control.messages import checked_key
 from ringcast.errors import ConfigError, RendezvousError
+from ringcast.keys import is_key, new_key
 from ringcast.ports import LARGEST
 from ringcast_launcher.job import JobError, Node, Rendezvous
 
@@ -85,10 +82,8 @@ def parse_endpoint(text: str) -> tuple[str, int]:
 
 
 def _check(key: str) -> None:
-    try:
-        zmq.curve_public(checked_key(key))
-    except (ValueError, zmq.ZMQError):
-        raise JobError(f"RINGCAST_KEY: must be 40 characters of Z85; {ONE_KEY}") from None
+    if not is_key(key):
+        raise JobError(f"RINGCAST_KEY: must be 40 characters of Z85; {ONE_KEY}")
 
 
 def placed(one: Rendezvous) -> tuple[Node, ...]:
@@ -171,6 +166,6 @@ def find_key(one: Rendezvous) -> str | None:
     if told is None:
         return None
     key = told.get("key", "")
-    if not isinstance(key, str) or len(key) != 40:
+    if not isinstance(key, str) or not is_key(key):
         raise JobError(f"{path} does not hold what node 0 of this job writes; remove it", 1)
     return key

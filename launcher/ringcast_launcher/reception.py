@@ -14,7 +14,8 @@ from typing import Any
 
 import zmq
 
-from ringcast.control.messages import PATIENCE, Context, checked_key
+from ringcast.control.messages import PATIENCE, Context
+from ringcast.keys import control_pair
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.orders import Over, plain
@@ -50,7 +51,7 @@ class Reception:
         self.socket.maxmsgsize = LARGEST
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True
-        self.socket.curve_secretkey = checked_key(key)
+        self.socket.curve_secretkey = control_pair(key).secret
         self._monitor = self.socket.get_monitor_socket(REFUSED)
         try:
             self.socket.bind(address)
