@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -89,7 +89,7 @@ def _by_file(config: WorkerConfig, path: Path) -> Iterator[Met]:
     key = config.key or new_key()
     lifeline, address = serve(replace(config, key=key), own_address(config.place))
     try:
-        _write(path, json.dumps({"control": address, "key": key}))
+        publish(path, {"control": address, "key": key}, "rank 0")
         try:
             yield Met(replace(config, control=address, key=key), lifeline)
         finally:
@@ -105,39 +105,57 @@ def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
     return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file that nobody sees half written, and that is not there yet."""
+def publish(path: Path, told: Mapping[str, str], who: str) -> None:
+    """Write a file in which `who` tells others of the same user something; nobody sees it half written.
+
+    Raises:
+        ConfigError: it is there.
+        OSError: it cannot be written.
+    """
     part = path.with_name(f".{path.name}-{os.getpid()}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(file, "w") as stream:
-            stream.write(text)
+            stream.write(json.dumps(dict(told)))
         os.link(part, path)
     except FileExistsError:
         raise ConfigError(
-            f"{path} is there already: another process says that it is rank 0 of this job, or one of the same number "
+            f"{path} is there already: another process says that it is {who} of this job, or one of the same name "
             "was killed; in that case remove it"
         ) from None
     finally:
         part.unlink()
 
 
+def published(path: Path, who: str) -> dict[str, object] | None:
+    """Return what `who` wrote by `publish`; None as long as there is no file.
+
+    Raises:
+        RendezvousError: it cannot be read, or is none of ours.
+    """
+    # A listing, because file systems of a network remember for a while that a file was not there.
+    if path.name not in os.listdir(path.parent):
+        return None
+    try:
+        told = json.loads(path.read_text())
+    except FileNotFoundError:  # gone meanwhile
+        return None
+    except (OSError, ValueError) as error:
+        raise RendezvousError(f"cannot read {path}, where {who} told how to meet: {error}") from None
+    if not isinstance(told, dict):
+        raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
+    return told
+
+
 def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
     deadline = time.monotonic() + config.start_timeout
-    # A listing, because file systems of a network remember for a while that a file was not there.
-    while path.name not in os.listdir(path.parent):
+    while (told := published(path, "rank 0")) is None:
         if time.monotonic() > deadline:
             raise RendezvousError(
                 f"rank {config.rank}: rank 0 has not written {path} within {config.start_timeout:g} s; is it running, "
                 f"and do all hosts share that directory? If not, before the job: {engines.NEW_KEY}"
             )
         time.sleep(LOOK_AGAIN)
-    try:
-        told = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RendezvousError(
-            f"rank {config.rank} cannot read {path}, where rank 0 told its address: {error}"
-        ) from None
     match told:
         case {"control": str(control), "key": str(key)} if control.startswith("tcp://"):
             return replace(config, control=control, key=key)

@@ -17,13 +17,14 @@ import time
 from contextlib import ExitStack
 
 from ringcast.control import version
-from ringcast_launcher.channel import Channel
+from ringcast_launcher.channel import Channel, Line
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import parsed_address
 from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse_order, plain
+from ringcast_launcher.polling import File, usable
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.signals import ENDING, caught, noted
 
@@ -34,47 +35,51 @@ REACH = 5.0  # seconds until the launcher is found not to be reached
 
 
 class Agent:
-    """The crew of this host, and the channel to the launcher."""
+    """The crew of this host, and the line to the launcher."""
 
-    def __init__(self, channel: Channel, crew: Crew, signals: int) -> None:
-        self._channel, self._crew, self._signals = channel, crew, signals
+    def __init__(self, line: Line, crew: Crew, signals: int) -> None:
+        self._line, self._crew, self._signals = line, crew, signals
         self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
         self._over = False
+        self.asked = 0  # the signal by which we end
 
     def run(self) -> None:
         """Serve until all is over."""
         while not self._over and not self._abandoned:
             self._turn()
         deadline = time.monotonic() + FAREWELL
-        while self._channel.unsent and not self._abandoned and time.monotonic() < deadline:
+        while self._line.unsent and not self._abandoned and time.monotonic() < deadline:
             self._turn()
 
     @property
     def _abandoned(self) -> bool:
-        return bool(self._channel.ended) or (self._channel.unanswered > PATIENCE and not self._paused)
+        return bool(self._line.ended) or (self._line.unanswered > PATIENCE and not self._paused)
 
     def _turn(self) -> None:
-        poller = select.poll()
-        for file, events in {**self._crew.files, **self._channel.files, self._signals: select.POLLIN}.items():
-            poller.register(file, events)
-        due = min(self._channel.due, self._crew.due)
-        ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())))}
+        files: dict[File, int] = {**self._crew.files, **self._line.files, self._signals: select.POLLIN}
+        ready = usable(files, min(self._line.due, self._crew.due) - time.monotonic())
         signals = caught(self._signals)
-        self._over |= any(number in signals for number in ENDING)
+        for number in signals:
+            if number in ENDING:
+                self._asked_to_end(number)
         try:
-            for message in self._channel.turn(ready, time.monotonic()):
+            for message in self._line.turn(ready, time.monotonic()):
                 self._obey(parse_order(message))
         except FrameError as error:
-            self._channel.refuse(str(error))
+            self._line.refuse(str(error))
         if signal.SIGCHLD in signals:
             self._crew.note_ends()
         for report in self._crew.reports(ready):
             self._tell(report)
         self._make_room()
 
+    def _asked_to_end(self, number: int) -> None:
+        """Do what a signal asks for."""
+        self.asked, self._over = number, True
+
     def _obey(self, order: Order) -> None:
         if self._paused:
-            self._channel.forgive()
+            self._line.forgive()
         self._paused = isinstance(order, Stop)
         if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))
@@ -85,11 +90,11 @@ class Agent:
         self._crew.order(order)
 
     def _tell(self, report: Report) -> None:
-        self._channel.send(plain(report))
+        self._line.send(plain(report))
         self._over |= isinstance(report, Finished)
 
     def _make_room(self) -> None:
-        if (full := self._channel.unsent > PENDING) != self._full:
+        if (full := self._line.unsent > PENDING) != self._full:
             self._full = full
             self._crew.order(Hold(self._held or full))
 

@@ -1,4 +1,4 @@
-"""A stream of messages in both directions over two files that never block, with signs of life.
+"""Messages in both directions that never block, with signs of life; and such a line over two files.
 
 The other end is silent for the time in which this process could have heard it: who was stopped blames nobody. Signs of
 life go only to who gives some: where messages arrive in one direction only, they soon stop in both.
@@ -8,72 +8,68 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Container
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ringcast_launcher.frames import MARK, FrameError, Frames, encode
+from ringcast_launcher.polling import File
 
 BEAT = 1.0  # seconds between two signs of life
 # Seconds after which who is silent gets none: more than one turn adds, so that an answer to the last one is still sent.
 HEARD = 3 * BEAT
 CHUNK = 1 << 16  # bytes read at once
 AT_ONCE = 1 << 22  # bytes taken in one turn at most: others have to be served as well
-_BEAT = encode(None)
 
 
-class Channel:
+class Line(ABC):
     """One end. `ended` is why nothing more will come, `silent` for how many seconds nothing came.
 
     `unanswered` is for how many seconds no sign of life came, which means that the other end has heard of this one.
     `garbled` is why what came makes no sense, with which it has ended too.
     """
 
-    def __init__(self, reading: int, writing: int, now: float, *, marks: bool = False, marked: bool = False) -> None:
-        """Take over two files, which `close` closes; `marks`: begin with the mark; `marked`: the other end does."""
-        self._reading, self._writing = reading, writing
-        self._frames = Frames(marked=marked)
-        self._unsent = bytearray(MARK if marks else b"")
-        self._turned, self.due = now, now
+    def __init__(self, now: float) -> None:
+        self._turned = self._next_beat = now
         self.ended = self.garbled = ""
         self.silent = self.unanswered = 0.0
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
 
     @property
-    def noise(self) -> str:
-        """What came instead of, or before, messages."""
-        return self._frames.noise.decode("utf-8", "replace").strip()
+    def due(self) -> float:
+        """The time at which `turn` is to be called at the latest."""
+        return self._next_beat
 
     @property
+    @abstractmethod
     def unsent(self) -> int:
         """How many bytes wait to be sent."""
-        return len(self._unsent)
 
     @property
-    def files(self) -> dict[int, int]:
+    @abstractmethod
+    def files(self) -> Mapping[File, int]:
         """What to poll, and for which events."""
-        wanted = {} if self.ended else {self._reading: select.POLLIN}
-        return wanted | ({self._writing: select.POLLOUT} if self._unsent else {})
 
+    @abstractmethod
     def send(self, message: Any) -> None:
-        """Send a message of plain values, as soon as there is room for it; to nobody if it is closed."""
-        if self._writing >= 0:
-            self._unsent += encode(message)
-            self._flush()
+        """Send a message of plain values, as soon as there is room for it."""
 
-    def turn(self, ready: Container[int], now: float) -> list[Any]:
-        """Do what can be done now, and return the messages that came; `ready` are the files that can be used."""
+    @abstractmethod
+    def close(self) -> None:
+        """Close what it uses; idempotent."""
+
+    def turn(self, ready: Container[File], now: float) -> list[Any]:
+        """Do what can be done now, and return the messages that came; `ready` is what can be used."""
         passed, self._turned = min(now - self._turned, 2 * BEAT), now
         self.silent, self.unanswered = self.silent + passed, self.unanswered + passed
-        found = self._receive() if self._reading in ready else []
+        found = self._receive(ready)
         if None in found:
             self.unanswered = 0.0
-        if now >= self.due:
-            self.due = now + BEAT
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT
             # Who does not take what there is needs no sign of life.
-            if not self._unsent and not self.ended and self.silent < HEARD:
-                self._unsent += _BEAT
+            if not self.unsent and not self.ended and self.silent < HEARD:
+                self.send(None)
         self._flush()
         return [message for message in found if message is not None]
 
@@ -86,16 +82,57 @@ class Channel:
         self.ended = self.garbled = why
         self.close()
 
+    @abstractmethod
+    def _receive(self, ready: Container[File]) -> list[Any]:
+        """Return what came; who heard anything is not silent."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Send what there is room for."""
+
+
+class Channel(Line):
+    """One end of a line over two files."""
+
+    def __init__(self, reading: int, writing: int, now: float, *, marks: bool = False, marked: bool = False) -> None:
+        """Take over two files, which `close` closes; `marks`: begin with the mark; `marked`: the other end does."""
+        self._reading, self._writing = reading, writing
+        self._frames = Frames(marked=marked)
+        self._unsent = bytearray(MARK if marks else b"")
+        super().__init__(now)
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+
+    @property
+    def noise(self) -> str:
+        """What came instead of, or before, messages."""
+        return self._frames.noise.decode("utf-8", "replace").strip()
+
+    @property
+    def unsent(self) -> int:
+        return len(self._unsent)
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        wanted: dict[File, int] = {} if self.ended else {self._reading: select.POLLIN}
+        return wanted | ({self._writing: select.POLLOUT} if self._unsent else {})
+
+    def send(self, message: Any) -> None:
+        if self._writing >= 0:
+            self._unsent += encode(message)
+            self._flush()
+
     def close(self) -> None:
-        """Close both files; idempotent."""
         for file in {self._reading, self._writing} - {-1}:
             os.close(file)
         self._reading = self._writing = -1
         self.ended = self.ended or "it was closed"
         self._unsent.clear()
 
-    def _receive(self) -> list[Any]:
+    def _receive(self, ready: Container[File]) -> list[Any]:
         found: list[Any] = []
+        if self._reading not in ready:
+            return found
         taken = 0
         while not self.ended and taken < AT_ONCE:
             try:

@@ -18,10 +18,10 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
-from ringcast_launcher import output, where
+from ringcast_launcher import node, nodes, output, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
-from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
+from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
 from ringcast_launcher.ranklist import shown
@@ -49,6 +49,7 @@ exit code:  of the first rank that failed (128 + signal if it was killed), 1 if 
 
 examples:   ringcast-launch -n 4 examples/identifiers.py
             ringcast-launch -H node1:4,node2:4 examples/identifiers.py
+            ringcast-launch --nnodes 2 --node-rank K --rdzv-endpoint node0:29500 -N 4 examples/identifiers.py
 """
 
 
@@ -63,7 +64,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     ours, program = split(argv, valued)
     options = parser.parse_args(ours)
     report = _run(options, program, environment)
-    if options.json_report is not None:
+    if options.json_report is not None and not options.node_rank:  # the same command: one of them writes it
         try:
             report.write(options.json_report)
         except OSError as error:
@@ -78,6 +79,8 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         if options.dry_run:
             print("\n".join(describe(job)))
             return JobReport(0)
+        if job.rendezvous is not None and job.rendezvous.node > 0:
+            return node.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:
         print(f"ringcast-launch: {error}", file=sys.stderr)
@@ -109,7 +112,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     """Return the parser of our own options, and the options that take a value."""
     parser = argparse.ArgumentParser(
         prog="ringcast-launch",
-        usage="ringcast-launch (-n N | -H HOSTS | --hostfile FILE) [options] (PROGRAM | -m MODULE) [arguments]",
+        usage="ringcast-launch (-n N | -H HOSTS | --hostfile FILE | --nnodes N ...) [options] (PROGRAM | -m MODULE) "
+        "[arguments]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -122,7 +126,13 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("-H", "--host", dest="hosts", metavar="HOST:SLOTS,...",
             help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
         add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
-        add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K", help="ranks on each host"),
+        add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K",
+            help="ranks on each host (with --nnodes: default 1)"),
+        add("--nnodes", type=int, metavar="N",
+            help="the same command runs on N nodes, without ssh; with --node-rank and --rdzv-endpoint"),
+        add("--node-rank", type=int, metavar="K", help="which of them this is, from 0; node 0 runs the job"),
+        add("--rdzv-endpoint", metavar="HOST:PORT", help="where the nodes meet: an address of node 0 (default port "
+            f"{nodes.PORT})"),
         add("--placement", choices=("block", "cyclic"), default="block",
             help="fill one host after the other (default), or deal the ranks round"),
         add("--rsh-agent", metavar="COMMAND", help="instead of ssh: takes a host and a command"),
@@ -162,10 +172,16 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if options.size is not None and options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
     hosts = _hosts(options)
-    if not hosts and options.size is None and options.per_node is None:
-        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    nodes = where.nodes(hosts, options.size, options.per_node, options.placement)
-    far = any(not node.here for node in nodes)
+    meeting = nodes.rendezvous(
+        options.nnodes,
+        options.node_rank,
+        options.rdzv_endpoint,
+        options.per_node,
+        _words(options, program),
+        environment,
+    )
+    placed = _placed(options, hosts, meeting)
+    far = any(not node.here for node in placed)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
     if options.flight_recorder and (problem := outfile.objection(Path(options.flight_recorder))):
@@ -179,14 +195,15 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if hosts and oversubscribed(hosts, options.size, options.per_node):
         print("ringcast-launch: there are more ranks than slots", file=sys.stderr)
     return Job(
-        nodes=nodes,
+        nodes=placed,
+        rendezvous=meeting if far else None,
         passed_on=where.passed_on(environment, exports),
         starter=shlex.split(options.rsh_agent) if options.rsh_agent else SSH,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,
         output=options.output,
-        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in nodes)),
+        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in placed)),
         timeout=options.timeout,
         settings=_settings(options, environment, far),
         verbose=options.verbose,
@@ -194,6 +211,21 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+
+
+def _placed(options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None) -> tuple[Node, ...]:
+    if meeting is not None:
+        if hosts or options.size is not None:
+            raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
+        return nodes.placed(meeting)
+    if not hosts and options.size is None and options.per_node is None:
+        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
+    return where.nodes(hosts, options.size, options.per_node, options.placement)
+
+
+def _words(options: argparse.Namespace, program: Sequence[str]) -> list[str]:
+    """Return the program as it was given."""
+    return ["-m", *program] if options.module else list(program)
 
 
 def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:

@@ -46,7 +46,9 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
+    Stopped,
 )
+from ringcast_launcher.polling import File
 from ringcast_launcher.process import Process
 from ringcast_launcher.supervisor import Exited, Fence, Send
 
@@ -72,7 +74,7 @@ class Crew:
         self._reports: deque[Report] = deque()
 
     @property
-    def files(self) -> dict[int, int]:
+    def files(self) -> dict[File, int]:
         """What to poll, and for which events."""
         return {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
 
@@ -80,11 +82,6 @@ class Crew:
     def due(self) -> float:
         """The time at which `reports` is to be called at the latest."""
         return 0.0 if self._reports or self._to_start else inf
-
-    @property
-    def unsent(self) -> int:
-        """How many bytes of orders have not left this host."""
-        return 0
 
     def order(self, order: Order) -> None:
         """Do what is ordered; `reports` has the answer."""
@@ -102,6 +99,7 @@ class Crew:
                 self._held = held
             case Stop():
                 self._signal(signal.SIGSTOP)
+                self._reports.append(Stopped())
             case AskStacks():
                 self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
             case AskStates():
@@ -114,7 +112,7 @@ class Crew:
                 self._drain()
                 self._reports += [*self._records(order.records), Finished()]
 
-    def reports(self, ready: Container[int] = ()) -> list[Report]:
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)

@@ -6,13 +6,12 @@ import select
 import time
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, TypeAlias
-
-import zmq
+from typing import TypeAlias
 
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.orders import Gone, Order, Report
-from ringcast_launcher.remote import Remote
+from ringcast_launcher.polling import File, usable
+from ringcast_launcher.remote import Distant
 
 STEP = 100  # ms after which a wait for answers looks at its deadline again
 Said: TypeAlias = tuple[int, Report]  # by which host
@@ -21,7 +20,7 @@ Said: TypeAlias = tuple[int, Report]  # by which host
 class Crews:
     """Crews by the number of their host; one that is gone is not there any more."""
 
-    def __init__(self, crews: Mapping[int, Crew | Remote]) -> None:
+    def __init__(self, crews: Mapping[int, Crew | Distant]) -> None:
         self._crews = dict(crews)
         self._said: list[Said] = []
 
@@ -45,15 +44,12 @@ class Crews:
         for crew in sorted(self._crews.values(), key=lambda crew: isinstance(crew, Crew)):
             crew.order(order)
 
-    def poll(self, wait: int, others: Sequence[Any] = ()) -> None:
+    def poll(self, wait: int, others: Sequence[File] = ()) -> None:
         """Wait for at most so many milliseconds until somebody has something to say, or one of `others` has."""
-        poller = zmq.Poller()
-        for other in others:
-            poller.register(other, zmq.POLLIN)
+        files = dict.fromkeys(others, select.POLLIN)
         for crew in self._crews.values():
-            for file, events in crew.files.items():
-                poller.register(file, _of_zmq(events))
-        self._hear({file for file, _ in poller.poll(wait) if isinstance(file, int)})
+            files |= crew.files
+        self._hear(usable(files, wait / 1000))
 
     def reports(self) -> list[Said]:
         """Return what was reported and not returned yet."""
@@ -78,20 +74,9 @@ class Crews:
             looked = len(self._said)
         return answers
 
-    def flush(self, seconds: float) -> None:
-        """Wait until all that was ordered has left this host."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and any(crew.unsent for crew in self._crews.values()):
-            self.poll(STEP)
-
     def lose(self, host: int) -> None:
         """Forget the crew of a host, which is gone."""
         del self._crews[host]
 
-    def _hear(self, ready: set[int]) -> None:
+    def _hear(self, ready: set[File]) -> None:
         self._said += [(host, said) for host, crew in self._crews.items() for said in crew.reports(ready)]
-
-
-def _of_zmq(events: int) -> int:
-    """Return the events of `select.poll` as those of ZeroMQ's."""
-    return (zmq.POLLIN if events & select.POLLIN else 0) | (zmq.POLLOUT if events & select.POLLOUT else 0)

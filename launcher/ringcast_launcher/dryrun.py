@@ -18,7 +18,9 @@ def describe(job: Job) -> Iterator[str]:
     width = max(len(node.host) for node in job.nodes)
     for node in job.nodes:
         yield f"  {node.host:{width}}  {'ranks' if len(node.ranks) > 1 else 'rank'} {compact(node.ranks)}"
-    for node in elsewhere(job):
+    if job.rendezvous is not None:
+        yield f"they meet at {job.rendezvous.endpoint}"
+    for node in elsewhere(job) if job.rendezvous is None else ():
         yield f"to start host {node.host}: {shlex.join(remote_argv(node.host, job.starter, job.environment))}"
     yield f"in {job.directory}: {shlex.join(job.argv)}"
     yield f"variables of rank {job.nodes[0].ranks[0]}:"

@@ -19,7 +19,8 @@ from ringcast.errors import ConfigError
 from ringcast.interfaces import IP
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import JobError
-from ringcast_launcher.orders import Gone
+from ringcast_launcher.orders import Gone, Hello
+from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Remote
 from ringcast_launcher.signals import ENDING, caught
 from ringcast_launcher.statusline import starting
@@ -90,23 +91,19 @@ def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, show: 
         if found and not failures:
             deadline = min(deadline, time.monotonic() + OTHERS)
         failures |= found
-    failures |= {remote.host: wrong for remote in remotes if (wrong := _mismatch(remote))}
+    failures |= {remote.host: wrong for remote in remotes if (wrong := mismatch(remote.hello))}
     if failures:
         raise JobError(_in_words(failures), 1)
 
 
 def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str, str]:
     """Wait for news, and return what has failed."""
-    poller = select.poll()
-    poller.register(signals, select.POLLIN)
+    files: dict[File, int] = {signals: select.POLLIN}
     for remote in remotes:
-        for file, events in remote.files.items():
-            poller.register(file, events)
+        files |= remote.files
     due = min(deadline, *(remote.due for remote in remotes))
-    ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())) + 1)}
-    for number in caught(signals):
-        if number in ENDING:
-            raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
+    ready = usable(files, due - time.monotonic())
+    end_if_asked(signals)
     reports = [(remote, report) for remote in remotes for report in remote.reports(ready)]
     return {remote.host: _not_started(remote, report.cause) for remote, report in reports if isinstance(report, Gone)}
 
@@ -116,14 +113,24 @@ def _not_started(remote: Remote, cause: str) -> str:
     return _with_words(why, remote) if remote.words and not remote.garbled else f"{why}: {cause}"
 
 
+def end_if_asked(signals: int) -> None:
+    """Go on unless a signal asks us to end.
+
+    Raises:
+        JobError: it does.
+    """
+    for number in caught(signals):
+        if number in ENDING:
+            raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
+
+
 def _with_words(why: str, remote: Remote) -> str:
     lines = remote.words.splitlines()[-3:]
     return f"{why}: {'; '.join(lines)}" if lines else why
 
 
-def _mismatch(remote: Remote) -> str:
+def mismatch(hello: Hello | None) -> str:
     """Return what is wrong with what a host runs; ranks of different versions would not understand each other."""
-    hello = remote.hello
     if hello is None:
         return ""
     if hello.version != version():

@@ -23,8 +23,14 @@ class FrameError(Exception):
 
 def encode(message: Any) -> bytes:
     """Return a message of plain values as it travels."""
-    data: bytes = msgpack.packb(message)
+    data = pack(message)
     return _LENGTH.pack(len(data)) + data
+
+
+def pack(message: Any) -> bytes:
+    """Return a message of plain values as bytes."""
+    data: bytes = msgpack.packb(message)
+    return data
 
 
 class Frames:
@@ -51,7 +57,7 @@ class Frames:
             return []
         found = []
         while (end := self._end()) is not None:
-            found.append(_unpacked(bytes(self._data[_LENGTH.size : end])))
+            found.append(unpack(bytes(self._data[_LENGTH.size : end])))
             del self._data[:end]
         return found
 
@@ -77,7 +83,12 @@ class Frames:
         return end if len(self._data) >= end else None
 
 
-def _unpacked(data: bytes) -> Any:
+def unpack(data: bytes) -> Any:
+    """Return the message that `pack` made bytes of.
+
+    Raises:
+        FrameError: it is none.
+    """
     try:
         return msgpack.unpackb(data, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:

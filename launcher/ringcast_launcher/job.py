@@ -36,6 +36,25 @@ class Node:
     here: bool  # it is the launcher's own
 
 
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """The same command on `nnodes` nodes, of which this is number `node`, with so many ranks; see `nodes`."""
+
+    nnodes: int
+    node: int
+    host: str
+    port: int
+    ranks: int
+    program: tuple[str, ...]  # as it was given
+    key: str = field(repr=False)  # "": not known yet
+    file: str  # in which node 0 tells the key; "": all nodes were given it
+
+    @property
+    def endpoint(self) -> str:
+        """Where they meet, as a user writes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True)
 class Job:
     """A job as the user asked for it; nothing is started yet. Times are seconds."""
@@ -46,6 +65,7 @@ class Job:
     directory: str  # where the workers run
     passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
     starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
+    rendezvous: Rendezvous | None = None  # where launchers on other nodes come by themselves
     output: str = "tag"
     ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -25,10 +26,10 @@ from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
 from ringcast_launcher import report
+from ringcast_launcher.assembly import assembled
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
@@ -45,6 +46,7 @@ from ringcast_launcher.orders import (
     Look,
     NotStarted,
     Output,
+    Over,
     Record,
     Report,
     Seen,
@@ -53,11 +55,12 @@ from ringcast_launcher.orders import (
     Started,
     States,
     Stop,
+    Stopped,
 )
 from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.ranklist import shown
-from ringcast_launcher.remote import Remote
+from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
 from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
@@ -86,14 +89,13 @@ def run(job: Job) -> JobReport:
     Raises:
         JobError: it could not be started; nothing is left behind.
     """
-    raise_files(job.size)  # two pipes and a connection for each
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
         with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():
             while True:
                 settings = replace(job.settings, restart=attempt)
                 end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
-                if not again or attempt == job.max_restarts:
+                if not again:
                     break
                 attempt += 1
                 words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
@@ -105,31 +107,29 @@ def run(job: Job) -> JobReport:
 
 
 def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
-    """Run the job once; return what became of it, the last words, and whether to start afresh might help."""
+    """Run the job once; return what became of it, the last words, and whether to start it afresh."""
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
-        commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
-        remotes = stack.enter_context(fleet(commands, guardian))
-        if remotes:
-            _await_hosts(job, remotes, writer, signals)
+        show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
+        try:
+            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, show))
+        finally:
+            if show is not None:
+                show("")
+        raise_files(job.size)  # two pipes and a connection for each
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
-        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, start))
+        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, here, start))
         verdict = running.until_verdict()
-    end = running.report(verdict)
-    return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
-
-
-def _await_hosts(job: Job, remotes: list[Remote], writer: Writer, signals: int) -> None:
-    show = writer.show if wanted(2, job.environment) else None
-    try:
-        await_hellos(remotes, signals, job.settings.start_timeout, show)
-    finally:
-        if show is not None:
-            show("")
+        end = running.report(verdict)
+        failed = verdict.rank is not None and not running.asked_to_end
+        again = failed and job.settings.restart < job.max_restarts
+        for remote in remotes:
+            remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
+    return end, running.last_words + end.last_words(), again
 
 
 class _Running:
@@ -143,7 +143,8 @@ class _Running:
         context: zmq.Context[zmq.Socket[bytes]],
         directory: str,
         crew: Crew,
-        remotes: list[Remote],
+        remotes: Sequence[Distant],
+        here: str,
         start: float,
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
@@ -172,7 +173,6 @@ class _Running:
             terminal=os.ttyname(2) if os.isatty(2) else "",
             advertise="" if remotes else job.settings.advertise,  # of this host alone, not of the others
         )
-        here = own_address(remotes, self._world.iface) if remotes else ""
         self._server = ControlServer(
             context,
             control_addresses(self._world, here),
@@ -345,6 +345,9 @@ class _Running:
                 return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
                 Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+            case Signalled():
+                self.asked_to_end = True
+                return [found]
             case Glimpse():
                 self._glances[i] = found.glance
             case Gone(cause):
@@ -390,7 +393,7 @@ class _Running:
     def _pause_all(self) -> None:
         """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
         self._crews.order_all(Stop())
-        self._crews.flush(ANSWER)
+        self._crews.answers((Stopped,), ANSWER)  # else an agent might take the coming silence for our end
         os.kill(os.getpid(), signal.SIGSTOP)
         self._crews.order_all(Send(signal.SIGCONT))
 

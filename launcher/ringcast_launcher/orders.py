@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_origin, get_type_hints
 from ringcast.glance import Glance
 from ringcast.silence import Activity
 from ringcast_launcher.frames import FrameError
-from ringcast_launcher.supervisor import Exited, Fence, Send
+from ringcast_launcher.supervisor import Exited, Fence, Send, Signalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop all workers; the launcher will be silent until Send(SIGCONT)."""
+    """Stop all workers; the launcher will be silent until Send(SIGCONT). Answered by Stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,18 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """The job is over, to be started `again` or not: its exit code, and the words that tell the cause, if there is one.
+
+    It is for launchers that came by themselves; others end with their input.
+    """
+
+    code: int
+    words: str
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """An agent is there: what it runs, its host's own name, and the launcher's address as seen from there."""
 
@@ -79,6 +91,16 @@ class Hello:
     python: str
     host: str
     launcher: str  # "" where that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """After Hello, from a launcher that came by itself: which node of how many it is, for how many ranks of what."""
+
+    node: int
+    nnodes: int
+    ranks: int
+    program: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,21 +192,29 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """All workers are stopped."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """A host is not heard of any more, and its ranks cannot live."""
 
     cause: str
 
 
-Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | AskGlance | Finish
+Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | AskGlance | Finish | Over
 Report: TypeAlias = (
     Hello
+    | Joins
     | Started
     | NotStarted
     | Output
     | Exited
     | Fenced
     | Seen
+    | Stopped
+    | Signalled
     | Stacks
     | States
     | Glimpse
@@ -193,10 +223,10 @@ Report: TypeAlias = (
     | Gone
 )
 
-_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, AskGlance, Finish)
+_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, AskGlance, Finish, Over)
 _REPORTS: tuple[type[Any], ...] = (
-    *(Hello, Started, NotStarted, Output, Exited, Fenced),
-    *(Seen, Stacks, States, Glimpse, Record, Finished),
+    *(Hello, Joins, Started, NotStarted, Output, Exited, Fenced),
+    *(Seen, Stopped, Signalled, Stacks, States, Glimpse, Record, Finished),
 )
 _KINDS = {kind.__name__: kind for kind in (*_ORDERS, *_REPORTS)}
 

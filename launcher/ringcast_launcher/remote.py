@@ -1,4 +1,7 @@
-"""The launcher's end of an agent on another host: a crew that is told orders and makes reports as the one here does."""
+"""The launcher's end of an agent on another host: a crew that is told orders and makes reports as the one here does.
+
+A `Remote` has an agent that a command has started; other agents come by themselves (`ringcast_launcher.visitor`).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Container, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ringcast_launcher import agent
-from ringcast_launcher.channel import CHUNK, HEARD, Channel
+from ringcast_launcher.channel import CHUNK, HEARD, Channel, Line
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.orders import Finished, Gone, Hello, Order, Report, Start, of_ranks, parse_report, plain
+from ringcast_launcher.orders import Finished, Gone, Hello, Order, Over, Report, Start, of_ranks, parse_report, plain
+from ringcast_launcher.polling import File
 from ringcast_launcher.supervisor import describe
 
 # Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
@@ -26,8 +31,75 @@ MOST_WORDS = 1 << 14  # bytes of error output that are kept
 SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
 
 
-class Remote:
-    """The crew of another host."""
+class Distant(ABC):
+    """The crew of another host, at the other end of a line."""
+
+    host: str
+    _line: Line
+
+    def __init__(self) -> None:
+        self.hello: Hello | None = None
+        self._ranks: frozenset[int] = frozenset()  # that were ordered there
+        self._over = False
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        """What to poll, and for which events."""
+        return self._line.files
+
+    @property
+    def due(self) -> float:
+        """The time at which `reports` is to be called at the latest."""
+        return self._line.due
+
+    def order(self, order: Order) -> None:
+        """Have the agent do what is ordered; it reports the answer."""
+        if isinstance(order, Start):
+            self._ranks = frozenset(order.ranks)
+        self._line.send(plain(order))
+
+    @property
+    def garbled(self) -> str:
+        """Why what came makes no sense; empty if it does."""
+        return self._line.garbled
+
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
+        """Return what there is to report; the last one of all is Finished or Gone."""
+        now = time.monotonic()
+        found = self._parsed(self._line.turn(ready, now))
+        for report in found:
+            self._note(report)
+        if not self._over and (cause := self._cause(now)):
+            self._over = True
+            found.append(Gone(cause))
+        return found
+
+    def _parsed(self, messages: list[Any]) -> list[Report]:
+        found: list[Report] = []
+        try:
+            for message in messages:
+                if not of_ranks(report := parse_report(message)) <= self._ranks:
+                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
+                found.append(report)
+        except FrameError as error:
+            self._line.refuse(str(error))
+        return found
+
+    def _note(self, report: Report) -> None:
+        self.hello = report if isinstance(report, Hello) else self.hello
+        self._over |= isinstance(report, Finished)
+
+    @abstractmethod
+    def dismiss(self, over: Over) -> None:
+        """Let the agent know that the job is over, and how."""
+
+    @abstractmethod
+    def _cause(self, now: float) -> str:
+        """Return why the host counts as lost; nothing as long as it does not."""
+
+
+class Remote(Distant):
+    """The crew of a host on which a command starts the agent."""
 
     def __init__(self, host: str, argv: Sequence[str], guardian: Guardian) -> None:
         """Start the command that starts the agent.
@@ -35,9 +107,8 @@ class Remote:
         Raises:
             OSError: there is no such command.
         """
+        super().__init__()
         self.host, self.argv = host, argv
-        self.hello: Hello | None = None
-        self._ranks: frozenset[int] = frozenset()  # that were ordered there
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -55,31 +126,18 @@ class Remote:
         reading, writing = os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno())
         self._process.stdin.close()
         self._process.stdout.close()
-        self._channel = Channel(reading, writing, time.monotonic(), marked=True)
+        self._line = self._channel = Channel(reading, writing, time.monotonic(), marked=True)
         self._words = b""
         self._lost: float | None = None  # when the channel ended
-        self._over = False
 
     @property
-    def files(self) -> dict[int, int]:
-        """What to poll, and for which events."""
-        return self._channel.files | ({} if self._errors is None else {self._errors: select.POLLIN})
+    def files(self) -> Mapping[File, int]:
+        return {**self._channel.files} | ({} if self._errors is None else {self._errors: select.POLLIN})
 
     @property
     def due(self) -> float:
-        """The time at which `reports` is to be called at the latest."""
         ending = self._lost is not None and not self._over
         return time.monotonic() + LOOK_AGAIN if ending else self._channel.due
-
-    @property
-    def unsent(self) -> int:
-        """How many bytes wait to be sent."""
-        return self._channel.unsent
-
-    @property
-    def garbled(self) -> str:
-        """Why what came makes no sense; empty if it does."""
-        return self._channel.garbled
 
     @property
     def words(self) -> str:
@@ -87,36 +145,13 @@ class Remote:
         said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
         return "\n".join(line.rstrip() for line in said if line.strip())
 
-    def order(self, order: Order) -> None:
-        """Have the agent do what is ordered; it reports the answer."""
-        if isinstance(order, Start):
-            self._ranks = frozenset(order.ranks)
-        self._channel.send(plain(order))
-
-    def reports(self, ready: Container[int] = ()) -> list[Report]:
-        """Return what there is to report; the last one of all is Finished or Gone."""
-        now = time.monotonic()
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
         if self._errors in ready:
             self._listen()
-        found = self._parsed(self._channel.turn(ready, now))
-        for report in found:
-            self.hello = report if isinstance(report, Hello) else self.hello
-            self._over |= isinstance(report, Finished)
-        if not self._over and (cause := self._cause(now)):
-            self._over = True
-            found.append(Gone(cause))
-        return found
+        return super().reports(ready)
 
-    def _parsed(self, messages: list[Any]) -> list[Report]:
-        found: list[Report] = []
-        try:
-            for message in messages:
-                if not of_ranks(report := parse_report(message)) <= self._ranks:
-                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
-                found.append(report)
-        except FrameError as error:
-            self._channel.refuse(str(error))
-        return found
+    def dismiss(self, over: Over) -> None:
+        """Do nothing: it ends with its input."""
 
     def hang_up(self) -> None:
         """End the agent's input, with which it and its workers end."""
@@ -143,10 +178,7 @@ class Remote:
                 self._errors = None
 
     def _cause(self, now: float) -> str:
-        """Return why the host counts as lost; nothing as long as it does not.
-
-        Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
-        """
+        # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
         if not self._channel.ended:
             silent = self.hello is not None and self._channel.silent > SILENCE
             return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""

@@ -1,0 +1,34 @@
+"""The hosts of a job beside the launcher's own: reached by a command such as ssh, or come by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ringcast_launcher import nodes
+from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.job import Job, elsewhere
+from ringcast_launcher.remote import Distant
+from ringcast_launcher.visitor import Show, visited
+
+
+@contextmanager
+def assembled(
+    job: Job, guardian: Guardian, signals: int, show: Show | None
+) -> Iterator[tuple[Job, Sequence[Distant], str]]:
+    """Yield the job with its ranks on their hosts, the crews of the other hosts, and the address by which these reach
+    this one ("" if there are none); at the end of the block none of them is left. `show`, if wanted, is told a line of
+    how far the start is.
+
+    Raises:
+        JobError: a host is not there in time, or does not fit; or a signal asks us to end.
+    """
+    if job.rendezvous is not None:
+        with visited(job, job.rendezvous, signals, show) as (placed, visitors):
+            yield placed, visitors, nodes.listening(job.rendezvous, job.settings.iface)
+        return
+    commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
+    with fleet(commands, guardian) as remotes:
+        await_hellos(remotes, signals, job.settings.start_timeout, show)
+        yield job, remotes, own_address(remotes, job.settings.iface) if remotes else ""

@@ -1,0 +1,106 @@
+"""The line of a node's launcher to node 0, over a socket of ZeroMQ under CURVE (see `ringcast_launcher.reception`)."""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Container, Mapping
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from ringcast.control.messages import PATIENCE, Context
+from ringcast.keys import control_pair, new_pair
+from ringcast_launcher.channel import Line
+from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
+from ringcast_launcher.polling import File
+from ringcast_launcher.reception import AT_ONCE, LINGER, REFUSED, WINDOW
+
+_EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+
+class Caller(Line):
+    """Keeps trying to connect, once; a connection that is lost is the end.
+
+    `heard` tells whether node 0 has said anything yet, `refused` whether the handshake with what listens there failed.
+    """
+
+    def __init__(self, context: Context, address: str, key: str, now: float) -> None:
+        super().__init__(now)
+        self.heard = self.refused = self._connected = self._lost = False
+        self._waiting: deque[bytes] = deque()
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._socket.linger = int(1000 * LINGER)
+        self._socket.sndhwm = WINDOW
+        self._socket.rcvhwm = 0  # orders are few
+        self._socket.handshake_ivl = PATIENCE
+        self._socket.maxmsgsize = LARGEST
+        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 50, 1000
+        self._socket.ipv6 = "[" in address
+        own = new_pair()
+        self._socket.curve_serverkey = control_pair(key).public
+        self._socket.curve_publickey, self._socket.curve_secretkey = own.public, own.secret
+        self._monitor = self._socket.get_monitor_socket(_EVENTS)
+        self._socket.connect(address)
+
+    @property
+    def unsent(self) -> int:
+        return sum(map(len, self._waiting))
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        if self.ended:
+            return {}
+        wanted = select.POLLIN | (select.POLLOUT if self._waiting else 0)
+        return {self._socket: wanted, self._monitor: select.POLLIN}
+
+    def send(self, message: Any) -> None:
+        self._waiting.append(pack(message))
+        self._flush()
+
+    def close(self) -> None:
+        if not self._socket.closed:
+            self._socket.disable_monitor()
+            self._monitor.close()
+            self._socket.close()
+        self._waiting.clear()
+        self.ended = self.ended or "it was closed"
+
+    def _receive(self, ready: Container[File]) -> list[Any]:
+        found = self._messages() if self._socket in ready else []
+        if self.ended:
+            return found
+        if self._monitor in ready:
+            self._watch()
+        if self._lost and not self._socket.poll(0):  # what came before is taken first
+            self.ended = self.ended or "it was lost"
+        return found
+
+    def _messages(self) -> list[Any]:
+        found: list[Any] = []
+        try:
+            while len(found) < AT_ONCE:
+                found.append(unpack(self._socket.recv(zmq.NOBLOCK)))
+        except zmq.Again:
+            pass
+        except FrameError as error:
+            self.refuse(str(error))
+        if found:
+            self.silent, self.heard = 0.0, True
+        return found
+
+    def _watch(self) -> None:
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            self._connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self.refused |= bool(event & REFUSED)
+            self._lost |= self._connected and event == zmq.EVENT_DISCONNECTED
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting and not self.ended:
+                self._socket.send(self._waiting[0], zmq.NOBLOCK)
+                self._waiting.popleft()
+        except zmq.Again:
+            pass

@@ -1,0 +1,158 @@
+"""The launcher on a node other than 0: it comes to node 0, and runs the crew of its host as it is told there.
+
+What it runs is its own: the program, the environment and the directory of the command that was given here. It ends
+with the exit code of the job.
+"""
+
+from __future__ import annotations
+
+import platform
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+import zmq
+
+from ringcast.control import version
+from ringcast_launcher import nodes
+from ringcast_launcher.agent import PATIENCE, Agent
+from ringcast_launcher.caller import Caller
+from ringcast_launcher.crew import Crew
+from ringcast_launcher.directory import job_directory
+from ringcast_launcher.fleet import end_if_asked
+from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.job import Job, JobError, Rendezvous
+from ringcast_launcher.jobreport import JobReport
+from ringcast_launcher.orders import Hello, Joins, Order, Over, Report, Start, plain
+from ringcast_launcher.polling import usable
+from ringcast_launcher.process import subreaper
+from ringcast_launcher.signals import ENDING, noted
+from ringcast_launcher.supervisor import Signalled
+
+REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
+_LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0
+
+
+class _NodeAgent(Agent):
+    """An agent whose host belongs to the user who started it, and who may end the job from here as well."""
+
+    def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float) -> None:
+        super().__init__(caller, crew, signals)
+        self._caller, self._job, self._deadline = caller, job, deadline
+        self.over: Over | None = None
+
+    @property
+    def _abandoned(self) -> bool:
+        if self._caller.heard:
+            return super()._abandoned
+        if self._caller.refused:
+            self._deadline = min(self._deadline, time.monotonic() + REFUSED)
+        return time.monotonic() >= self._deadline
+
+    def _asked_to_end(self, number: int) -> None:
+        if self._caller.heard:
+            self._tell(Signalled(number))  # node 0 ends the job
+        else:
+            super()._asked_to_end(number)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Over():
+                self.over, self._over = order, True
+            case Start():
+                argv, directory = tuple(self._job.argv), self._job.directory
+                super()._obey(replace(order, argv=argv, environment={}, directory=directory))
+            case _:
+                super()._obey(order)
+
+    def _tell(self, report: Report) -> None:
+        self._line.send(plain(report))
+
+
+def serve(job: Job, one: Rendezvous) -> JobReport:
+    """Take part in the job until it is over, with its restarts; say on standard error what went wrong.
+
+    Raises:
+        JobError: node 0 is not found, or was lost, or a signal came before it was found; nothing is left behind.
+    """
+    with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
+        seconds = job.settings.start_timeout
+        address, key = _address(one, signals, seconds), _key(one, signals, seconds)
+        again = True
+        while again:
+            over = _serve_once(job, one, address, key, signals)
+            sys.stderr.write(over.words)
+            again = over.again
+    return JobReport(over.code, over.words)
+
+
+def _address(one: Rendezvous, signals: int, seconds: float) -> str:
+    """Return the address of node 0, whose name may become known only when it is there, as with a pod."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return nodes.address(one)
+        except JobError:
+            if time.monotonic() >= deadline:
+                raise
+        _pause(signals)
+
+
+def _key(one: Rendezvous, signals: int, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while (key := nodes.find_key(one)) is None:
+        if time.monotonic() >= deadline:
+            what = f"node 0 has not written {one.file} within {seconds:g} s; is it running"
+            raise JobError(
+                f"node {one.node}: {what}, and do all nodes share that directory? If not, {nodes.ONE_KEY}", 1
+            )
+        _pause(signals)
+    return key
+
+
+def _pause(signals: int) -> None:
+    usable({signals: select.POLLIN}, _LOOK_AGAIN)
+    end_if_asked(signals)
+
+
+def _serve_once(job: Job, one: Rendezvous, address: str, key: str, signals: int) -> Over:
+    seconds = job.settings.start_timeout
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian(job.environment))
+        directory = stack.enter_context(job_directory())
+        guardian.tell("directory", directory)
+        context = stack.enter_context(zmq.Context())
+        caller = Caller(context, address, key, time.monotonic())
+        stack.callback(caller.close)
+        crew = Crew(directory, guardian, job.environment)
+        stack.callback(crew.close)
+        host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        caller.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
+        caller.send(plain(Joins(one.node, one.nnodes, one.ranks, one.program)))
+        agent = _NodeAgent(caller, crew, signals, job, time.monotonic() + seconds)
+        agent.run()
+    if agent.over is not None:
+        return agent.over
+    if agent.asked:
+        raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
+    raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, seconds)}", 1)
+
+
+def _lost(one: Rendezvous, caller: Caller, seconds: float) -> str:
+    if caller.heard:
+        silence = f", of which nothing was heard for {PATIENCE:g} s" if caller.silent > PATIENCE else ""
+        what = f"lost its connection to node 0 at {one.endpoint}{silence}"
+        return f"{what}; its ranks were ended, and what node 0 says tells more"
+    if caller.refused:
+        return (
+            f"found something at {one.endpoint} that does not have the same key; is that node 0 of this job? "
+            f"Unset RINGCAST_KEY on all nodes, or {nodes.ONE_KEY}"
+        )
+    return (
+        f"got no answer from node 0 at {one.endpoint} within {seconds:g} s: is it running there, is that its address, "
+        "and is the port open (firewall)?"
+    )

@@ -1,0 +1,163 @@
+"""The socket of node 0, to which the launchers on the other nodes come, and a line to each of them.
+
+It runs under CURVE: who does not know the key of the rendezvous completes no handshake, and nothing travels in clear.
+Both ends make fresh session keys for every connection, so that nothing recorded in an earlier job with the same key can
+be played again.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Container, Mapping
+from typing import Any
+
+import zmq
+
+from ringcast.control.messages import PATIENCE, Context
+from ringcast.keys import control_pair
+from ringcast_launcher.channel import Line
+from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
+from ringcast_launcher.orders import Over, plain
+from ringcast_launcher.polling import File
+
+WINDOW = 16  # messages that wait at either end of a connection before the sender has to
+AT_ONCE = 64  # messages taken in one turn at most: others have to be served as well
+LINGER = 2.0  # seconds that the last words may take
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+class Reception:
+    """Listens at an address of this machine. Newcomers are asked in, until it is full.
+
+    `refused` is how many connections did not have the key by then.
+    """
+
+    def __init__(self, context: Context, address: str, key: str) -> None:
+        """Bind the socket.
+
+        Raises:
+            zmq.ZMQError: the address cannot be bound.
+        """
+        self.refused = 0
+        self._full = ""  # what is told to those who come too late
+        self._lines: dict[bytes, Extension] = {}
+        self._newcomers: list[Extension] = []
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        self.socket.linger = int(1000 * LINGER)
+        self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
+        self.socket.router_mandatory = True
+        self.socket.handshake_ivl = PATIENCE
+        self.socket.maxmsgsize = LARGEST
+        self.socket.ipv6 = "[" in address
+        self.socket.curve_server = True
+        self.socket.curve_secretkey = control_pair(key).secret
+        self._monitor = self.socket.get_monitor_socket(REFUSED)
+        try:
+            self.socket.bind(address)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    def newcomers(self) -> list[Extension]:
+        """Return the lines to those that have come since the last call."""
+        self.take()
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            self.refused += 1
+        found, self._newcomers = self._newcomers, []
+        return found
+
+    def be_full(self, why: str) -> None:
+        """Ask nobody in any more, and tell them why."""
+        self._full = why
+        self._stop_counting()
+
+    def take(self) -> None:
+        """Take what has arrived, for all lines."""
+        for _ in range(AT_ONCE):
+            try:
+                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if peer not in self._lines:
+                if self._full:
+                    self.tell(peer, plain(Over(1, f"ringcast-launch: {self._full}\n", False)))
+                    continue
+                self._lines[peer] = Extension(self, peer)
+                self._newcomers.append(self._lines[peer])
+            self._lines[peer].arrived += frames
+
+    def tell(self, peer: bytes, message: Any) -> bool:
+        """Send a message; returns whether there is still a connection."""
+        try:
+            self.socket.send_multipart([peer, pack(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def tell_all(self, message: Any) -> None:
+        """Send a message to all that have come."""
+        for peer in self._lines:
+            self.tell(peer, message)
+
+    def forget(self, peer: bytes) -> None:
+        """Have no line to somebody any more."""
+        self._lines.pop(peer, None)
+
+    def close(self) -> None:
+        """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
+        self._stop_counting()
+        self.socket.close()
+
+    def _stop_counting(self) -> None:
+        """Have no events any more: who does not read them blocks the thread that serves all connections."""
+        if not self._monitor.closed:
+            self.socket.disable_monitor()
+            self._monitor.close()
+
+
+class Extension(Line):
+    """Node 0's end of the line to a node, over the common socket."""
+
+    def __init__(self, reception: Reception, peer: bytes) -> None:
+        super().__init__(0.0)
+        self._reception, self._peer = reception, peer
+        self.arrived: deque[bytes] = deque()
+
+    @property
+    def due(self) -> float:
+        return 0.0 if self.arrived else super().due
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        return {} if self.ended else {self._reception.socket: select.POLLIN}
+
+    def send(self, message: Any) -> None:
+        if not self.ended and not self._reception.tell(self._peer, message):
+            self.ended = "it was lost"
+
+    def close(self) -> None:
+        self._reception.forget(self._peer)
+        self.ended = self.ended or "it was closed"
+
+    def _receive(self, ready: Container[File]) -> list[Any]:
+        if self._reception.socket in ready:
+            self._reception.take()
+        found = []
+        while self.arrived:
+            self.silent = 0.0
+            try:
+                found.append(unpack(self.arrived.popleft()))
+            except FrameError as error:
+                self.refuse(str(error))
+        return found
+
+    def _flush(self) -> None:
+        """Nothing waits here."""
