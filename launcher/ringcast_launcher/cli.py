@@ -16,7 +16,7 @@ from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.outfile import objection
-from ringcast_launcher import output, where
+from ringcast_launcher import output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.hostlist import oversubscribed
@@ -77,7 +77,8 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
             return JobReport(0)
         return run(job)
     except JobError as error:
-        print(f"ringcast-launch: {error}", file=sys.stderr)
+        if str(error):
+            print(f"ringcast-launch: {error}", file=sys.stderr)
         return JobReport(error.code, str(error))
     except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
         print(f"ringcast-launch: {error}", file=sys.stderr)
@@ -122,7 +123,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K", help="ranks on each host"),
         add("--placement", choices=("block", "cyclic"), default="block",
             help="fill one host after the other (default), or deal the ranks round"),
-        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh: a command that takes a host and a command"),
+        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
@@ -155,9 +156,12 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if options.size is not None and options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
     hosts = where.listed(options.hosts, options.hostfile)
-    if not hosts and options.size is None and options.per_node is None:
+    allocated = () if hosts else slurm.allocation(environment)
+    if not hosts and not allocated and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    nodes = where.nodes(hosts, options.size, options.per_node, options.placement)
+    called = environment.get("SLURMD_NODENAME", "") if allocated else None
+    hosts = hosts or allocated
+    nodes = where.nodes(hosts, options.size, options.per_node, options.placement, called=called)
     far = any(not node.here for node in nodes)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
@@ -168,13 +172,15 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
     exports = exported(options.exports, environment)
-    environment = {**environment, **exports}
+    environment = {**(slurm.of_job(environment) if allocated else environment), **exports}
+    told = slurm.passed_on(environment) if allocated else {}
+    starter = slurm.SRUN if allocated else SSH
     if hosts and oversubscribed(hosts, options.size, options.per_node):
         print("ringcast-launch: there are more ranks than slots", file=sys.stderr)
     return Job(
         nodes=nodes,
-        passed_on=where.passed_on(environment, exports),
-        starter=shlex.split(options.rsh_agent) if options.rsh_agent else SSH,
+        passed_on={**told, **where.passed_on(environment, exports)},
+        starter=shlex.split(options.rsh_agent) if options.rsh_agent else starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,

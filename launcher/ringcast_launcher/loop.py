@@ -27,7 +27,7 @@ from ringcast.silence import Busy, Judgement, Silence, Stuck
 from ringcast_launcher import report
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
-from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
+from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv, starter_environment
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
@@ -105,7 +105,8 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
         commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
-        remotes = stack.enter_context(fleet(commands, guardian))
+        environment = starter_environment(job.starter, os.environ)
+        remotes = stack.enter_context(fleet(commands, environment, guardian))
         await_hellos(remotes, signals, job.settings.start_timeout, _no_progress)
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})

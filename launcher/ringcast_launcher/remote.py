@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 
 from ringcast_launcher import agent
@@ -25,7 +25,7 @@ SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
 class Remote:
     """The crew of another host."""
 
-    def __init__(self, host: str, argv: Sequence[str], guardian: Guardian) -> None:
+    def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> None:
         """Start the command that starts the agent.
 
         Raises:
@@ -35,6 +35,7 @@ class Remote:
         self.hello: Hello | None = None
         self._process = subprocess.Popen(
             argv,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,7 +133,7 @@ class Remote:
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last words, may still come
         told = f": {self.words.splitlines()[-1]}" if self.words else ""
-        if code is not None and code != SSH_FAILED:
+        if code is not None and 0 <= code != SSH_FAILED:  # the command was not killed
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:
             return ""
