@@ -17,6 +17,7 @@ import needs
 import psutil
 import pytest
 import slurm
+from sources import check_table, write_tree
 
 from ringcast.control import new_key
 
@@ -88,6 +89,21 @@ def test_the_commands_of_the_page_work(place: int, cluster: slurm.Cluster, home:
     assert sorted(said.splitlines()) == [f"{rank} {ranks} {sum(range(ranks))}" for rank in range(ranks)]
 
 
+@pytest.mark.parametrize("command", ["salloc", "sbatch", "srun"])
+def test_the_commands_of_the_page_on_launching_work(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> None:
+    page = (ROOT / "docs/launching.md").read_text()
+    (line,) = re.findall(rf"^{command} .*$", page, re.MULTILINE)
+    link = cluster.folder / "examples"
+    link.unlink(missing_ok=True)
+    link.symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{slurm.SEARCHED}"
+    done = cluster.run(*shlex.split(line), **home, PATH=path)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{cluster.logs()}"
+    said = (cluster.folder / "said").read_text() if command == "sbatch" else done.stdout
+    assert "shared by 4 ranks" in said
+    assert "equal to the one-process count\n" in said
+
+
 def test_steps_of_one_job_are_worlds_of_their_own(cluster: slurm.Cluster, home: dict[str, str]) -> None:
     step = f"srun --overlap -n 2 {sys.executable} -c '{SUM}'"
     (cluster.folder / "steps.sh").write_text(f"#!/bin/sh\n{step} >first &\n{step} >second\nwait\n")
@@ -152,14 +168,24 @@ def is_of(process: psutil.Process, home: dict[str, str]) -> bool:
 
 
 def test_the_launcher_runs_on_the_nodes_of_its_allocation(cluster: slurm.Cluster, home: dict[str, str]) -> None:
-    said, _ = launch(cluster, *EXAMPLE, **home)
-    assert "shared by 3 ranks" in said
-    assert said.endswith("equal to the one-process count\n")
     program = (
         "import os; print(os.environ['SLURMD_NODENAME'], os.environ['SLURM_NTASKS'], 'SLURM_PROCID' in os.environ)"
     )
     said, _ = launch(cluster, "python", "-c", program, **home)
     assert sorted(said.splitlines()) == [f"[{r}] ringcast{node} 3 False" for r, node in enumerate((1, 1, 2))]
+
+
+@pytest.mark.parametrize("command", ["srun", "salloc"])
+def test_identifiers_prints_the_right_table(
+    command: str, cluster: slurm.Cluster, home: dict[str, str], tmp_path: Path
+) -> None:
+    write_tree(tmp_path)
+    example = (str(ROOT / "examples" / "identifiers.py"), "--path", str(tmp_path), "--top", "3")
+    if command == "srun":
+        said = srun(cluster, "-N2", "-n3", sys.executable, *example, **home)
+    else:
+        said, _ = launch(cluster, "--output", "none", *example, **home)
+    check_table(said, tmp_path, 3)
 
 
 def test_a_batch_script_runs_on_the_first_of_the_nodes(cluster: slurm.Cluster, home: dict[str, str]) -> None:
