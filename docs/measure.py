@@ -4,6 +4,8 @@ python docs/measure.py rounds                       CPU per round and rank on th
 python docs/measure.py schedules                    time to make schedules
 python docs/measure.py growth                       CPU per rank of merge_sorted, for more and more ranks
 python docs/measure.py recorder                     what the flight recorder takes for an operation
+python docs/measure.py rendezvous                   from the last Hello until all of 64 ranks have the roster
+python docs/measure.py start                        64 ranks until their first line, beside 64 imports of numpy
 ringcast-launch -n 4 docs/measure.py watching       allreduce with and without the flight recorder, in turn
 ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
 ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
@@ -11,13 +13,16 @@ ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers
 """
 
 import argparse
+import compileall
 import platform
+import subprocess
+import sys
 import threading
 import time
 import timeit
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,40 +34,35 @@ import ringcast
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Params
 from ringcast.call import Call
+from ringcast.config import WorkerConfig
+from ringcast.control import ControlClient, ControlServer, new_key
 from ringcast.cost import NETWORKS
 from ringcast.execute import drive_together
 from ringcast.group import Choice, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import MAX
 from ringcast.recorder import encoded, mapped
+from ringcast.rendezvous import Joined
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
 from ringcast.transfers import Operation
 from ringcast.transports.simulated import SimulatedWire
 
 MB = 1_000_000
+RANKS = 64  # of a job that starts
 SERIES = 100  # calls that are timed together
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "what", choices=("rounds", "schedules", "growth", "recorder", "watching", "memory", "calls", "merge")
-    )
+    repeated = rounds, schedules, growth, recorder, rendezvous, start, watching, calls, merge
+    actions = {action.__name__: action for action in repeated}
+    parser.add_argument("what", choices=(*actions, "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
     if options.what == "memory":
         memory()
     else:
-        actions = {
-            "rounds": rounds,
-            "schedules": schedules,
-            "growth": growth,
-            "recorder": recorder,
-            "watching": watching,
-            "calls": calls,
-            "merge": merge,
-        }
         actions[options.what](options.repeat)
 
 
@@ -70,7 +70,7 @@ def heading(figure: str) -> None:
     """Print what was measured with; versions that differ give other figures."""
     print(
         f"Python {platform.python_version()}, numpy {np.__version__}, pyzmq {zmq.__version__}, "
-        f"libzmq {zmq.zmq_version()}, ringcast {version('ringcast')}; "
+        f"libzmq {zmq.zmq_version()}, ringcast {ringcast.__version__}; "
         f"a call of an empty Python function takes {yardstick():.0f} ns; {figure}"
     )
 
@@ -150,6 +150,81 @@ def growth(repeat: int) -> None:
         each = least(repeat, partial(merge_of_all, wire, groups, runs)) / p * 1e3
         log = (p - 1).bit_length()
         print(f"merge_sorted of 10^6 int64, p = {p}: {each:.1f} ms per rank, {each / log:.1f} ms per rank and log2 p")
+
+
+def rendezvous(repeat: int) -> None:
+    """Let all ranks of a job but one join, then that one; all are threads of this process, and so is the server."""
+    heading(f"median and largest of {repeat}")
+    for kind in "ipc", "tcp":
+        with TemporaryDirectory() as folder:
+            address = f"ipc://{folder}/control" if kind == "ipc" else "tcp://127.0.0.1:*"
+            times = [last_to_join(address, RANKS) * 1e3 for _ in range(repeat)]
+        print(f"{RANKS} ranks over {kind}: all have the roster {median(times):.1f} ms after the last one came", end="")
+        print(f", {max(times):.1f} ms at most")
+
+
+def last_to_join(address: str, p: int) -> float:
+    """Return the seconds from the last rank's connection and Hello until all ranks have the roster."""
+    key, nonce, waiting = new_key(), 1, threading.Event()
+    with zmq.Context() as context, ThreadPoolExecutor(p + 1) as pool:
+        server = ControlServer(context, address, size=p, nonce=nonce, key=key)
+
+        def serve() -> None:
+            joined = 0
+            while not server.over:
+                server.socket.poll(1000)
+                joined += sum(isinstance(notice, Joined) for notice in server.service())
+                if joined == p - 1:
+                    waiting.set()
+            server.close(1.0)
+
+        def join(client: ControlClient) -> float:
+            client.join(60.0)
+            return time.perf_counter()
+
+        served = pool.submit(serve)
+        configs = [WorkerConfig(rank, p, server.address, hosted=True, nonce=nonce, key=key) for rank in range(p)]
+        clients = [ControlClient(config, "tcp://127.0.0.1:12345", lambda _: None, context) for config in configs]
+        others = [pool.submit(join, client) for client in clients[1:]]
+        waiting.wait()
+        begin = time.perf_counter()
+        end = max(join(clients[0]), *(future.result() for future in others))
+        for client in clients:
+            client.finished({})
+        list(pool.map(ControlClient.close, clients))
+        served.result()
+    return end - begin
+
+
+def start(repeat: int) -> None:
+    """Start, in turn, processes that only import numpy and a job; wait for the last end and for the last line."""
+    heading(f"median of {repeat}")
+    compileall.compile_dir(Path(ringcast.__file__).parent, quiet=1)  # as an installed package is, and numpy
+    bare, job = zip(*[(imports(RANKS), first_lines(RANKS)) for _ in range(repeat)], strict=True)
+    times = median(mine / others for mine, others in zip(job, bare, strict=True))
+    print(f"{RANKS} imports of numpy {median(bare):.1f} s, {RANKS} ranks {median(job):.1f} s, {times:.1f} times that")
+
+
+def imports(p: int) -> float:
+    """Return the seconds that p processes take which import numpy."""
+    begin = time.perf_counter()
+    for process in [subprocess.Popen([sys.executable, "-c", "import numpy"]) for _ in range(p)]:
+        process.wait()
+    return time.perf_counter() - begin
+
+
+def first_lines(p: int) -> float:
+    """Return the seconds until each of p ranks has printed a line after a barrier."""
+    with TemporaryDirectory() as folder:
+        script = Path(folder) / "hello.py"
+        script.write_text("import ringcast\ncomm = ringcast.init()\ncomm.barrier()\nprint('here')\n")
+        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--transport", "tcp", str(script)]
+        begin = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as launcher:
+            assert launcher.stdout is not None
+            for _ in range(p):
+                assert b"here" in launcher.stdout.readline()
+            return time.perf_counter() - begin
 
 
 def recorder(repeat: int) -> None:

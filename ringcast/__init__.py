@@ -8,6 +8,8 @@ array([0., 1., 2.])
 
 from typing import TYPE_CHECKING, Any
 
+from ringcast.release import __version__ as __version__
+
 if TYPE_CHECKING:
     from ringcast.communicator import Communicator
     from ringcast.dask_ranks import on_dask
@@ -74,10 +76,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the launcher and the control plane do not wait for numpy."""
-    from importlib import import_module, metadata
+    from importlib import import_module
 
-    if name == "__version__":
-        return metadata.version("ringcast")
     if name not in __all__:
         raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
     home = _HOMES.get(name, "ops" if name.isupper() else "errors")

@@ -73,6 +73,7 @@ class Endpoint:
         self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
+        self.protocol.payload = self.recorder.sent
         self.closed = False
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
@@ -191,6 +192,7 @@ class Endpoint:
             self.control.close()
         finally:
             self.transport.close(hurry=protocol.hopeless)
+            protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()
         if mismatch is not None:
             raise mismatch

@@ -155,6 +155,9 @@ class Protocol:
         self.rank, self.size, self.nonce, self.lookahead = rank, size, nonce, lookahead
         self.outbox: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
         self.sent: Counter[int] = Counter()  # messages ever, by peer
+        self.payload: list[int] | memoryview[int] = [
+            0
+        ]  # one number: bytes of users' data ever sent, headers not counted
         self.seen: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()  # those of `sent` that are small talk
         self.answered: Counter[int] = Counter()  # those of `seen`
@@ -289,6 +292,7 @@ class Protocol:
             return None
         if not op.granted and total <= op.eager and self._spent[peer] + total + 64 <= self.budget:
             self._spent[peer] += total + 64
+            self.payload[0] += total
             self._emit(EAGER, 0, peer, op, ordinal, 0, total, self._owed.pop(peer, 0), _copies(frames))
             return None
         send = Send(op, peer, ordinal, frames, total)
@@ -706,6 +710,7 @@ class Protocol:
             frames = send.take(op.segment)
             size = sum(map(len, frames))
             self._emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
+            self.payload[0] += size
             send.offset += size
             if send.total == 0:
                 break

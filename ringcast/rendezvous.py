@@ -297,10 +297,9 @@ class Roster:
         actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
         if len(self._members) == self.size:
             self._started = True
-            addresses = [self._members[rank].address for rank in range(self.size)]
-            actions += [
-                SendTo(m.connection, {"type": "roster", "addresses": addresses}) for m in self._members.values()
-            ]
+            # One object for all: it is as long as the job is large, and is encoded once.
+            roster = {"type": "roster", "addresses": [self._members[rank].address for rank in range(self.size)]}
+            actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
 
@@ -317,12 +316,12 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
-        for rank, member in self._members.items():
-            if member.network != hello.network:
-                return (
-                    f"rank {hello.rank} has {hello.network}, but rank {rank} has {member.network}: they would choose "
-                    "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
-                )
+        rank = next(iter(self._members), None)  # all others have what it has
+        if rank is not None and (network := self._members[rank].network) != hello.network:
+            return (
+                f"rank {hello.rank} has {hello.network}, but rank {rank} has {network}: they would choose "
+                "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
+            )
         return self._given_up
 
     def _from_member(self, event: Said, now: float) -> list[Action]:

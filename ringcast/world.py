@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from ringcast import networkfile, recorder, stacks
+from ringcast import glance, networkfile, recorder, stacks
 from ringcast.communicator import Communicator
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.control import PACE, ControlClient
@@ -82,10 +82,12 @@ def terminal() -> TextIO | None:
     """Return the terminal of the person who started the job, for progress on long work; None if there is none.
 
     Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives.
-    The caller closes it.
+    The launcher's own status line is not drawn any more in this job. The caller closes the terminal.
     """
     config = from_environment()
     path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""
+    if path and config.directory:
+        glance.draws(config.directory)
     # O_NOCTTY: the terminal belongs to the session of the launcher.
     return open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "w", encoding="utf-8") if path else None
 

@@ -23,6 +23,8 @@ from zmq.utils.monitor import recv_monitor_message
 from ringcast import wire
 from ringcast.config import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, Pace, new_key, version
+from ringcast.control import server as server_module
+from ringcast.control.messages import pack
 from ringcast.errors import RendezvousError
 from ringcast.failure import Failure
 from ringcast.rendezvous import Failing, Finished, Lost, Notice, Started
@@ -128,6 +130,14 @@ def job(context: zmq.Context, address: str, size: int, **settings: object) -> It
 def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
     with job(context, address, 5) as (server, _):
         assert server.notice(Started) == Started()
+
+
+def test_the_roster_is_encoded_once(context: zmq.Context, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+    monkeypatch.setattr(server_module, "pack", lambda message: encoded.append(message["type"]) or pack(message))
+    with job(context, address, 5) as (server, _):
+        assert server.notice(Started) == Started()
+        assert encoded.count("roster") == 1
 
 
 def test_bye_tells_the_count_and_why_and_who_has_left(context: zmq.Context, address: str) -> None:

@@ -1,10 +1,12 @@
 """Hosts as the user names them, and the placement of ranks on them: laws over all small cases."""
 
+import doctest
 from collections import Counter
 from itertools import product
 
 import pytest
 
+from ringcast_launcher import hostlist
 from ringcast_launcher.hostlist import Host, HostError, How, oversubscribed, parse_hosts, place, read_hostfile
 
 CASES = [slots for nodes in range(1, 5) for slots in product(range(1, 4), repeat=nodes)]
@@ -13,6 +15,12 @@ HOWS: tuple[How, ...] = ("block", "cyclic")
 
 def named(slots: tuple[int, ...]) -> list[Host]:
     return [Host(f"h{i}", each) for i, each in enumerate(slots)]
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    result = doctest.testmod(hostlist)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -136,3 +136,37 @@ def test_a_reader_that_went_away_is_forgotten() -> None:
     writer.close()
     assert not writer.full
     os.close(writing)
+
+
+@pytest.mark.parametrize("spec", ["tag", "none"])
+def test_ranks_that_are_not_shown_are_silent(spec: str) -> None:
+    reading, writing = os.pipe()
+    kept = os.dup(1)
+    os.dup2(writing, 1)
+    try:
+        writer = Writer()
+        for rank in range(4):
+            with ExitStack() as files:
+                out, _ = open_sinks(
+                    spec, rank, 4, "n1", writer=writer, colours=(False, False), files=files, shown={1, 3}
+                )
+                out.feed(b"here is %d\nand " % rank)
+                out.end()
+        writer.close()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(writing)
+    with open(reading, "rb") as file:
+        lines = file.read().replace(b"[1] ", b"").replace(b"[3] ", b"")
+    assert lines == b"here is 1\nand \nhere is 3\nand \n"
+
+
+def test_files_get_the_output_of_all_ranks(tmp_path: Path) -> None:
+    with ExitStack() as files:
+        spec = f"dir={tmp_path}"
+        out, _ = open_sinks(
+            spec, 0, 4, "n1", writer=Writer(), colours=(False, False), files=files, shown=frozenset({1})
+        )
+        out.feed(b"here\n")
+    assert (tmp_path / "rank-0.out").read_bytes() == b"here\n"

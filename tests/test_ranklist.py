@@ -1,10 +1,18 @@
 """Sets of ranks as people write them."""
 
+import doctest
 from itertools import combinations
 
 import pytest
 
+from ringcast_launcher import ranklist
 from ringcast_launcher.ranklist import compact, shown
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    result = doctest.testmod(ranklist)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("size", range(1, 9))

@@ -143,12 +143,12 @@ os.kill(os.getpid(), signal.SIGKILL)"""
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "flight-3").stat().st_mode & 0o777 == 0o600
-    found = flight.read(str(tmp_path), 4)
+    found = flight.read(str(tmp_path), range(4))
     assert found[:3] == [None] * 3
     assert found[3] is not None
     assert [e.number for e in found[3].entries] == [1, 2]
     (tmp_path / "flight-2").write_bytes((tmp_path / "flight-3").read_bytes())
-    assert flight.read(str(tmp_path), 3)[2] is None  # it says that it is another rank's
+    assert flight.read(str(tmp_path), range(3))[2] is None  # it says that it is another rank's
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -156,7 +156,7 @@ def test_a_closed_recorder_tells_that_the_rank_has_left(tmp_path: Path) -> None:
     recorded(memory := mapped(str(tmp_path), 0, 1), range(1, 2))
     for _ in range(2):
         memory.close()
-    (found,) = flight.read(str(tmp_path), 1)
+    (found,) = flight.read(str(tmp_path), range(1))
     assert found is not None
     assert found.left is not None
     assert flight.last(found).startswith("has left the job after #1 allreduce")

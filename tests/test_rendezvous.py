@@ -77,6 +77,31 @@ def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) ->
     assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), Started()]
 
 
+class Compared(str):
+    """A text that counts how often it is compared with others."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __ne__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__ne__(self, other)
+
+
+def test_4096_ranks_meet_in_a_number_of_steps_that_grows_with_them_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compared, "count", 0)
+    p = 4096
+    roster, seen = Roster(p, version="1"), 0
+    for rank in reversed(range(p)):
+        actions = roster.handle(replace(hello(rank, p), network=Compared("constants")), 0.0)
+        seen += len(actions)
+    assert seen == 2 * p + p + 1  # a notice and a beat for each hello, the roster for each, the start
+    assert Compared.count <= p
+    rosters = [action.message for action in actions if isinstance(action, SendTo) and "addresses" in action.message]
+    assert rosters[0]["addresses"] == [f"addr{rank}" for rank in range(p)]
+    assert all(message is rosters[0] for message in rosters)  # so that it is encoded once
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

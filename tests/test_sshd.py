@@ -62,15 +62,16 @@ def test_a_cut_link_and_a_firewall_take_no_connection() -> None:
 
 
 def outside() -> list[object]:
-    """Return what a bed may not touch: mounts, the settings of system and user, directories for temporary files."""
+    """Return what a bed may not touch: mounts, and the settings of system and user."""
     places = [sshd.SETTINGS, Path("/etc/ssh"), Path("/run/sshd")]
     files = [(path, path.stat().st_mtime_ns) for top in places for path in (top, *top.glob("*")) if path.exists()]
     return [Path("/proc/self/mounts").read_text(), files]
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_nothing_is_seen_outside_or_left_behind() -> None:
-    before, directories = outside(), set(Path(tempfile.gettempdir()).glob("rc-sshd-*"))
+def test_nothing_is_seen_outside_or_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = outside()
     others = set(psutil.Process().children(recursive=True))
     with sshd.ssh_bed("2") as bed:
         with bed.start(0, ["ssh", "h1", "echo there; exec sleep 1000"], stdout=subprocess.PIPE, text=True) as session:
@@ -82,7 +83,7 @@ def test_nothing_is_seen_outside_or_left_behind() -> None:
         assert session.returncode != 0
     assert not any(process.is_running() for process in processes)
     assert outside() == before
-    assert set(Path(tempfile.gettempdir()).glob("rc-sshd-*")) <= directories
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_user_has_set_for_ssh_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

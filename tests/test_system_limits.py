@@ -6,12 +6,19 @@ import math
 import resource
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 import zmq
+from jobs import Job
 
+import ringcast
 from ringcast import limits
+from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.communicator import Communicator
 from ringcast.control import new_key
 from ringcast.schedules.circulant import skips
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -30,6 +37,65 @@ def test_neighbours_are_counted_as_the_communicator_connects_them() -> None:
     for p in range(1, 300):
         most = max(len({(r + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {r}) for r in range(min(p, 3)))
         assert most <= limits.neighbours(p) <= (2 * math.ceil(math.log2(p)))
+
+
+def peers(collective: str, algorithm: str, p: int, rank: int) -> set[int]:
+    """Return those that a rank exchanges messages with."""
+    blocks = 3 if ALGORITHMS[collective][algorithm].blocks else 1
+    steps = build(collective, algorithm, Params(p, nblocks=blocks, counts=(3,) * p), rank)
+    return {peer for step in steps for peer in (step.send_to, step.recv_from) if peer is not None}
+
+
+CIRCULANT = [(c, a) for c, table in ALGORITHMS.items() for a in table if a.startswith("circulant")]
+CENSUS = [("merge_sorted", "circulant"), *((c, a) for c, table in ALGORITHMS.items() for a in table if "census" in a)]
+
+
+@pytest.mark.parametrize("p", [*range(1, 20), 31, 32, 33, 64, 100])
+def test_circulant_algorithms_take_2_log_p_neighbours_and_4_with_the_census(p: int) -> None:
+    q = math.ceil(math.log2(p))
+    for rank in {0, 1 % p, p // 2, p - 1}:
+        joined = set().union(*(peers(*use, p, rank) for use in CIRCULANT if use not in CENSUS))
+        assert joined <= {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)}  # made in the start
+        assert len(joined) <= 2 * q
+        assert len(joined.union(*(peers(*use, p, rank) for use in CENSUS))) <= 4 * q
+
+
+def connections(job: Job) -> list[tuple[int, int]]:
+    """Return the connections from and to each rank, of those that are made."""
+    ports = [int(endpoint.transport.address.rpartition(":")[2]) for endpoint in job.endpoints]
+    made = [c for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED]
+    into = Counter(c.laddr.port for c in made)
+    assert sum(into[port] for port in ports) == sum(c.raddr.port in ports for c in made)
+    return [(len(e.transport._peers), into[port]) for e, port in zip(job.endpoints, ports, strict=True)]
+
+
+def start(comm: Communicator) -> None:
+    comm.connect_neighbours()
+    transport = comm._group.endpoint.transport
+    deadline = transport.clock() + 60
+    while transport.unreached():
+        assert transport.clock() < deadline
+        transport.wait_for_news(deadline)
+
+
+def use(comm: Communicator) -> None:
+    comm.bcast(np.arange(50_000), algorithm="circulant")
+    comm.allgatherv(np.arange(comm.rank), algorithm="circulant")
+    comm.reduce(np.arange(50), ringcast.SUM, algorithm="circulant")
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 17, 33])
+def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_no_more(p: int) -> None:
+    job = Job("tcp", p)
+    try:
+        job.ask(start)
+        assert connections(job) == [(n := limits.neighbours(p) - (p == 8), n)] * p  # of 8, one is on both sides
+        job.ask(use)
+        assert connections(job) == [(n, n)] * p
+        job.ask(Communicator.barrier)  # by the census
+        assert all(max(found) <= 4 * math.ceil(math.log2(p)) for found in connections(job))
+    finally:
+        job.close()
 
 
 @pytest.mark.parametrize(

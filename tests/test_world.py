@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import ringcast
-from ringcast import world
+from ringcast import config, world
 from ringcast.errors import blames
+from ringcast.glance import glance
 
 EVERY_ALGORITHM = """
 import functools, operator
@@ -154,3 +155,19 @@ def test_every_public_name_is_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Broadcast'"):
         ringcast.Broadcast  # noqa: B018
     assert set(ringcast.__all__) <= set(dir(ringcast))
+
+
+def test_who_opens_the_terminal_has_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    settings = config.WorkerConfig(
+        0, 2, f"ipc://{tmp_path}/control", directory=str(tmp_path), terminal=os.ttyname(slave)
+    )
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    assert not glance(str(tmp_path), []).drawing
+    screen = world.terminal()
+    assert screen is not None
+    screen.close()
+    assert glance(str(tmp_path), []).drawing
+    os.close(master)
+    os.close(slave)

@@ -57,7 +57,8 @@ class Agent:
         poller = select.poll()
         for file, events in {**self._crew.files, **self._channel.files, self._signals: select.POLLIN}.items():
             poller.register(file, events)
-        ready = {file for file, _ in poller.poll(max(0.0, 1000 * (self._channel.due - time.monotonic())))}
+        due = min(self._channel.due, self._crew.due)
+        ready = {file for file, _ in poller.poll(max(0.0, 1000 * (due - time.monotonic())))}
         signals = caught(self._signals)
         self._over |= any(number in signals for number in ENDING)
         for message in self._channel.turn(ready, time.monotonic()):

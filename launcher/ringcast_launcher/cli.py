@@ -23,6 +23,7 @@ from ringcast_launcher.hostlist import oversubscribed
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
+from ringcast_launcher.ranklist import shown
 
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
@@ -128,6 +129,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--ranks-filter", default="", metavar="RANKS",
+            help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the ranks may take to join after the first one (default 60)"),
@@ -185,6 +188,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment=environment,
         directory=directory,
         output=options.output,
+        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in nodes)),
         timeout=options.timeout,
         settings=_settings(options, environment, far),
         verbose=options.verbose,
@@ -192,6 +196,17 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+
+
+def _ranks_filter(options: argparse.Namespace, size: int) -> str:
+    chosen: str = options.ranks_filter
+    if chosen and output.parse(options.output)[0] not in ("tag", "none"):
+        raise JobError("--ranks-filter: only with --output tag or none; files have the output of all ranks", USAGE)
+    try:
+        shown(chosen, size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}", USAGE) from error
+    return chosen
 
 
 def _max_restarts(options: argparse.Namespace) -> int:

@@ -21,15 +21,18 @@ from ringcast import jobs, recorder
 from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.family import kill, members, orphans, send
+from ringcast.glance import glance
 from ringcast_launcher import stacks
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import USAGE, marks, thread_limits, worker_environment
 from ringcast_launcher.orders import (
+    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
     Finish,
     Finished,
+    Glimpse,
     Hold,
     Look,
     NotStarted,
@@ -59,6 +62,8 @@ class Crew:
         """`directory` is the job's on this host; `environment` what workers have beside that of their order."""
         self._directory, self._guardian, self._environment = directory, guardian, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
+        self._to_start: deque[int] = deque()
+        self._limits: dict[str, str] = {}
         self._processes: dict[int, Process] = {}
         self._ended: set[int] = set()
         self._pipes: dict[int, tuple[int, int]] = {}  # file: rank and stream
@@ -74,7 +79,12 @@ class Crew:
     @property
     def due(self) -> float:
         """The time at which `reports` is to be called at the latest."""
-        return inf
+        return 0.0 if self._reports or self._to_start else inf
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes of orders have not left this host."""
+        return 0
 
     def order(self, order: Order) -> None:
         """Do what is ordered; `reports` has the answer."""
@@ -96,6 +106,9 @@ class Crew:
                 self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
             case AskStates():
                 self._reports.append(States(self._states()))
+            case AskGlance():
+                seen = glance(self._directory, self._processes)
+                self._reports.append(Glimpse(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
             case Finish():
                 self._end_family()
                 self._drain()
@@ -105,6 +118,8 @@ class Crew:
         """Return what there is to report; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)
+        if self._to_start:
+            self._start_next()
         found, self._reports = list(self._reports), deque()
         return found
 
@@ -129,20 +144,27 @@ class Crew:
         for mark in marks(self._world, "RINGCAST_NONCE"):
             self._guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}
-        limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
-        for local_rank, rank in enumerate(order.ranks):
-            local = local_rank, len(order.ranks), order.node
-            own = worker_environment({**environment, **limits}, self._world, rank, *local)
-            try:
-                process = Process(order.argv, own, order.directory)
-            except OSError as error:
-                self._reports.append(NotStarted(f"{order.argv[0]} cannot be started: {error.strerror}", _NOT_RUNNABLE))
-                return
-            self._processes[rank] = process
-            self._guardian.tell("worker", str(process.pid))
-            self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
-        self._describe(order)
-        self._reports.append(Started(self._pids, limits))
+        self._limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
+        self._environment = {**environment, **self._limits}
+        self._started_by, self._to_start = order, deque(order.ranks)
+
+    def _start_next(self) -> None:
+        """Start one worker: between them others are served, as a host that is busy may take long for all."""
+        order, rank = self._started_by, self._to_start.popleft()
+        local = len(self._processes), len(order.ranks), order.node
+        own = worker_environment(self._environment, self._world, rank, *local)
+        try:
+            process = Process(order.argv, own, order.directory)
+        except OSError as error:
+            self._to_start.clear()
+            self._reports.append(NotStarted(f"{order.argv[0]} cannot be started: {error.strerror}", _NOT_RUNNABLE))
+            return
+        self._processes[rank] = process
+        self._guardian.tell("worker", str(process.pid))
+        self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
+        if not self._to_start:
+            self._describe(order)
+            self._reports.append(Started(self._pids, self._limits))
 
     def _describe(self, order: Start) -> None:
         """Let `ringcast ps` find the job."""

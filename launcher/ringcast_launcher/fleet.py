@@ -23,14 +23,13 @@ from ringcast_launcher.job import JobError
 from ringcast_launcher.orders import Gone
 from ringcast_launcher.remote import Remote
 from ringcast_launcher.signals import ENDING, caught
+from ringcast_launcher.statusline import starting
 
 SSH = ("ssh", "-oBatchMode=yes")
 END = 3.0  # seconds that all agents together may take to end
 OTHERS = 2.0  # seconds after a first failure in which others may show theirs
 SHOWN = 5  # failures that are told
 _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
-
-Progress = Callable[[Sequence[str], int], None]  # told of the hosts that are missing, and of how many there are
 
 
 def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -82,8 +81,8 @@ def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], gua
         raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
 
 
-def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, progress: Progress) -> None:
-    """Wait until all agents are there.
+def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, show: Callable[[str], None] | None) -> None:
+    """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
 
     Raises:
         JobError: some are not, or run something else than this launcher; or a signal asks us to end.
@@ -95,12 +94,12 @@ def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, progre
             why = f"its agent has not started within {seconds:g} s" if not failures else "its agent has not started yet"
             failures |= {remote.host: _with_words(why, remote) for remote in missing}
             break
-        progress([remote.host for remote in missing], len(remotes))
+        if show is not None:
+            show(starting([remote.host for remote in remotes], [r.host for r in remotes if r not in missing]))
         found = _turn(remotes, signals, deadline)
         if found and not failures:
             deadline = min(deadline, time.monotonic() + OTHERS)
         failures |= found
-    progress([], len(remotes))
     failures |= {remote.host: wrong for remote in remotes if (wrong := _mismatch(remote))}
     if failures:
         raise JobError(_in_words(failures), 1)

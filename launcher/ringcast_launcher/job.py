@@ -47,6 +47,7 @@ class Job:
     passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
     starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
     output: str = "tag"
+    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False

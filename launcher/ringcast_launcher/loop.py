@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import signal
 import time
 from contextlib import ExitStack
@@ -20,28 +19,31 @@ import zmq
 
 from ringcast import recorder
 from ringcast.control import ControlServer, new_key
+from ringcast.glance import Glance
 from ringcast.limits import raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
 from ringcast_launcher import report
 from ringcast_launcher.crew import Crew
+from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv, starter_environment
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
+    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
     Finish,
     Finished,
+    Glimpse,
     Gone,
     Hold,
     Look,
     NotStarted,
-    Order,
     Output,
     Record,
     Report,
@@ -52,10 +54,12 @@ from ringcast_launcher.orders import (
     States,
     Stop,
 )
-from ringcast_launcher.output import Both, Sink, Tail, Writer, open_sinks
+from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import subreaper
+from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Remote
 from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
     Action,
@@ -71,6 +75,8 @@ from ringcast_launcher.supervisor import (
 )
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
+STEP = 0.5  # seconds after which signals are looked at while the workers start
+LATE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
 
 
@@ -107,7 +113,8 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
         environment = starter_environment(job.starter, os.environ)
         remotes = stack.enter_context(fleet(commands, environment, guardian))
-        await_hellos(remotes, signals, job.settings.start_timeout, _no_progress)
+        if remotes:
+            _await_hosts(job, remotes, writer, signals)
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
@@ -117,8 +124,13 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
     return end, running.last_words + end.last_words(), verdict.rank is not None and not running.asked_to_end
 
 
-def _no_progress(missing: object, hosts: int) -> None:
-    """Placeholder."""
+def _await_hosts(job: Job, remotes: list[Remote], writer: Writer, signals: int) -> None:
+    show = writer.show if wanted(2, job.environment) else None
+    try:
+        await_hellos(remotes, signals, job.settings.start_timeout, show)
+    finally:
+        if show is not None:
+            show("")
 
 
 class _Running:
@@ -137,11 +149,7 @@ class _Running:
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
-        others, self._here = iter(remotes), crew
-        # By the number of the host; those that are gone are not there any more.
-        self._crews: dict[int, Crew | Remote] = {
-            i: crew if node.here else next(others) for i, node in enumerate(job.nodes)
-        }
+        self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
         self._pids: dict[int, int] = {}
@@ -152,7 +160,6 @@ class _Running:
         self._tails: list[Tail] = []
         self._files = ExitStack()
         self._silence = Silence()
-        self._backlog: list[tuple[int, Report]] = []
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
         self._world = replace(
@@ -178,11 +185,11 @@ class _Running:
         if remotes and job.settings.advertise:
             control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
         self._world = replace(self._world, control=control)
-        self._poller = zmq.Poller()
-        self._polled: dict[int, int] = {}  # files of the crews, and the events that are polled
-        self._ready: set[int] = set()
-        self._poller.register(self._server.socket, zmq.POLLIN)
-        self._poller.register(signals, zmq.POLLIN)
+        others = iter(remotes)
+        self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
+        self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        self._glances: dict[int, Glance] = {}  # by host, as far as they have been told
+        self._asked: float | None = None  # when they were asked for
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -194,6 +201,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._status.end()
         self._server.close()
         self._files.close()
 
@@ -227,13 +235,13 @@ class _Running:
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
-        colours = (os.isatty(1), os.isatty(2))
+        colours = (coloured(1, self._job.environment), coloured(2, self._job.environment))
         for rank in range(self._job.size):
             out, err = self._open_sinks(rank, colours)
             self._tails.append(tail := Tail())
             self._sinks[rank, 1], self._sinks[rank, 2] = out, Both(err, tail)
-        for i in sorted(self._crews, key=lambda i: self._job.nodes[i].here):
-            self._crews[i].order(self._first_order(i))
+        for i in sorted(range(len(self._job.nodes)), key=lambda i: self._job.nodes[i].here):
+            self._crews.order(i, self._first_order(i))
         limits = self._await_workers()
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
@@ -244,8 +252,14 @@ class _Running:
     def _await_workers(self) -> dict[str, str]:
         """Wait until all workers run; return the variables that share the cores among them."""
         limits: dict[str, str] = {}
-        answers = self._answers((Started, NotStarted, Gone), self._job.settings.start_timeout)
-        for i in self._crews:
+        answers: dict[int, Report] = {}
+        deadline = time.monotonic() + self._job.settings.start_timeout
+        while len(answers) < len(self._crews) and time.monotonic() < deadline:
+            answers |= self._crews.answers((Started, NotStarted), STEP)
+            if ending := [number for number in caught(self._signals) if number in ENDING]:
+                raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+        self._here.note_ends()  # of which the signals have been taken
+        for i in range(len(self._job.nodes)):
             match answers.get(i):
                 case Started() as started:
                     self._pids |= started.pids
@@ -277,12 +291,13 @@ class _Running:
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
+                shown=shown(job.ranks_filter, job.size),
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
 
     def _turn(self) -> None:
-        self._poll(self._wait())
+        self._crews.poll(self._wait(), (self._server.socket, self._signals))
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()
@@ -290,33 +305,26 @@ class _Running:
             self._writer.put(2, self._table().encode())
         if signal.SIGCHLD in signals:
             self._here.note_ends()
-        ends = self._sort()
         # What the workers said comes before their ends, which would else look like ends without a word.
+        ends = [event for i, said in self._crews.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self.asked_to_end |= any(number in ENDING for number in signals)
         events += [Signalled(number) for number in signals if number in ENDING]
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
+        self._tell_status()
 
-    def _poll(self, wait: int) -> None:
-        """Wait for at most so many milliseconds, and take what the crews report; `_sort` looks at it."""
-        wanted = {file: events for crew in self._crews.values() for file, events in crew.files.items()}
-        for file in self._polled.keys() - wanted.keys():
-            self._poller.unregister(file)
-        for file, events in wanted.items():
-            if self._polled.get(file) != events:
-                self._poller.register(file, _of_zmq(events))
-        self._polled = wanted
-        self._ready = {file for file, _ in self._poller.poll(wait) if isinstance(file, int)}
-
-    def _sort(self) -> list[Event]:
-        """Do what the crews' reports need, and return those that the supervisor has to know."""
-        for i, crew in list(self._crews.items()):
-            self._backlog += [(i, found) for found in crew.reports(self._ready)]
-        self._ready = set()
-        found, self._backlog = self._backlog, []
-        return [event for i, one in found for event in self._take(i, one)]
+    def _tell_status(self) -> None:
+        """Ask all hosts what their ranks do, when that is due, and show it when they have told."""
+        now = time.monotonic()
+        if self._asked is None and self._status.due <= now:
+            self._asked, self._glances = now, {}
+            self._crews.order_all(AskGlance())
+        if self._asked is not None and (len(self._glances) == len(self._crews) or now >= self._asked + LATE):
+            up = self._job.size - len(self._statuses)
+            self._status.tell(now, up, sum(self._glances.values(), Glance()))
+            self._asked = None
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
@@ -330,8 +338,10 @@ class _Running:
             case Seen(rank) if rank in (heard := self._server.heard):
                 now = time.monotonic()
                 return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
-            case Record(rank, image):
+            case Record(rank, image) if not self._job.nodes[i].here:
                 Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+            case Glimpse():
+                self._glances[i] = found.glance
             case Gone(cause):
                 return self._lose(i, cause)
         return []
@@ -344,7 +354,7 @@ class _Running:
 
     def _lose(self, i: int, cause: str) -> list[Event]:
         """A host is gone, and its ranks with it."""
-        del self._crews[i]
+        self._crews.lose(i)
         ranks = self._job.nodes[i].ranks
         for rank in ranks:
             self._feed(rank, 1, b"")
@@ -365,48 +375,23 @@ class _Running:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
         if self._held != self._writer.full:
             self._held = not self._held
-            self._tell_all(Hold(self._held))
-        crews = [crew.due for crew in self._crews.values()]
-        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, *crews)
-        wait = 0 if self._backlog else max(0, int(1000 * (due - time.monotonic())) + 1)
+            self._crews.order_all(Hold(self._held))
+        status = self._status.due if self._asked is None else self._asked + LATE
+        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
+        wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait
-
-    def _tell_all(self, order: Order) -> None:
-        for i in self._crews:
-            self._crews[i].order(order)
 
     def _pause_all(self) -> None:
         """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
-        self._tell_all(Stop())
-        deadline = time.monotonic() + ANSWER
-        remotes = [crew for crew in self._crews.values() if isinstance(crew, Remote)]
-        while any(remote.unsent for remote in remotes) and time.monotonic() < deadline:
-            self._gather(10)
+        self._crews.order_all(Stop())
+        self._crews.flush(ANSWER)
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._tell_all(Send(signal.SIGCONT))
-
-    def _gather(self, wait: int) -> list[tuple[int, Report]]:
-        """Wait for what the crews report, and return it; it stays for `_sort` as well."""
-        self._poll(min(wait, self._wait()))
-        found = [(i, one) for i, crew in self._crews.items() for one in crew.reports(self._ready)]
-        self._ready = set()
-        self._backlog += found
-        return found
-
-    def _answers(self, kinds: tuple[type[Report], ...], seconds: float) -> dict[int, Report]:
-        """Wait until all crews have answered, but those that take longer; return the answers, by host."""
-        answers: dict[int, Report] = {}
-        deadline = time.monotonic() + seconds
-        while not self._crews.keys() <= answers.keys() and time.monotonic() < deadline:
-            for i, found in self._gather(100):
-                if isinstance(found, kinds):
-                    answers[i] = found
-        return answers
+        self._crews.order_all(Send(signal.SIGCONT))
 
     def _look_at_silent_ranks(self) -> None:
         for rank in self._silence.suspects(self._server.heard, time.monotonic()):
-            if (crew := self._crews.get(self._node[rank])) is not None:
-                crew.order(Look(rank, self._server.process(rank)[1]))
+            if self._node[rank] in self._crews:
+                self._crews.order(self._node[rank], Look(rank, self._server.process(rank)[1]))
 
     def _judge(self, judgement: Judgement | None) -> list[Event]:
         match judgement:
@@ -442,22 +427,15 @@ class _Running:
                 self._server.abort(cause)
             case Send(number):
                 self._debug(f"sending {signal.Signals(number).name} to all workers")
-                self._tell_all(action)
+                self._crews.order_all(action)
             case Verdict():
                 self._verdict = action
 
     def _fence(self, rank: int) -> None:
-        crew = self._crews.get(i := self._node[rank])
-        if crew is None:
-            return
-        self._debug(f"killing what is left of rank {rank}")
-        self._fencing[rank] = None
-        crew.order(Fence(rank))
-        for found in crew.reports():
-            if isinstance(found, Fenced):
-                self._fenced(found.rank)
-            else:
-                self._backlog.append((i, found))
+        if self._node[rank] in self._crews:
+            self._debug(f"killing what is left of rank {rank}")
+            self._fencing[rank] = None
+            self._crews.order(self._node[rank], Fence(rank))
 
     def _miss(self, rank: int, cause: str) -> None:
         if self._job.go_on and rank not in self._missed:
@@ -465,25 +443,24 @@ class _Running:
             self._say(f"rank {rank} ({self._on(rank)}) failed: {cause}")
 
     def _all_stacks(self) -> str:
-        self._tell_all(AskStacks())
-        answers = self._answers((Stacks, Gone), ANSWER).values()
+        self._crews.order_all(AskStacks())
+        answers = self._crews.answers((Stacks,), ANSWER).values()
         texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
         return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
     def _table(self) -> str:
         """Return a table of what the ranks are doing now."""
-        self._tell_all(AskStates())
-        answers = self._answers((States, Gone), ANSWER).values()
+        self._crews.order_all(AskStates())
+        answers = self._crews.answers((States,), ANSWER).values()
         rows = {rank: row for one in answers if isinstance(one, States) for rank, row in one.rows.items()}
         return report.live([tuple(rows[rank]) for rank in sorted(rows)])
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""
-        records = verdict.code != 0
-        for i in sorted(self._crews, key=lambda i: self._job.nodes[i].here):  # the one here takes its time at once
-            self._crews[i].order(Finish(records and not self._job.nodes[i].here))
-        self._answers((Finished, Gone), FINISH)
-        self._sort()
+        self._crews.order_all(Finish(records=verdict.code != 0))
+        self._crews.answers((Finished,), FINISH)
+        for i, said in self._crews.reports():
+            self._take(i, said)
         for sink in self._sinks.values():
             sink.end()
         self._files.close()
@@ -508,8 +485,3 @@ class _Running:
     def _debug(self, text: str) -> None:
         if self._job.verbose:
             self._say(text)
-
-
-def _of_zmq(events: int) -> int:
-    """Return the events of `select.poll` as those of ZeroMQ's."""
-    return (zmq.POLLIN if events & select.POLLIN else 0) | (zmq.POLLOUT if events & select.POLLOUT else 0)

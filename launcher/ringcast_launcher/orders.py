@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from ringcast.glance import Glance
 from ringcast.silence import Activity
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.supervisor import Exited, Fence, Send
@@ -54,6 +56,11 @@ class AskStacks:
 @dataclass(frozen=True, slots=True)
 class AskStates:
     """Tell what all ranks do; answered by States."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskGlance:
+    """Tell in short what the ranks do; answered by Glimpse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,20 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What the ranks do, in short: the fields of a `ringcast.glance.Glance`."""
+
+    ranks: int
+    operations: dict[str, int]
+    sent: int
+    drawing: bool
+
+    @property
+    def glance(self) -> Glance:
+        return Glance(self.ranks, Counter(self.operations), self.sent, self.drawing)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What a rank's flight recorder holds."""
 
@@ -154,15 +175,27 @@ class Gone:
     cause: str
 
 
-Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | Finish
+Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | AskGlance | Finish
 Report: TypeAlias = (
-    Hello | Started | NotStarted | Output | Exited | Fenced | Seen | Stacks | States | Record | Finished | Gone
+    Hello
+    | Started
+    | NotStarted
+    | Output
+    | Exited
+    | Fenced
+    | Seen
+    | Stacks
+    | States
+    | Glimpse
+    | Record
+    | Finished
+    | Gone
 )
 
-_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, Finish)
+_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, AskGlance, Finish)
 _REPORTS: tuple[type[Any], ...] = (
     *(Hello, Started, NotStarted, Output, Exited, Fenced),
-    *(Seen, Stacks, States, Record, Finished),
+    *(Seen, Stacks, States, Glimpse, Record, Finished),
 )
 _KINDS = {kind.__name__: kind for kind in (*_ORDERS, *_REPORTS)}
 

@@ -11,9 +11,12 @@ import os
 import queue
 import threading
 from collections import deque
+from collections.abc import Container, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Protocol
+
+from ringcast_launcher.statusline import Line
 
 MAX_LINE = 1 << 24  # bytes; a longer line is cut, so that a worker that never ends its line cannot fill the memory
 MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output before the workers have to wait as well
@@ -54,11 +57,13 @@ class Lines:
 class Writer:
     """Writes to the launcher's own streams from a thread, so that a slow reader does not silence the control plane.
 
-    Who reads nothing any more (`| head`) is forgotten: the job goes on.
+    Who reads nothing any more (`| head`) is forgotten: the job goes on. Where standard error is a terminal, it has a
+    last line too, which is never there while something else is written to a terminal.
     """
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+    def __init__(self, line: Line | None = None) -> None:
+        self._queue: queue.SimpleQueue[tuple[int, bytes] | str | None] = queue.SimpleQueue()
+        self._line = line or Line(2)
         self._pending = 0
         self._lock = threading.Lock()
         self._closed: set[int] = set()
@@ -73,12 +78,15 @@ class Writer:
         """Queue `data` for the file descriptor `file`."""
         if not data:
             return
-        if self._thread is None:  # not earlier: workers are forked before there is a thread (except with -v)
-            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
-            self._thread.start()
+        self._begin()
         with self._lock:
             self._pending += len(data)
         self._queue.put((file, data))
+
+    def show(self, text: str) -> None:
+        """Let the last line of the terminal, which standard error has to be, show `text`; nothing if that is empty."""
+        self._begin()
+        self._queue.put(text)
 
     def close(self) -> None:
         """Wait until all is written. Can be interrupted, because a reader may be slow for as long as it likes."""
@@ -86,12 +94,31 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
 
+    def _begin(self) -> None:
+        if self._thread is None:  # not earlier: workers are forked before there is a thread (except with -v)
+            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
+            if isinstance(item, str):
+                self._line.show(item)
+                continue
             file, data = item
+            if os.isatty(file):
+                self._write(self._line.file, self._line.erase())
             self._write(file, data)
             with self._lock:
                 self._pending -= len(data)
+        self._write(self._line.file, self._line.erase())
+
+    def _next(self) -> tuple[int, bytes] | str | None:
+        """Return what is to be written next, or None at the end; draw the line when nothing else is to be done."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._line.due)
+            except queue.Empty:
+                self._write(self._line.file, self._line.draw())
 
     def _write(self, file: int, data: bytes) -> None:
         rest = memoryview(data)
@@ -136,6 +163,16 @@ class File:
 
     def end(self) -> None:
         self._file.write(self._lines.flush())
+
+
+class Nothing:
+    """A sink for what nobody wants to see."""
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
 
 
 class Both:
@@ -203,6 +240,11 @@ def file_name(pattern: str, rank: int, size: int, host: str) -> str:
     return pattern.replace("%r", str(rank)).replace("%R", padded).replace("%h", host)
 
 
+def coloured(file: int, environment: Mapping[str, str]) -> bool:
+    """Return whether prefixes in `file` have colours: on a terminal, unless NO_COLOR (no-color.org) is set."""
+    return os.isatty(file) and environment.get("TERM") != "dumb" and not environment.get("NO_COLOR")
+
+
 def open_sinks(
     spec: str,
     rank: int,
@@ -213,8 +255,11 @@ def open_sinks(
     colours: tuple[bool, bool],
     files: ExitStack,
     mode: str = "wb",
+    shown: Container[int] | None = None,
 ) -> tuple[Sink, Sink]:
     """Return where standard output and standard error of a rank go; `files` closes what is opened, in this mode.
+
+    Of the ranks that are not `shown` (None: all are), nothing goes to the launcher's own streams; files get everything.
 
     Raises:
         OSError: a file cannot be opened.
@@ -226,6 +271,8 @@ def open_sinks(
     if kind == "file":
         both = _open(file_name(pattern, rank, size, host), files, mode)
         return File(both), File(both)
+    if shown is not None and rank not in shown:
+        return Nothing(), Nothing()
     prefixes = [_prefix(rank, colour) if kind == "tag" else b"" for colour in colours]
     return Stream(writer, 1, prefixes[0]), Stream(writer, 2, prefixes[1])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TypeAlias
 
 import msgpack
 import zmq
 
 from ringcast import wire
+from ringcast.release import __version__
 from ringcast.rendezvous import Message
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -33,10 +33,7 @@ PACE = Pace()
 
 def version() -> str:
     """Return what all workers of a job must agree on: the package's version and the protocol's."""
-    try:
-        return f"{metadata.version('ringcast')} (protocol {wire.VERSION})"
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return f"unknown (protocol {wire.VERSION})"
+    return f"{__version__} (protocol {wire.VERSION})"
 
 
 def new_key() -> str:
@@ -59,8 +56,19 @@ def checked_key(key: str) -> bytes:
 
 def seal(nonce: int, number: int, message: Message) -> bytes:
     """Return the envelope of a message: nonce, number, message."""
-    data: bytes = msgpack.packb([nonce, number, message])
+    return seal_packed(nonce, number, pack(message))
+
+
+def pack(message: Message) -> bytes:
+    """Return a message as `seal_packed` takes it, for many envelopes."""
+    data: bytes = msgpack.packb(message)
     return data
+
+
+def seal_packed(nonce: int, number: int, packed: bytes) -> bytes:
+    """Return the envelope of a message that `pack` has encoded."""
+    packer = msgpack.Packer()
+    return b"".join([packer.pack_array_header(3), packer.pack(nonce), packer.pack(number), packed])
 
 
 def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:

@@ -18,7 +18,8 @@ from ringcast.control.messages import (
     Pace,
     checked_key,
     open_sealed,
-    seal,
+    pack,
+    seal_packed,
     version,
 )
 from ringcast.errors import RendezvousError
@@ -84,6 +85,7 @@ class ControlServer:
             silence=pace.unreachable,
         )
         self._sent: dict[bytes, int] = {}
+        self._packed: tuple[Message, bytes] = {}, b""  # what was sent last: often it goes to all
         self._received: dict[bytes, int] = {}
         self._unreachable: set[int] = set()
         self.dropped = 0
@@ -188,7 +190,9 @@ class ControlServer:
         if not isinstance(action, SendTo):
             return [action]
         rank, number = self._roster.rank_of(action.connection), self._sent.get(action.connection, 0)
-        reached = self._send(action.connection, seal(self._nonce, number, action.message))
+        if action.message is not self._packed[0]:
+            self._packed = action.message, pack(action.message)
+        reached = self._send(action.connection, seal_packed(self._nonce, number, self._packed[1]))
         if rank is None:
             return []
         (self._unreachable.discard if reached else self._unreachable.add)(rank)

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from struct import Struct
 from typing import cast
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.errors import LinkLost
 from ringcast.limits import sockets_needed
@@ -102,7 +102,7 @@ class ZeroMQTransport:
         """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
         for peer, monitor in list(self._watched.items()):
             while monitor.poll(0):
-                event = zmq.Event(recv_monitor_message(monitor)["event"])
+                event = _told(monitor)
                 if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                     self._unwatch(peer)
                     break
@@ -189,6 +189,12 @@ class ZeroMQTransport:
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
+
+
+def _told(monitor: zmq.Socket[bytes]) -> zmq.Event:
+    """Return what a monitor tells; pyzmq's own reader would import asyncio, which takes longer than a handshake."""
+    fact, _address = monitor.recv_multipart()
+    return zmq.Event(Struct("=HI").unpack(fact)[0])
 
 
 class _SocketArrival:
