@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ringcast.interfaces import in_brackets, own_addresses
 from ringcast_launcher import slurm
 from ringcast_launcher.agent import seen_from
-from ringcast_launcher.fleet import SSH, remote_argv, starter_environment
+from ringcast_launcher.fleet import SSH, own_address, remote_argv, starter_environment
 from ringcast_launcher.hostlist import Host
 from ringcast_launcher.job import JobError
 
@@ -90,6 +94,26 @@ def test_srun_hands_on_what_ssh_has_told_but_its_own_word_counts() -> None:
     assert seen_from(told) == "10.9.9.9"
     assert seen_from(told | {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"}) == "10.0.0.1"
     assert seen_from({}) == ""
+
+
+def agents(*seen: str) -> list[Any]:
+    """Agents of hosts that see the launcher at these addresses."""
+    return [SimpleNamespace(host=f"n{i}", hello=SimpleNamespace(launcher=address)) for i, address in enumerate(seen)]
+
+
+def test_the_launcher_is_at_a_loopback_address_only_if_all_nodes_are_on_its_machine() -> None:
+    assert own_address(agents("127.0.0.1", "127.0.0.1"), "") == "127.0.0.1"
+    other = next(
+        (
+            str(own.address)
+            for own in own_addresses()
+            if own.address.is_global
+            or (own.address.is_private and not own.address.is_loopback and not own.address.is_link_local)
+        ),
+        None,
+    )
+    if other is not None:
+        assert own_address(agents("127.0.0.1", other), "") == in_brackets(ip_address(other))
 
 
 def dry_run(*options: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

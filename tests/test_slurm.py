@@ -20,6 +20,7 @@ import slurm
 from sources import check_table, write_tree
 
 from ringcast.control import new_key
+from ringcast_launcher import remote
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent
@@ -220,25 +221,46 @@ def test_a_rank_that_fails_is_named_with_its_node(cluster: slurm.Cluster, home: 
     assert re.search(r"rank 2 \(ringcast2, pid [0-9]+\) failed: OSError: no data\n", said)
 
 
-@pytest.mark.parametrize("command", ["salloc", "sbatch"])
-def test_a_cancelled_allocation_leaves_nothing(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> None:
+@contextlib.contextmanager
+def waiting(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> Iterator[tuple[int, Path]]:
+    """Start a job of 4 ranks that wait; yield the pid of salloc or sbatch, and where the output goes, of which the end
+    must be a failure."""
     (cluster.folder / "waits.py").write_text(WAITS)
     script, said = cluster.folder / "waits.sh", cluster.folder / f"waits-{command}"
     script.write_text(f"#!/bin/sh\nexec {shlex.join(LAUNCH)} waits.py\n")
     script.chmod(0o700)
     options = ["--quiet"] if command == "salloc" else ["--wait", f"--output={said}"]
     argv, env = [command, "-N2", "-n4", *options, str(script)], cluster.environment | home
-    with nothing_stays(home), said.open("wb") as output:
+    with said.open("wb") as output:
         files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
         with subprocess.Popen(argv, cwd=cluster.folder, env=env, **files) as process:
             deadline = time.monotonic() + 60
             while "all are up" not in said.read_text():
                 assert time.monotonic() < deadline, f"{said.read_text()}\n{cluster.logs()}"
                 time.sleep(0.05)
-            cluster.run("scancel", "--user", str(os.getuid()))
+            yield process.pid, said
             assert process.wait(60) != 0
+
+
+@pytest.mark.parametrize("command", ["salloc", "sbatch"])
+def test_a_cancelled_allocation_leaves_nothing(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> None:
+    with nothing_stays(home), waiting(command, cluster, home) as (_, said):
+        cluster.run("scancel", "--user", str(os.getuid()))
     # Slurm tells it whom it likes first: the launcher, the agents, or the ranks that run beside the launcher.
     assert re.search("ringcast-launch: (ended by SIGTERM|rank .* (CANCELLED AT|killed by SIGTERM))", said.read_text())
+
+
+def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
+    cluster: slurm.Cluster, home: dict[str, str]
+) -> None:
+    with nothing_stays(home), waiting("salloc", cluster, home) as (pid, said):
+        for process in psutil.Process(pid).children(recursive=True):
+            if "--nodelist=ringcast2" in process.cmdline():  # srun, and its own guard
+                process.kill()
+        before = time.monotonic()
+    assert time.monotonic() - before > remote.SILENCE
+    named = r"rank [0-3] \(ringcast2, pid [0-9]+\) failed: the connection to its host ringcast2 was lost"
+    assert re.search(named, said.read_text())
 
 
 def test_several_launchers_in_a_step_are_one_error(cluster: slurm.Cluster, home: dict[str, str]) -> None:
