@@ -6,7 +6,9 @@
 | RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port; file:///… where rank 0 is to tell it |
 | RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
-| RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp |
+| RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
+| RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
+| RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
 | RINGCAST_TRANSPORT | ipc or tcp (default: as RINGCAST_CONTROL) |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
 | RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
@@ -37,6 +39,7 @@ from ringcast.ports import PortRange
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
+CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
 
@@ -52,6 +55,8 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
+    security: str = CURVE
+    pickle: bool = True
     iface: str = ""
     ports: PortRange | None = None
     advertise: str = ""
@@ -75,6 +80,8 @@ class WorkerConfig:
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
             "RINGCAST_TRANSPORT": self.transport,
+            "RINGCAST_SECURITY": self.security,
+            "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
             "RINGCAST_IFACE": self.iface,
             "RINGCAST_PORTS": str(self.ports or ""),
             "RINGCAST_ADVERTISE": self.advertise,
@@ -114,9 +121,12 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in ("ipc", "tcp"):
         raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc or tcp")
+    security = env.get("RINGCAST_SECURITY") or CURVE
+    if security not in (CURVE, NONE):
+        raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
     key = env.get("RINGCAST_KEY", "")
-    told = control.startswith("file:///")  # together with the address
-    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40 and not told:
+    unneeded = security == NONE or control.startswith("file:///")  # which tells the key together with the address
+    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40 and not unneeded:
         raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {engines.NEW_KEY}")
     debug = env.get("RINGCAST_DEBUG", "")
     if debug not in ("", "info"):
@@ -129,6 +139,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
+        security=security,
+        pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),
         ports=_ports(env, control),
         advertise=_advertise(env),

@@ -43,6 +43,17 @@ class UsageError(RingcastError, RuntimeError):
     """The library was used where it cannot work: a second thread, a forked child, after finalize."""
 
 
+class ObjectsRefused(RingcastError, TypeError):
+    """A call was given a Python object in a job that takes only arrays; nothing was pickled or unpickled."""
+
+    def __init__(self, rank: int, operation: str) -> None:
+        super().__init__(
+            f"rank {rank}: {operation}: Python objects are switched off in this job (RINGCAST_NO_PICKLE=1); "
+            "pass numpy arrays or numpy scalars, without objects in them"
+        )
+        self.rank, self.operation = rank, operation
+
+
 class ConfigError(RingcastError, ValueError):
     """An environment variable or configuration file holds something unusable."""
 

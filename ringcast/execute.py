@@ -11,7 +11,15 @@ from itertools import chain, pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ringcast.endpoint import Endpoint
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, RingcastError
+from ringcast.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    JobAborted,
+    ObjectsRefused,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+)
 from ringcast.schedule import IDLE, Schedule, Step, independent
 from ringcast.slots import Inlet, Memory
 from ringcast.transfers import Operation, Sink
@@ -127,8 +135,8 @@ class Task(Generic[Result]):
         """Give up: the peers of this operation are told, and the communicator ends with `error`."""
         self._steps.close()
         op = self.operation
-        if op is None:
-            return  # nothing was sent: an argument was wrong
+        if op is None or isinstance(error, ObjectsRefused):
+            return  # nothing was sent: an argument was wrong; or nothing is under way, and all ranks refuse alike
         self.endpoint.recorder.failed(op)
         self.endpoint.protocol.fail(op, error)
         self.endpoint.flush()

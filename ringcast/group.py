@@ -13,10 +13,11 @@ from ringcast.algorithms import Params, build, find
 from ringcast.call import Call
 from ringcast.cost import Network, choose, granted
 from ringcast.endpoint import Endpoint
-from ringcast.errors import ArgumentError
+from ringcast.errors import ArgumentError, ObjectsRefused
 from ringcast.events import Observer
 from ringcast.execute import Exchange, Steps, execute
 from ringcast.hosts import Hosts
+from ringcast.objects import Codec, decode, encode
 from ringcast.observe import observed
 from ringcast.ops import Op
 from ringcast.recorder import encoded
@@ -50,6 +51,7 @@ class Group:
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
+    pickle: bool = True  # whether Python objects are sent and taken
 
     @property
     def rank(self) -> int:
@@ -66,6 +68,17 @@ class Group:
     def here(self, rank: int) -> int:
         """Return the rank here of this rank of the job, which is a member."""
         return self.members.index(rank) if self.members else rank
+
+
+def pickled(group: Group, operation: str) -> Codec:
+    """Return how Python objects travel.
+
+    Raises:
+        ObjectsRefused: the job takes none.
+    """
+    if not group.pickle:
+        raise ObjectsRefused(group.rank, operation)
+    return encode, decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 import zmq
 
 from ringcast import interfaces
-from ringcast.config import WorkerConfig
+from ringcast.config import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.interfaces import Place, in_brackets
+from ringcast.keys import is_key
 from ringcast.limits import raise_files
 from ringcast.ports import endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -38,7 +39,7 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, str
     if place is None or config.transport == "ipc":
         transport = _bind(config, [_ipc_address(config)])
         return config, transport, transport.address
-    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), config.key)
+    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)))
     if config.debug:
         print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why})", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
@@ -52,9 +53,9 @@ def _place(config: WorkerConfig) -> Place | None:
     return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
 
 
-def _bind(config: WorkerConfig, addresses: Sequence[str], key: str = "") -> ZeroMQTransport:
+def _bind(config: WorkerConfig, addresses: Sequence[str]) -> ZeroMQTransport:
     try:
-        return ZeroMQTransport(addresses, key, size=config.size)
+        return ZeroMQTransport(addresses, size=config.size, secure=config.security == CURVE)
     except zmq.ZMQError as error:
         if config.ports is None or error.errno != errno.EADDRINUSE:
             raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error
@@ -84,11 +85,8 @@ def _check_private(directory: str) -> None:
 
 
 def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:
-    try:
-        zmq.curve_public(config.key.encode())
-    except (zmq.ZMQError, ValueError) as error:
-        expected = "40 characters of Z85, as zmq.curve_keypair makes them"
-        raise ConfigError(f"RINGCAST_KEY is not a key ({expected}): {error}") from None
+    if config.security == CURVE and not is_key(config.key):
+        raise ConfigError("RINGCAST_KEY is not a key: expected 40 characters of Z85, as zmq.curve_keypair makes them")
     addresses = endpoints(host, config.ports, config.rank, config.size)
     port = config.control.rpartition(":")[2]  # which is rank 0's control plane's, that is not there yet
     return [address for address in addresses if not address.endswith(f":{port}")] or addresses

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ringcast.datatypes import as_array, flat, order_of
-from ringcast.objects import decode, describe_dtype, encode, pack_record, parse_dtype, unpack_record
+from ringcast.objects import Codec, describe_dtype, pack_record, parse_dtype, unpack_record
 
 
 class Message:
@@ -21,11 +21,14 @@ class Message:
         self._starts: list[int] = []
 
     @staticmethod
-    def frames(value: Any) -> list[memoryview]:
-        """Return `value` as the frames of a message; arrays are not copied if they are contiguous."""
+    def frames(value: Any, codec: Callable[[], Codec]) -> list[memoryview]:
+        """Return `value` as the frames of a message; arrays are not copied if they are contiguous.
+
+        `codec` is asked for how objects travel, and may refuse them.
+        """
         array = as_array(value)
         if array is None:
-            return [memoryview(pack_record({"kind": "object"})), memoryview(encode(value))]
+            return [memoryview(pack_record({"kind": "object"})), memoryview(codec()[0](value))]
         if not (order := order_of(array)):
             array, order = np.ascontiguousarray(array), "C"
         kind = "scalar" if isinstance(value, np.generic) else "array"
@@ -52,10 +55,10 @@ class Message:
         for part, frame in zip(self._parts, frames, strict=True):
             part[:] = frame
 
-    def value(self) -> Any:
-        """Return the value that has arrived."""
+    def value(self, codec: Callable[[], Codec]) -> Any:
+        """Return the value that has arrived; `codec` as for `frames`."""
         record, data = unpack_record(self._parts[0]), self._parts[1]
         if record["kind"] == "object":
-            return decode(data)
+            return codec()[1](data)
         array = np.frombuffer(data, parse_dtype(record["dtype"])).reshape(record["shape"], order=record["order"])
         return array[()] if record["kind"] == "scalar" else array

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import pickle
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import msgpack
 import numpy as np
 
 from ringcast.transports.base import Frame
 
+Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[memoryview], Any]]
 ALIGNMENT = 16  # bytes; arrays inside objects are used where they arrive, and numpy allocates no less
 
 

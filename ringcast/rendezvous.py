@@ -45,6 +45,8 @@ class Hello:
     host: str
     version: str
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
+    key: str = ""  # public, of its inbox; empty where nothing is encrypted
+    pickle: bool = True  # whether it takes Python objects; all must agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +205,23 @@ Action: TypeAlias = SendTo | Notice
 
 @dataclass(slots=True)
 class _Member:
-    connection: bytes
-    address: str
-    pid: int
-    host: str
-    network: str
+    hello: Hello
     heard: float
     finished: Finished | None = None
     report: Failing | None = None
     left: bool = False
+
+    @property
+    def connection(self) -> bytes:
+        return self.hello.connection
+
+    @property
+    def host(self) -> str:
+        return self.hello.host
+
+    @property
+    def pid(self) -> int:
+        return self.hello.pid
 
 
 class Roster:
@@ -289,7 +299,7 @@ class Roster:
         if reason:
             late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
             return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
-        self._members[hello.rank] = _Member(hello.connection, hello.address, hello.pid, hello.host, hello.network, now)
+        self._members[hello.rank] = _Member(hello, now)
         self._ranks[hello.connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
@@ -298,7 +308,8 @@ class Roster:
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.
-            roster = {"type": "roster", "addresses": [self._members[rank].address for rank in range(self.size)]}
+            hellos = [self._members[rank].hello for rank in range(self.size)]
+            roster = {"type": "roster", "addresses": [h.address for h in hellos], "keys": [h.key for h in hellos]}
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
@@ -316,13 +327,8 @@ class Roster:
                 f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
                 "every worker needs its own RINGCAST_RANK, and joins once"
             )
-        rank = next(iter(self._members), None)  # all others have what it has
-        if rank is not None and (network := self._members[rank].network) != hello.network:
-            return (
-                f"rank {hello.rank} has {hello.network}, but rank {rank} has {network}: they would choose "
-                "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
-            )
-        return self._given_up
+        members = (member.hello for member in self._members.values())
+        return _disagreement(hello, next(members, hello)) or self._given_up  # all others have what the first one has
 
     def _from_member(self, event: Said, now: float) -> list[Action]:
         member = self._members.get(event.rank)
@@ -512,6 +518,28 @@ class Roster:
 
     def _tell_others(self, but: int | None, message: Message) -> list[Action]:
         return [SendTo(member.connection, message) for _, member in self._listeners(but)]
+
+
+def _disagreement(mine: Hello, theirs: Hello) -> str:
+    """Return in what two ranks differ that must be the same on all; empty if they agree."""
+    if mine.network != theirs.network:
+        return (
+            f"rank {mine.rank} has {mine.network}, but rank {theirs.rank} has {theirs.network}: they would choose "
+            "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
+        )
+    if bool(mine.key) != bool(theirs.key):
+        with_key, without = (mine, theirs) if mine.key else (theirs, mine)
+        return (
+            f"rank {with_key.rank} encrypts, but rank {without.rank} does not: they could not talk; give all ranks the "
+            "same RINGCAST_SECURITY and RINGCAST_TRANSPORT"
+        )
+    if mine.pickle != theirs.pickle:
+        with_pickle, without = (mine, theirs) if mine.pickle else (theirs, mine)
+        return (
+            f"rank {without.rank} has RINGCAST_NO_PICKLE=1, but rank {with_pickle.rank} takes Python objects; "
+            "give all ranks the same RINGCAST_NO_PICKLE"
+        )
+    return ""
 
 
 def _abort(cause: str) -> Message:

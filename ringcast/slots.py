@@ -7,7 +7,7 @@ that can be encoded as bytes.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.objects import decode, encode
+from ringcast.objects import Codec
 from ringcast.ops import Array, Op
 from ringcast.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
 from ringcast.transfers import SEGMENT, Sink
@@ -261,8 +261,8 @@ class ObjectSlots:
         self,
         values: list[Any],
         schedule: Schedule,
+        codec: Codec,
         op: Op | None = None,
-        codec: tuple[Callable[[Any], bytes], Callable[[memoryview], Any]] = (encode, decode),
     ) -> None:
         self.values = [*values, *(None for _ in schedule.scratch)]
         self._op = op

@@ -7,13 +7,14 @@ import os
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from ringcast import glance, networkfile, recorder, stacks
 from ringcast.communicator import Communicator
-from ringcast.config import WorkerConfig, from_environment
+from ringcast.config import NONE, WorkerConfig, from_environment
 from ringcast.control import PACE, ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
@@ -21,15 +22,18 @@ from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.inbox import open_inbox
+from ringcast.keys import OPEN
 from ringcast.local import thread_endpoints
 from ringcast.meeting import Met, meeting
 from ringcast.reach import GRACE, reach
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
+KEY = "RINGCAST_KEY"
 WORLD = 1  # context number of the world communicator
 
 _world: Communicator | None = None
+_config: WorkerConfig | None = None  # by which this process has joined its job, without the key
 _ranks = threading.local()  # the communicator of each thread that is a rank
 
 
@@ -38,7 +42,8 @@ def init(*, timeout: float | None = None) -> Communicator:
 
     Ranks are started by `ringcast-launch` (or anything else that sets the RINGCAST_* variables, see
     `ringcast.config`); a program started alone is a world of one rank. It ends by itself with the program, or with
-    `finalize`, or as a context manager.
+    `finalize`, or as a context manager. The job's key is removed from os.environ: a program that this one starts cannot
+    join by mistake, or leak it.
 
     Args:
         timeout: seconds that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no limit.
@@ -48,21 +53,28 @@ def init(*, timeout: float | None = None) -> Communicator:
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
             one did not reach a neighbour in as many.
     """
-    global _world
+    global _world, _config
     if (rank := getattr(_ranks, "communicator", None)) is not None:
         return rank  # type: ignore[no-any-return]  # adopt has set it
     if _world is None or _world.closed:
+        if _config is not None:
+            raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
         config = from_environment()
-        if _world is not None and config.control:
-            raise UsageError(f"rank {config.rank}: this process has left its job; a process joins once")
         network = _network(config)
-        group = _member(config, network) if config.control else Group(thread_endpoints(1)[0], WORLD, network)
+        if config.control:
+            group = _member(config, network)
+            os.environ.pop(KEY, None)
+            _config = config = replace(config, key="")
+        else:
+            group = Group(thread_endpoints(1)[0], WORLD, network, pickle=config.pickle)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         world = Communicator(group, timeout if timeout is not None else config.timeout)
         world.connect_neighbours()
         _reach_neighbours(group.endpoint, config)
         _world = world
+        if config.debug:
+            atexit.register(_tell_strangers, group.endpoint)  # after finalize
         atexit.register(_world.finalize)
     return _world
 
@@ -84,7 +96,7 @@ def terminal() -> TextIO | None:
     Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives.
     The launcher's own status line is not drawn any more in this job. The caller closes the terminal.
     """
-    config = from_environment()
+    config = _config or from_environment()
     path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""
     if path and config.directory:
         glance.draws(config.directory)
@@ -101,6 +113,8 @@ def _network(config: WorkerConfig) -> Network:
 
 def _member(config: WorkerConfig, network: Network) -> Group:
     """Join as this whole process: an error that ends it is told to the others."""
+    if config.security == NONE and config.transport == "tcp" and not config.hosted and config.rank == 0:
+        print(f"ringcast: warning: {OPEN}", file=sys.stderr)
     with meeting(config) as met:
         group = join(met, network)
     control = group.endpoint.control
@@ -113,7 +127,13 @@ def join(met: Met, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
     config, transport, told = open_inbox(met.config)
     control = ControlClient(
-        config, told, transport.inject, transport.context, network=repr(network), lifeline=met.lifeline
+        config,
+        told,
+        transport.inject,
+        transport.context,
+        network=repr(network),
+        public_key=transport.public_key,
+        lifeline=met.lifeline,
     )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
@@ -121,7 +141,7 @@ def join(met: Met, network: Network) -> Group:
         stacks.listen(config.directory, config.rank)
     try:
         addresses = control.join(config.start_timeout)
-        transport.meet(addresses)
+        transport.meet(addresses, control.keys)
     except BaseException:
         control.close()
         transport.close()
@@ -131,7 +151,17 @@ def join(met: Met, network: Network) -> Group:
     )
     endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
-    return Group(endpoint, WORLD, network, hosts=hosts_of([address.rpartition(":")[0] for address in addresses]))
+    hosts = hosts_of([address.rpartition(":")[0] for address in addresses])
+    return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle)
+
+
+def _tell_strangers(endpoint: Endpoint) -> None:
+    """Say on standard error who else has been at the inbox, if there was somebody."""
+    strangers = endpoint.transport.strangers if isinstance(endpoint.transport, ZeroMQTransport) else 0
+    dropped = sum(endpoint.protocol.dropped.values())
+    if strangers or dropped:
+        counts = f"{strangers} connections to its inbox were not admitted, {dropped} messages were dropped"
+        print(f"ringcast: rank {endpoint.rank}: {counts}", file=sys.stderr)
 
 
 def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:

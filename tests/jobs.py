@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ringcast.communicator import Communicator
-from ringcast.control import new_key
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
 from ringcast.errors import Revoked
@@ -32,12 +31,16 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
         assert folder is not None
         made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
     else:
-        key = new_key()
-        made = [ZeroMQTransport("tcp://127.0.0.1:*", key) for _ in range(size)]
-    addresses = [transport.address for transport in made]
-    for transport in made:
-        transport.meet(addresses)
+        made = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
+    meet(made)
     return list(made)
+
+
+def meet(made: Sequence[ZeroMQTransport]) -> None:
+    """Tell every rank where the others are, and which keys they have."""
+    addresses, keys = zip(*((transport.address, transport.public_key) for transport in made), strict=True)
+    for transport in made:
+        transport.meet(addresses, keys)
 
 
 class Job:

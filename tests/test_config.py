@@ -23,6 +23,7 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
+        WorkerConfig(1, 2, "tcp://127.0.0.1:1234", transport="tcp", security="none", pickle=False),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", iface="^docker,10.0.0.0/8", ports=PortRange(7, 9), advertise="gw"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", advertise="[2001:db8::1]"),
     ],
@@ -61,6 +62,8 @@ def test_the_transport_follows_the_control_plane() -> None:
         ),
         ({"RINGCAST_ADVERTISE": "host:7"}, "RINGCAST_ADVERTISE='host:7': must be a host name or an address"),
         ({"RINGCAST_ADVERTISE": "a b"}, "RINGCAST_ADVERTISE='a b'"),
+        ({"RINGCAST_SECURITY": "off"}, "RINGCAST_SECURITY='off': must be curve or none"),
+        ({"RINGCAST_NO_PICKLE": "yes"}, "RINGCAST_NO_PICKLE='yes': must be a whole number"),
         ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
 )

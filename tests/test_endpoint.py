@@ -23,6 +23,7 @@ from ringcast.execute import Steps, drive, drive_together
 from ringcast.group import Choice, Group
 from ringcast.local import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.messages import Message
+from ringcast.objects import decode, encode
 from ringcast.ops import SUM, Op
 from ringcast.simulate import simulate
 from ringcast.transports.base import Arrival, Transport
@@ -387,5 +388,5 @@ def test_notices_go_to_all_others() -> None:
 def test_message_is_what_was_sent() -> None:
     for value in (1, "text", np.arange(5), np.float32(2), None):
         message = Message()
-        message.take(Message.frames(value))
-        assert np.array_equal(message.value(), value)
+        message.take(Message.frames(value, lambda: (encode, decode)))
+        assert np.array_equal(message.value(lambda: (encode, decode)), value)

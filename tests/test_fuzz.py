@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fuzz
@@ -22,7 +22,7 @@ from ringcast import wire
 from ringcast.communicator import Communicator
 from ringcast.control import new_key
 from ringcast.errors import RingcastError
-from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.keys import KeyPair, new_pair
 from ringcast.wire import Header
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -61,17 +61,17 @@ def strange(rng: random.Random) -> list[bytes]:
     return rng.choice((fuzz.garbage(rng), [wire.pack(known), *fuzz.garbage(rng)], [wire.pack(known)]))
 
 
-def push(addresses: list[str], key: str = "", server: str = "", heard: bool = True) -> None:
-    """Send many messages to every inbox, as somebody who has this key and believes in that one of the server."""
+def push(addresses: list[str], pair: KeyPair | None = None, servers: Sequence[str] = (), heard: bool = True) -> None:
+    """Send many messages to every inbox, as somebody who has this pair and knows these public keys of the inboxes."""
     rng = random.Random(4)
     with zmq.Context() as context:
-        for address in addresses:
+        for i, address in enumerate(addresses):
             with context.socket(zmq.PUSH) as sock:
                 sock.linger = 10_000 if heard else 100
                 sock.sndhwm = 0
-                if key:
-                    sock.curve_secretkey, sock.curve_publickey = key.encode(), zmq.curve_public(key.encode())
-                    sock.curve_serverkey = zmq.curve_public(server.encode())
+                if pair is not None:
+                    sock.curve_secretkey, sock.curve_publickey = pair.secret, pair.public
+                    sock.curve_serverkey = servers[i].encode()
                 sock.connect(address)
                 try:
                     for _ in range(SHOUTS):
@@ -133,25 +133,26 @@ def disturbed(kind: str, disturb: Callable[[list[str], Job], None], heard: int =
         job.close()
 
 
-def key_of(job: Job) -> str:
-    transport = job.endpoints[0].transport
-    assert isinstance(transport, ZeroMQTransport)
-    return transport._key.decode()
-
-
 def test_strangers_at_ipc_inboxes_are_counted_and_harm_nobody() -> None:
     assert disturbed("ipc", lambda addresses, _: push(addresses), SHOUTS) == [SHOUTS] * 3
 
 
-def test_somebody_of_another_job_with_the_same_key_is_counted_and_harms_nobody() -> None:
-    told = disturbed("tcp", lambda addresses, job: push(addresses, key_of(job), key_of(job)), SHOUTS)
-    assert told == [SHOUTS] * 3
+def public_keys(job: Job) -> list[str]:
+    return [endpoint.transport.public_key for endpoint in job.endpoints]  # type: ignore[attr-defined]
+
+
+def test_who_has_the_pair_of_a_member_but_not_the_number_of_the_job_is_counted_and_harms_nobody() -> None:
+    def disturb(addresses: list[str], job: Job) -> None:
+        push(addresses, job.endpoints[0].transport._pair, public_keys(job))  # type: ignore[attr-defined]
+
+    assert disturbed("tcp", disturb, SHOUTS) == [SHOUTS] * 3
 
 
 def test_who_has_no_key_or_another_is_not_even_heard() -> None:
     def disturb(addresses: list[str], job: Job) -> None:
         push(addresses, heard=False)
-        push(addresses, new_key(), new_key(), heard=False)
+        push(addresses, new_pair(), [new_key()] * 3, heard=False)
+        push(addresses, new_pair(), public_keys(job), heard=False)
 
     assert disturbed("tcp", disturb) == [0] * 3
 

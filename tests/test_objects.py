@@ -250,7 +250,7 @@ def test_a_record_is_told_as_it_is() -> None:
 )
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_a_message_comes_together_from_pieces(value: Any, step: int) -> None:
-    frames = Message.frames(value)
+    frames = Message.frames(value, lambda: (encode, decode))
     message, data = Message(), b"".join(frames)
     message.announce([len(frame) for frame in frames])
     offset = 0
@@ -260,7 +260,7 @@ def test_a_message_comes_together_from_pieces(value: Any, step: int) -> None:
         view[:n] = data[offset : offset + n]
         message.placed(offset, n)
         offset += n
-    got = message.value()
+    got = message.value(lambda: (encode, decode))
     assert type(got) is type(value)
     assert np.array_equal(got, value)
     if isinstance(value, np.ndarray):

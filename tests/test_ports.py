@@ -58,11 +58,11 @@ def free_range(count: int) -> PortRange:
 @pytest.mark.usefixtures("nothing_left")
 def test_as_many_inboxes_as_ports_and_then_an_error() -> None:
     ports, key = free_range(5), new_key()
-    made = [ZeroMQTransport(endpoints("127.0.0.1", ports, rank, 3), key) for rank in (0, 1, 2, 0, 1)]
+    made = [ZeroMQTransport(endpoints("127.0.0.1", ports, rank, 3)) for rank in (0, 1, 2, 0, 1)]
     numbers = {int(transport.address.rpartition(":")[2]) for transport in made}
     assert numbers == set(range(ports.first, ports.last + 1))
     with pytest.raises(zmq.ZMQError) as error:
-        ZeroMQTransport(endpoints("127.0.0.1", ports, 2, 3), key)
+        ZeroMQTransport(endpoints("127.0.0.1", ports, 2, 3))
     assert error.value.errno == errno.EADDRINUSE
     with zmq.Context() as context, pytest.raises(RendezvousError, match="the control plane cannot listen at"):
         ControlServer(context, endpoints("127.0.0.1", ports, 3, 4), size=3, nonce=1, key=key)

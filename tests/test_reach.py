@@ -28,20 +28,20 @@ FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose an
 
 
 def test_what_becomes_of_connections_is_told() -> None:
-    key = new_key()
-    a, b, stranger = (ZeroMQTransport("tcp://127.0.0.1:*", k) for k in (key, key, new_key()))
+    a, b, stranger = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(3))
     with socket.socket() as silent, socket.socket() as closed:
         for listener in silent, closed:
             listener.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never says a word
         others = [f"tcp://127.0.0.1:{listener.getsockname()[1]}" for listener in (silent, closed)]
-        a.meet([a.address, b.address, stranger.address, *others])
+        a.meet([a.address, b.address, stranger.address, *others], [a.public_key, b.public_key] + 3 * [a.public_key])
+        b.meet([a.address, b.address], [a.public_key, b.public_key])
         a.connect([1, 2, 3, 4])
         deadline = a.clock() + 20
         while (told := a.unreached()).keys() != {2, 3, 4} or not (told[2] and told[4]):
             assert a.clock() < deadline, told
             a.wait_for_news(deadline)
-    assert "does not have the job's key" in told[2]
+    assert "is not that rank" in told[2]
     assert told[3] == ""
     assert "refused" in told[4]
     a.stop_watching()

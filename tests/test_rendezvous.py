@@ -1,5 +1,6 @@
 """The roster, by histories: no sockets, no processes, and a clock that is a number."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,31 @@ def sent(actions: list[Action]) -> dict[str, list[dict[str, object]]]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("differs", "words"),
+    [
+        ({"key": "a key"}, "rank 0 encrypts, but rank 2 does not.*same RINGCAST_SECURITY and RINGCAST_TRANSPORT"),
+        (
+            {"pickle": False},
+            "rank 0 has RINGCAST_NO_PICKLE=1, but rank 2 takes Python objects; give all ranks",
+        ),
+    ],
+)
+def test_ranks_that_differ_in_what_they_let_in_are_refused(differs: dict[str, object], words: str) -> None:
+    roster = Roster(3, version="1")
+    roster.handle(hello(2), 0.0)
+    ((refusal,),) = sent(roster.handle(replace(hello(0), **differs), 0.0)).values()
+    assert refusal["type"] == "refused"
+    assert re.match(words, str(refusal["reason"]))
+
+
+def test_the_roster_has_the_keys_of_all() -> None:
+    roster = Roster(2, version="1")
+    roster.handle(replace(hello(1, 2), key="one"), 0.0)
+    told = sent(roster.handle(replace(hello(0, 2), key="zero"), 0.0))
+    assert [m["keys"] for m in told["c1"] if m["type"] == "roster"] == [["zero", "one"]]
+
+
 def failure(rank: int, cause: str, traceback: str = "") -> dict[str, object]:
     """What the others are told of a failed rank."""
     return {"type": "failed", "rank": rank, "failure": Failure(cause, "host", 100 + rank, traceback).encode()}
@@ -72,7 +98,7 @@ def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) ->
     for rank in order[:-1]:
         assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host", f"addr{rank}")]
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
-    expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"]}]
+    expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"], "keys": ["", "", ""]}]
     assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
     assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), Started()]
 

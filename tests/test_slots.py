@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import SUM, Op
+from ringcast.objects import decode, encode
 from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
 from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
 from ringcast.transfers import SEGMENT
+
+CODEC = encode, decode
 
 Array = np.ndarray[Any, Any]
 quick = settings(max_examples=60, database=None)
@@ -235,10 +238,10 @@ def test_a_whole_value_has_the_shape_of_the_users_array() -> None:
 
 
 def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
-    there = ObjectSlots(["a" * 100, None, {"x": np.arange(3)}], layout(3))
+    there = ObjectSlots(["a" * 100, None, {"x": np.arange(3)}], layout(3), CODEC)
     packed, joined = there.pack((2, 0))
     assert (len(packed), joined) == (2, False)
-    here = ObjectSlots(["A", "B", "C"], layout(3))
+    here = ObjectSlots(["A", "B", "C"], layout(3), CODEC)
     inlet = here.inlet(Step(recv_from=0, recv=(1, 2)))
     inlet.announce([len(frame) for frame in packed])
     receive(inlet, b"".join(packed), [3, len(packed[0])])
@@ -248,9 +251,9 @@ def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
 
 
 def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
-    packed, _ = ObjectSlots(["x", "y", "z"], layout(3)).pack(range(3))
+    packed, _ = ObjectSlots(["x", "y", "z"], layout(3), CODEC).pack(range(3))
     op = Op(lambda a, b: a + b)
-    here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), op)
+    here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), CODEC, op)
     inlet = here.inlet(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
     inlet.announce([len(frame) for frame in packed])
     receive(inlet, b"".join(packed), [])
@@ -261,6 +264,6 @@ def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
 
 
 def test_a_message_with_another_number_of_objects_is_refused() -> None:
-    inlet = ObjectSlots(["A", "B"], layout(2)).inlet(Step(recv_from=0, recv=(0, 1)))
+    inlet = ObjectSlots(["A", "B"], layout(2), CODEC).inlet(Step(recv_from=0, recv=(0, 1)))
     with pytest.raises(ValueError, match="1 values where 2 are expected"):
         inlet.announce([5])

@@ -19,7 +19,6 @@ import ringcast
 from ringcast import limits
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.communicator import Communicator
-from ringcast.control import new_key
 from ringcast.schedules.circulant import skips
 from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -125,9 +124,9 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     size = 1200
     limits.raise_files(size)
-    transport = ZeroMQTransport("tcp://127.0.0.1:*", new_key(), size=size)
+    transport = ZeroMQTransport("tcp://127.0.0.1:*", size=size)
     try:
-        transport.meet([transport.address] * size)
+        transport.meet([transport.address] * size, [transport.public_key] * size)
         for peer in range(size):
             transport.send(peer, [b"header"])
         assert transport.context.get(zmq.MAX_SOCKETS) >= size

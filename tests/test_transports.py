@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import zmq
-from jobs import KINDS, transports
+from jobs import KINDS, meet, transports
 
 from ringcast.control import new_key
 from ringcast.errors import LinkLost
@@ -152,10 +152,8 @@ def test_a_message_between_the_last_look_and_the_reset_of_the_bell_is_not_missed
 @pytest.fixture
 def pair() -> Iterator[tuple[ZeroMQTransport, ZeroMQTransport]]:
     """Two ranks on tcp."""
-    key = new_key()
-    a, b = (ZeroMQTransport("tcp://127.0.0.1:*", key) for _ in range(2))
-    for transport in (a, b):
-        transport.meet([a.address, b.address])
+    a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
+    meet([a, b])
     yield a, b
     a.close()
     b.close()
@@ -222,8 +220,8 @@ def listening() -> set[tuple[str, int]]:
 
 
 def test_nothing_listens_but_the_inbox_on_the_address_it_was_given() -> None:
-    before, key = listening(), new_key()
-    transport = ZeroMQTransport("tcp://127.0.0.1:*", key)
+    before = listening()
+    transport = ZeroMQTransport("tcp://127.0.0.1:*")
     assert listening() - before == {("127.0.0.1", int(transport.address.rpartition(":")[2]))}
     transport.close()
     assert listening() == before
@@ -235,13 +233,6 @@ def test_ipc_opens_no_port(tmp_path: Path) -> None:
     assert listening() == before
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
     transport.close()
-
-
-def test_tcp_without_a_key_is_refused() -> None:
-    before = listening()
-    with pytest.raises(ValueError, match="key"):
-        ZeroMQTransport("tcp://127.0.0.1:*")
-    assert listening() == before
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -264,8 +255,7 @@ def test_close_gives_back_threads_files_and_sockets(kind: str, tmp_path: Path) -
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("bad", ["tcp", "ipc", "folder", "scheme"])
 def test_an_address_that_cannot_be_bound_is_an_error_and_leaves_nothing(bad: str, tmp_path: Path) -> None:
-    key = new_key()
-    first = ZeroMQTransport("tcp://127.0.0.1:*", key)
+    first = ZeroMQTransport("tcp://127.0.0.1:*")
     address = {
         "tcp": first.address,
         "ipc": f"ipc://{tmp_path}/{'x' * 200}",  # longer than a socket's path may be
@@ -273,7 +263,7 @@ def test_an_address_that_cannot_be_bound_is_an_error_and_leaves_nothing(bad: str
         "scheme": "nonsense://0",
     }[bad]
     with pytest.raises(zmq.ZMQError) as error:
-        ZeroMQTransport(address, key)
+        ZeroMQTransport(address)
     if bad == "tcp":
         assert error.value.errno == errno.EADDRINUSE
     first.close()

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringcast import outfile
-from ringcast.config import WorkerConfig, from_environment
+from ringcast.config import CURVE, NONE, WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
+from ringcast.keys import OPEN
 from ringcast.outfile import objection
 from ringcast_launcher import output, slurm, where
 from ringcast_launcher.dryrun import describe
@@ -30,9 +31,10 @@ Start N ranks of a program, on this machine or on several hosts, watch them, and
 
 _USER_VARIABLES = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
-    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE"),
+    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
 )
-_OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS"}  # which say what a variable says, and come first
+# What options say that come before a variable which says the same.
+_OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}
 
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
@@ -136,6 +138,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the ranks may take to join after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
             help="auto: ipc on one machine, tcp between several; tcp: loopback, encrypted"),
+        add("--security", choices=(CURVE, NONE),
+            help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
             "these (default: loopback)"),
         add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),
@@ -230,6 +234,8 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         file = _config_file(options.config or said.file, transport)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
+    if said.security == NONE and transport == "tcp":
+        print(f"ringcast-launch: warning: {OPEN}", file=sys.stderr)
     start_timeout = options.start_timeout or said.start_timeout
     return replace(said, transport=transport, file=file, start_timeout=start_timeout)
 

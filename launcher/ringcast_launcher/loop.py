@@ -179,6 +179,7 @@ class _Running:
             size=job.size,
             nonce=self._world.nonce,
             key=self._world.key,
+            security=self._world.security,
             start_timeout=self._world.start_timeout,
         )
         control = self._server.address
@@ -214,6 +215,8 @@ class _Running:
             self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
+        if self._server.strangers and self._job.verbose:
+            self._say(f"{self._server.strangers} connections to the control plane were not admitted")
         return self._verdict
 
     def report(self, verdict: Verdict) -> JobReport:

@@ -12,7 +12,7 @@ from ringcast.collectives.records import tell
 from ringcast.datatypes import as_array, check_out, dtype_name, flat, order_of
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
-from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.group import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
 from ringcast.objects import decode, describe_dtype, encode, parse_dtype
 from ringcast.ops import Array
 from ringcast.slots import ArraySlots
@@ -26,11 +26,15 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     if group.rank == root:
         data, record = _describe(group, value, root, choice)
         yield from tell(group, describe, record)
+        if record["kind"] == "refused":
+            pickled(group, "bcast")
         if "data" not in record:
             yield from _move(group, data, root, record)
         return value
     buffer = _buffer(group, value)
     record = yield from tell(group, describe, {})
+    if record["kind"] in ("object", "refused"):
+        pickled(group, "bcast")
     arriving = _Arriving(record, buffer)
     if buffer is not None:
         _check_buffer(group, buffer, arriving)
@@ -105,6 +109,8 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
 def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any]]:
     """Return what the root broadcasts as flat data, and the record that announces it."""
     array, kind = as_array(value), "scalar" if isinstance(value, np.generic) else "array"
+    if array is None and not group.pickle:  # which the others, too, learn so
+        return np.empty(0, np.uint8), {"kind": "refused"}
     if array is None:
         kind, array = "object", np.frombuffer(encode(value), np.uint8)
     if not order_of(array):

@@ -12,7 +12,7 @@ from ringcast.collectives.rows import even, no_out, rows_of
 from ringcast.datatypes import as_array, check_counts, check_op, check_out, dtype_name, like
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
-from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.group import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
 from ringcast.ops import SUM, Array, Op
 from ringcast.schedule import Schedule
 from ringcast.slots import ArraySlots, ObjectSlots
@@ -79,8 +79,9 @@ def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) 
 
 def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
     """Run a stage that combines Python objects; return what this rank ends with."""
+    codec = pickled(group, collective)
     stage = plan(group, collective, choice, dtype="object", root=root, op=op, exact=op.exact())
-    slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, op))
+    slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, codec, op))
     return slots.values[0]
 
 
@@ -140,13 +141,15 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
         expected = f"expected an array, or a sequence of {group.size} values"
         raise ArgumentError(group.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
 
+    codec = pickled(group, "reduce_scatter")
+
     def each(left: list[Any], right: list[Any]) -> list[Any]:
         return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
 
     plan(group, "reduce_scatter", choice, dtype="object", op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
     stage = plan(group, "reduce_scatter", choice, dtype="object", op=elements)
-    slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, elements))
+    slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
     return slots.values[0][group.rank]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ringcast.call import Call
 from ringcast.errors import ArgumentError
 from ringcast.execute import Exchange, Steps
-from ringcast.group import Group
+from ringcast.group import Group, pickled
 from ringcast.messages import Message
 from ringcast.recorder import encoded
 
@@ -25,11 +25,12 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
             raise ArgumentError(group.rank, "sendrecv", name, expected)
     if not (isinstance(tag, int | np.integer) and 0 <= tag < 1 << 32):
         raise ArgumentError(group.rank, "sendrecv", "tag", f"expected a number from 0 to 2**32 - 1, got {tag!r}")
-    frames = Message.frames(value) if dest is not None else []
+    codec = partial(pickled, group, "sendrecv")
+    frames = Message.frames(value, codec) if dest is not None else []
     message = Message()
     if dest == source == group.rank:
         message.take(frames)
-        return message.value()
+        return message.value(codec)
     if group.rank in (dest, source):
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
     op = group.endpoint.protocol.begin(group.context, _CALL, p2p=True, site=group.site)
@@ -39,7 +40,7 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
     yield Exchange(op, to, frames, False, origin, message if source is not None else None, tag)
     group.endpoint.protocol.end(op)
     group.endpoint.recorder.done(op)
-    return message.value() if source is not None else None
+    return message.value(codec) if source is not None else None
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,6 @@ from ringcast.slots import ObjectSlots
 def tell(group: Group, stage: Plan, record: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Broadcast a small record from the root of `stage`."""
     codec = pack_record, unpack_record
-    slots = yield from run(group, stage, lambda s: ObjectSlots([record], s, codec=codec))
+    slots = yield from run(group, stage, lambda s: ObjectSlots([record], s, codec))
     told: dict[str, Any] = slots.values[0]
     return told

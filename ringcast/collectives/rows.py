@@ -9,7 +9,7 @@ import numpy as np
 from ringcast.datatypes import as_array, check_counts, check_out
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
-from ringcast.group import Choice, Group, plan, run
+from ringcast.group import Choice, Group, pickled, plan, run
 from ringcast.ops import Array
 from ringcast.slots import ObjectSlots
 
@@ -59,9 +59,10 @@ def spread_objects(
     group: Group, collective: str, values: list[Any], root: int | None, choice: Choice, name: str = ""
 ) -> Steps[ObjectSlots]:
     """Run a stage with one object per rank: this rank's own (allgather, gather), or all of them (scatter)."""
+    codec = pickled(group, name or collective)
     stage = plan(group, collective, choice, dtype="object", root=root, name=name)
     everybody = values if len(values) == group.size else [None] * group.size
     if everybody is not values:
         everybody[group.rank] = values[0]
-    slots: ObjectSlots = yield from run(group, stage, lambda s: ObjectSlots(everybody, s))
+    slots: ObjectSlots = yield from run(group, stage, lambda s: ObjectSlots(everybody, s, codec))
     return slots

@@ -10,7 +10,7 @@ from ringcast.collectives.pieces import PieceSlots, cut
 from ringcast.datatypes import as_array, dtype_name, like
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
-from ringcast.group import Choice, Group, plan, run
+from ringcast.group import Choice, Group, pickled, plan, run
 from ringcast.slots import ObjectSlots
 
 
@@ -19,8 +19,9 @@ def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]
     around = whole_distance(group, distance)
     array = as_array(value)
     if array is None:
+        codec = pickled(group, "shift")
         stage = plan(group, "shift", choice, dtype="object", distance=around)
-        slots = yield from run(group, stage, lambda s: ObjectSlots([value, value], s))
+        slots = yield from run(group, stage, lambda s: ObjectSlots([value, value], s, codec))
         return slots.values[1]
     stage = plan(
         group,

@@ -15,7 +15,7 @@ from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.datatypes import as_array, check_counts, check_out, dtype_name
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
-from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.group import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
 from ringcast.ops import Array
 from ringcast.slots import ObjectSlots
 
@@ -99,10 +99,10 @@ def _swap(
 
 def _swap_objects(group: Group, stage: Plan, values: list[Any]) -> Steps[list[Any]]:
     """Exchange one object with each rank."""
-    p, rank = group.size, group.rank
+    p, rank, codec = group.size, group.rank, pickled(group, stage.call.collective)
     both = [*values, *(None for _ in range(p))]
     both[p + rank] = values[rank]
-    slots = yield from run(group, stage, lambda s: ObjectSlots(both, s))
+    slots = yield from run(group, stage, lambda s: ObjectSlots(both, s, codec))
     theirs: list[Any] = slots.values[p : 2 * p]
     return theirs
 

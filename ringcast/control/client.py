@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import IO, TypeAlias
 
 import zmq
 
 from ringcast import wire
 from ringcast.agreement import Vote
-from ringcast.config import WorkerConfig
+from ringcast.config import NONE, WorkerConfig
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
@@ -24,11 +25,11 @@ from ringcast.control.messages import (
     clean,
     open_sealed,
     seal,
-    use_curve,
     version,
 )
 from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
+from ringcast.keys import control_pair, member_pair
 from ringcast.rendezvous import Message
 from ringcast.waits import Report
 
@@ -39,7 +40,7 @@ class ControlClient:
     """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
 
     `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
-    `network` is the text of the constants that all ranks must have alike.
+    `network` is the text of the constants that all ranks must have alike; `public_key` that of this rank's inbox.
     `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
@@ -52,13 +53,15 @@ class ControlClient:
         context: Context,
         *,
         network: str = "",
+        public_key: str = "",
         pace: Pace = PACE,
         lifeline: IO[bytes] | None = None,
     ) -> None:
-        self._config, self._address, self._inject, self._context, self._pace = config, address, inject, context, pace
-        self._network = network
+        self._config, self._inject, self._context, self._pace = config, inject, context, pace
+        self._hello = _hello(config, address, network, public_key)
+        self.keys: list[str] = []  # the public keys of all ranks, by rank, from `join` on
         self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._answer: queue.SimpleQueue[list[str] | str] = queue.SimpleQueue()
+        self._answer: queue.SimpleQueue[tuple[list[str], list[str]] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
@@ -80,13 +83,15 @@ class ControlClient:
             self._lifeline, _ = start_server(config, time.monotonic() + max(timeout, START_SERVER))
         deadline = time.monotonic() + timeout
         conversation = _Conversation(self, _connect(config, self._context))
-        self._post(_hello(config, self._address, self._network))
+        self._config = replace(config, key="")  # it has done its work
+        self._post(self._hello)
         self._thread = threading.Thread(target=conversation.run, name="ringcast-control", daemon=True)
         self._thread.start()
         answer = self._await_answer(deadline)
         if isinstance(answer, str):
             raise RendezvousError(f"rank {config.rank} cannot join the job: {answer}")
-        return answer
+        addresses, self.keys = answer
+        return addresses
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         """Tell all other ranks that communicator `context` is given up, perhaps because a rank `failed`."""
@@ -158,7 +163,7 @@ class ControlClient:
                 self._outbox.put(message)
                 os.eventfd_write(self._wake, 1)
 
-    def _await_answer(self, deadline: float) -> list[str] | str:
+    def _await_answer(self, deadline: float) -> tuple[list[str], list[str]] | str:
         try:
             return self._answer.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -166,7 +171,8 @@ class ControlClient:
         if not self._heard:
             return (
                 f"no control plane answers at {self._config.control}; is rank 0 (or the launcher) running, "
-                "can it be reached from here, and does this worker have the job's RINGCAST_KEY and RINGCAST_NONCE?"
+                "can it be reached from here, and does this worker have the job's RINGCAST_KEY and RINGCAST_NONCE "
+                "(and RINGCAST_SECURITY)?"
             )
         try:
             return self._answer.get(timeout=self._pace.silence)
@@ -254,9 +260,10 @@ class _Conversation:
 
     def _understand(self, message: Message) -> None:
         match message:
-            case {"type": "roster", "addresses": [*addresses]} if len(addresses) == self._client._config.size:
-                self._joined = True
-                self._client._answer.put([str(address) for address in addresses])
+            case {"type": "roster", "addresses": [*addresses], "keys": [*keys]}:
+                if len(addresses) == len(keys) == self._client._config.size:
+                    self._joined = True
+                    self._client._answer.put(([*map(str, addresses)], [*map(str, keys)]))
             case {"type": "refused", "reason": str(reason)}:
                 self._client._answer.put(reason)
             case {"type": "left"}:
@@ -316,7 +323,8 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
     try:
         if config.control.startswith("tcp://"):
-            use_curve(dealer, config.key)
+            if config.security != NONE:
+                _use_curve(dealer, config.key)
             dealer.setsockopt(zmq.IPV6, int("[" in config.control))
         dealer.connect(config.control)
     except (zmq.ZMQError, ValueError) as error:
@@ -325,7 +333,13 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     return dealer
 
 
-def _hello(config: WorkerConfig, address: str, network: str) -> Message:
+def _use_curve(sock: zmq.Socket[bytes], key: str) -> None:
+    mine = member_pair(key)
+    sock.curve_serverkey = control_pair(key).public
+    sock.curve_publickey, sock.curve_secretkey = mine.public, mine.secret
+
+
+def _hello(config: WorkerConfig, address: str, network: str, public_key: str) -> Message:
     return {
         "type": "hello",
         "rank": config.rank,
@@ -335,4 +349,6 @@ def _hello(config: WorkerConfig, address: str, network: str) -> Message:
         "host": socket.gethostname(),
         "version": version(),
         "network": network,
+        "key": public_key,
+        "pickle": config.pickle,
     }

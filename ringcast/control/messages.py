@@ -36,24 +36,6 @@ def version() -> str:
     return f"{__version__} (protocol {wire.VERSION})"
 
 
-def new_key() -> str:
-    """Return a secret key for a job: 40 characters of Z85."""
-    return zmq.curve_keypair()[1].decode()
-
-
-def use_curve(sock: zmq.Socket[bytes], key: str) -> None:
-    """Let a socket connect under CURVE to a server that has the job's key."""
-    sock.curve_serverkey = zmq.curve_public(checked_key(key))
-    sock.curve_publickey, sock.curve_secretkey = zmq.curve_keypair()
-
-
-def checked_key(key: str) -> bytes:
-    """Return the job's secret key as ZeroMQ takes it; ValueError if it cannot be one."""
-    if len(key) != 40:
-        raise ValueError("tcp needs the job's secret key (RINGCAST_KEY, 40 characters of Z85)")
-    return key.encode("ascii")
-
-
 def seal(nonce: int, number: int, message: Message) -> bytes:
     """Return the envelope of a message: nonce, number, message."""
     return seal_packed(nonce, number, pack(message))

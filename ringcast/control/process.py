@@ -63,6 +63,7 @@ def start_server(config: WorkerConfig, deadline: float) -> tuple[IO[bytes], str]
         "size": config.size,
         "nonce": config.nonce,
         "key": config.key,
+        "security": config.security,
         "start_timeout": config.start_timeout,
         "temporary": config.directory if config.temporary else "",
     }
@@ -109,6 +110,7 @@ def main() -> None:
                 size=settings["size"],
                 nonce=settings["nonce"],
                 key=settings["key"],
+                security=settings["security"],
                 hosted=False,
                 start_timeout=settings["start_timeout"],
             )

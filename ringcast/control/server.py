@@ -10,19 +10,21 @@ from pathlib import Path
 import zmq
 
 from ringcast.agreement import FLAG_LIMIT, Vote
+from ringcast.config import CURVE, NONE
 from ringcast.control.messages import (
     MAX_TEXT,
     PACE,
     PATIENCE,
     Context,
     Pace,
-    checked_key,
     open_sealed,
     pack,
     seal_packed,
     version,
 )
+from ringcast.doorkeeper import Doorkeeper
 from ringcast.errors import RendezvousError
+from ringcast.keys import control_pair, is_key, member_pair
 from ringcast.ports import bind_first
 from ringcast.rendezvous import (
     Abort,
@@ -52,7 +54,8 @@ class ControlServer:
     """Binds the control plane's socket and answers the workers whenever its owner calls `service`.
 
     The owner waits for `socket` to become readable, or for the time `due`, together with its own files. One thread
-    uses it. `dropped` counts messages that were malformed, of another job, or from strangers.
+    uses it. `dropped` counts messages that were malformed, of another job, or from strangers; `strangers` counts
+    connections over tcp.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class ControlServer:
         size: int,
         nonce: int,
         key: str = "",
+        security: str = CURVE,
         hosted: bool = True,
         start_timeout: float = 60.0,
         pace: Pace = PACE,
@@ -70,7 +74,7 @@ class ControlServer:
     ) -> None:
         """Bind to `address`: ipc://PATH, or tcp://HOST:PORT (PORT `*` for a free one; needs `key`).
 
-        Of several addresses it is the first one whose port is free.
+        Of several addresses it is the first one whose port is free. With `security` none there is no key on tcp.
 
         Raises:
             RendezvousError: the address cannot be bound.
@@ -89,6 +93,9 @@ class ControlServer:
         self._received: dict[bytes, int] = {}
         self._unreachable: set[int] = set()
         self.dropped = 0
+        self.address = ""
+        self._doorkeeper: Doorkeeper | None = None
+        self._members: list[bytes] = []  # keys that the doorkeeper has not been told yet
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
@@ -101,13 +108,14 @@ class ControlServer:
             self.socket.heartbeat_timeout = int(1000 * pace.answer)
         addresses = [address] if isinstance(address, str) else address
         try:
-            if addresses[0].startswith("tcp://"):
-                _serve_curve(self.socket, key)
+            if addresses[0].startswith("tcp://") and security != NONE:
+                self._doorkeeper = _serve_curve(context, self.socket, key)
+                self._members = [member_pair(key).public]
             bind_first(self.socket, addresses)
             if addresses[0].startswith("ipc://"):
                 os.chmod(addresses[0].removeprefix("ipc://"), 0o600)
         except (zmq.ZMQError, OSError, ValueError) as error:
-            self.socket.close()
+            self.close()
             raise RendezvousError(f"the control plane cannot listen at {', '.join(addresses[:3])}: {error}") from error
         endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
@@ -128,12 +136,20 @@ class ControlServer:
         """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
         return self._roster.heard
 
+    @property
+    def strangers(self) -> int:
+        """How many connections over tcp were not those of members of the job."""
+        return 0 if self._doorkeeper is None else self._doorkeeper.strangers
+
     def process(self, rank: int) -> tuple[str, int]:
         """Return the host and the process number of a rank that joined."""
         return self._roster.process(rank)
 
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
+        if self._doorkeeper is not None and self._members:  # only now: a launcher forks before there are threads
+            self._doorkeeper.admit(self._members)
+            self._members = []
         notices: list[Notice] = []
         for _ in range(MAX_AT_ONCE):
             try:
@@ -153,6 +169,8 @@ class ControlServer:
 
     def close(self, linger: float = 0.0) -> None:
         """Close the socket; what is unsent may take `linger` seconds, and the context waits for it. Idempotent."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
         if not self.socket.closed and self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
         self.socket.close(linger=int(1000 * linger))
@@ -210,9 +228,10 @@ class ControlServer:
         return True
 
 
-def _serve_curve(sock: zmq.Socket[bytes], key: str) -> None:
+def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str) -> Doorkeeper:
     sock.curve_server = True
-    sock.curve_secretkey = checked_key(key)
+    sock.curve_secretkey = control_pair(key).secret
+    return Doorkeeper(context, sock)
 
 
 def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:
@@ -230,7 +249,11 @@ def _event(message: Message, connection: bytes, rank: int | None) -> Event | Non
             "host": str(host),
             "version": str(release),
         }:
-            return Hello(connection, claimed, size, address, pid, host, release, str(message.get("network", "")))
+            # Other versions may not say these, and are to hear that they are other versions.
+            network, key = str(message.get("network", "")), str(message.get("key", ""))
+            pickle = bool(message.get("pickle", True))
+            hello = Hello(connection, claimed, size, address, pid, host, release, network, key, pickle)
+            return hello if not key or is_key(key) else None
         case {"type": "leave"}:
             return Leave(connection)
     return None if rank is None else _member_event(message, rank)

@@ -1,8 +1,8 @@
 """Ranks as processes, joined by ZeroMQ: one bound PULL inbox per rank and one PUSH per peer.
 
 One port (or one ipc socket) per rank is all that has to be open. Over tcp every connection is encrypted and
-authenticated by CURVE with the job's key: a client must know the server's public key to complete the handshake, and
-only members of the job know it. ipc sockets lie in a directory that only their owner may enter.
+authenticated by CURVE: each rank makes a key pair of its own, and admits only those whose public keys it was told
+together with their addresses. ipc sockets lie in a directory that only their owner may enter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import cast
 
 import zmq
 
+from ringcast.doorkeeper import Doorkeeper
 from ringcast.errors import LinkLost
+from ringcast.keys import new_pair
 from ringcast.limits import sockets_needed
 from ringcast.ports import bind_first
 from ringcast.transports.base import Frame
@@ -28,7 +30,7 @@ HURRIED = 100  # … and in which it delivers the last refusals, when nothing el
 _BROKEN = {
     zmq.Event.CLOSED: "it was refused, or there is no way there",
     zmq.Event.DISCONNECTED: "it was closed by the other side",
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there has ended meanwhile, or does not have the job's key",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there has ended meanwhile, or is not that rank",
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
@@ -40,24 +42,25 @@ class ZeroMQTransport:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str | Sequence[str], key: str = "", *, size: int = 1) -> None:
+    def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True) -> None:
         """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
 
-        `key` is the job's secret key, needed for tcp; `size` the number of ranks that this one may come to talk to.
+        `size` is the number of ranks that this one may come to talk to; not `secure`, tcp is as open as it is.
 
         Raises:
             zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
         """
         binds = [bind] if isinstance(bind, str) else bind
-        if binds[0].startswith("tcp://") and not key:
-            raise ValueError("tcp needs the job's secret key: nothing listens unencrypted")
         self.context = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, sockets_needed(size))
-        self._key = key.encode()
+        self._watchful = not binds[0].startswith("ipc://")  # ipc is there or not: connecting tells at once
+        self._pair = new_pair() if secure and self._watchful else None
+        self._doorkeeper: Doorkeeper | None = None
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
         self._broken: dict[int, str] = {}  # why these were not
         self._addresses: Sequence[str] = ()
+        self._keys: Sequence[str] = ()
         self._closed = False
         self._lock = threading.Lock()  # of the door, which several threads use
         self.address = ""
@@ -65,9 +68,10 @@ class ZeroMQTransport:
         self._wait = -2  # the RCVTIMEO that is set
         self._arrival: _SocketArrival | None = None  # the last one
         try:
-            if key:
-                self._inbox.curve_secretkey = self._key
+            if self._pair is not None:
+                self._inbox.curve_secretkey = self._pair.secret
                 self._inbox.curve_server = True
+                self._doorkeeper = Doorkeeper(self.context, self._inbox)
             self._inbox.bind("inproc://inbox")
             bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -89,14 +93,26 @@ class ZeroMQTransport:
         socket.setsockopt(zmq.HANDSHAKE_IVL, 60_000)
         return socket
 
-    def meet(self, addresses: Sequence[str]) -> None:
-        """Learn where the inboxes of all ranks are; all of them are bound already."""
-        self._addresses = addresses
+    @property
+    def public_key(self) -> str:
+        """What the other ranks have to be told to `meet` this one; empty where nothing is encrypted."""
+        return "" if self._pair is None else self._pair.public.decode()
+
+    @property
+    def strangers(self) -> int:
+        """How many connections to the inbox were not those of ranks of the job."""
+        return 0 if self._doorkeeper is None else self._doorkeeper.strangers
+
+    def meet(self, addresses: Sequence[str], keys: Sequence[str] = ()) -> None:
+        """Learn where the inboxes of all ranks are, all of them bound already, and their public keys. Called once."""
+        self._addresses, self._keys = addresses, keys
+        if self._doorkeeper is not None:
+            self._doorkeeper.admit(key.encode() for key in keys)
 
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
             if peer not in self._peers:
-                self._open(peer, watch=bool(self._key))  # ipc is there or not: connecting tells at once
+                self._open(peer, watch=self._watchful)
 
     def unreached(self) -> dict[int, str]:
         """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
@@ -133,9 +149,9 @@ class ZeroMQTransport:
         socket = self._socket(zmq.PUSH)
         if watch:
             self._watched[peer] = socket.get_monitor_socket(sum(_BROKEN, zmq.Event.HANDSHAKE_SUCCEEDED))
-        if self._key:
-            socket.curve_secretkey = self._key
-            socket.curve_publickey = socket.curve_serverkey = zmq.curve_public(self._key)
+        if self._pair is not None:
+            socket.curve_publickey, socket.curve_secretkey = self._pair.public, self._pair.secret
+            socket.curve_serverkey = self._keys[peer].encode()
         if "[" in self._addresses[peer]:
             socket.setsockopt(zmq.IPV6, 1)
         try:
@@ -186,6 +202,9 @@ class ZeroMQTransport:
             return
         with self._lock:
             self._closed = True
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
+        self._pair = None
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind

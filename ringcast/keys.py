@@ -1,0 +1,74 @@
+"""Key pairs of CURVE: the two that belong to the job's key, and one of each member's own, made anew for every job.
+
+Only members know the job's key (RINGCAST_KEY). It is the secret key of the control plane; and the pair by which members
+show the control plane that they are such is derived from it: who learns the control plane's public key cannot join.
+To each other the members show keys of their own: the control plane passes the public ones on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils import z85
+
+LENGTH = 40  # characters of a key in Z85
+OPEN = (
+    "security none: nothing between the ranks is encrypted, and whoever reaches one of their ports can join the job, "
+    "change what they compute, and run code in it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A public and a secret key, in Z85."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+def new_pair() -> KeyPair:
+    """Return a pair that nobody else has."""
+    return KeyPair(*zmq.curve_keypair())
+
+
+def new_key() -> str:
+    """Return a secret key for a job: 40 characters of Z85."""
+    return new_pair().secret.decode()
+
+
+def control_pair(key: str) -> KeyPair:
+    """Return the pair of the control plane of the job with this key.
+
+    Raises:
+        ValueError: it is no key.
+    """
+    secret = _checked(key)
+    return KeyPair(zmq.curve_public(secret), secret)
+
+
+def member_pair(key: str) -> KeyPair:
+    """Return the pair that the members of the job with this key, and nobody else, can show to the control plane.
+
+    Raises:
+        ValueError: it is no key.
+    """
+    derived = hashlib.blake2b(z85.decode(_checked(key)), digest_size=32, person=b"ringcast member")
+    secret = z85.encode(derived.digest())
+    return KeyPair(zmq.curve_public(secret), secret)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be a key, public or secret."""
+    try:
+        return len(text) == LENGTH and len(z85.decode(text.encode("ascii"))) == 32
+    except (UnicodeEncodeError, KeyError, struct.error):
+        return False
+
+
+def _checked(key: str) -> bytes:
+    if not is_key(key):
+        raise ValueError("tcp needs the job's secret key (RINGCAST_KEY, 40 characters of Z85)")
+    return key.encode()

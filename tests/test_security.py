@@ -1,0 +1,543 @@
+"""Who is not a member of the job gets nothing in, whatever he knows or has recorded, and the job does not mind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from jobs import meet
+from zmq.utils.monitor import recv_monitor_message
+
+from ringcast.config import CURVE, NONE, WorkerConfig
+from ringcast.control import ControlClient, ControlServer, new_key
+from ringcast.control.messages import seal
+from ringcast.keys import OPEN, KeyPair, control_pair, is_key, member_pair, new_pair
+from ringcast.transports.zeromq import ZeroMQTransport
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+LIMIT = 100  # seconds; nothing here takes nearly as long
+CONNECTIONS = 10_000  # of a flood, to all doors of a job together
+HALF_OPEN = 40  # of these at each door are kept open, silent, while the job works
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+# Works until the test says that it is over and as many strangers have been counted as it says; tells what was counted.
+WORK = """
+import json, os, time
+import numpy as np, ringcast
+from ringcast.keys import control_pair
+key, control, nonce = (os.environ[f"RINGCAST_{name}"] for name in ("KEY", "CONTROL", "NONCE"))
+comm = ringcast.init()
+assert "RINGCAST_KEY" not in os.environ
+transport, protocol = comm._group.endpoint.transport, comm._group.endpoint.protocol
+inboxes = comm.allgather((transport.address, transport.public_key))
+if comm.rank == 0:
+    told = {"control": [control, control_pair(key).public.decode()], "inboxes": inboxes, "nonce": int(nonce)}
+    with open("part", "w") as file:
+        json.dump(told, file)
+    os.rename("part", "told")
+deadline, expected, calls = time.monotonic() + 90, None, 0
+while True:
+    if comm.rank == 0 and os.path.exists("over"):
+        expected = int(open("over").read())
+    expected = comm.bcast(expected)
+    for n in (1, 20_000, 200_000):
+        np.testing.assert_array_equal(comm.allreduce(np.full(n, comm.rank + 1)), 6)
+        np.testing.assert_array_equal(comm.allgatherv(np.full(n + comm.rank, comm.rank))[-1], 2)
+    calls += 1
+    counts = comm.allgather((transport.strangers, sum(protocol.dropped.values())))
+    if expected is not None and (min(s for s, _ in counts) >= expected or comm.bcast(time.monotonic() > deadline)):
+        break
+if comm.rank == 0:
+    print(json.dumps({"calls": calls, "strangers": [s for s, _ in counts], "dropped": [d for _, d in counts]}))
+"""
+
+
+class Working:
+    """A launched job of three ranks that works over tcp until `end`."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        (folder / "work.py").write_text(WORK)
+        command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "-v", "--transport", "tcp", "--output", "none"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = ENVIRONMENT | {"RINGCAST_DEBUG": "info", "TMPDIR": str(folder)}
+        self.process = subprocess.Popen(
+            [*command, *options, "work.py"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, **pipes
+        )
+        self._said: list[str] = []
+        self._reader = threading.Thread(target=lambda: self._said.append(self.process.stderr.read()))  # type: ignore[union-attr]
+        self._reader.start()
+
+    def told(self) -> dict[str, Any]:
+        deadline = time.monotonic() + LIMIT
+        while not (file := self.folder / "told").exists():
+            assert self.process.poll() is None, "the job has ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # there is nothing else to wait for: the job must not know the test
+        return json.loads(file.read_text())
+
+    def end(self, strangers: int) -> tuple[dict[str, Any], str]:
+        """Let the job end when each rank has counted so many; return what it has counted, and its standard error."""
+        (self.folder / "part").write_text(str(strangers))
+        (self.folder / "part").rename(self.folder / "over")
+        assert self.process.stdout is not None
+        printed = self.process.stdout.read()
+        self.close()
+        assert self.process.returncode == 0, self._said[0]
+        return json.loads(printed), self._said[0]
+
+    def close(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LIMIT)
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in self.process.stdout, self.process.stderr:
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Iterator[Working]:
+    job = Working(tmp_path)
+    try:
+        yield job
+    finally:
+        if job.process.returncode is None:
+            job.process.terminate()
+            job.close()
+
+
+@pytest.fixture
+def outside() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    """The sockets of somebody who is not in the job."""
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+def doors(told: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Return address, public key and the fitting kind of socket of all that listens."""
+    return [(*told["control"], zmq.DEALER), *((*inbox, zmq.PUSH) for inbox in told["inboxes"])]
+
+
+def knock(sock: zmq.Socket[bytes], address: str, message: bytes, pair: KeyPair | None, server: str) -> bool:
+    """Connect and send; whether the handshake succeeded."""
+    sock.linger, sock.reconnect_ivl = 0, -1
+    if pair is not None:
+        sock.curve_publickey, sock.curve_secretkey, sock.curve_serverkey = pair.public, pair.secret, server.encode()
+    monitor = sock.get_monitor_socket()
+    try:
+        sock.connect(address)
+        with contextlib.suppress(zmq.Again):  # refused already
+            sock.send(message, zmq.DONTWAIT)
+        while monitor.poll(1000 * LIMIT):
+            event = recv_monitor_message(monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                return True
+            if event == zmq.EVENT_DISCONNECTED:
+                return False
+        raise AssertionError("neither admitted nor refused")
+    finally:
+        sock.disable_monitor()
+        monitor.close()
+
+
+def another_jobs_member() -> KeyPair:
+    return member_pair(new_key())
+
+
+@pytest.mark.parametrize("knows", ["nothing", "the servers' public keys", "the public keys and another job"])
+def test_a_stranger_gets_nothing_in(knows: str, working: Working, outside: zmq.Context[zmq.Socket[bytes]]) -> None:
+    told = working.told()
+    makers: dict[str, Callable[[], KeyPair | None]] = {
+        "nothing": lambda: None,
+        "the servers' public keys": new_pair,
+        "the public keys and another job": another_jobs_member,
+    }
+    message = seal(told["nonce"], 0, {"type": "leave"})  # the control plane would answer, if it heard
+    for address, key, kind in doors(told):
+        with outside.socket(kind) as sock:
+            assert not knock(sock, address, message, makers[knows](), key)
+            assert kind == zmq.PUSH or not sock.poll(200)
+    counted, said = working.end(strangers=1)
+    assert counted["strangers"] == [1, 1, 1]
+    assert counted["dropped"] == [0, 0, 0]
+    assert "1 connections to the control plane were not admitted" in said
+    assert all(
+        f"rank {r}: 1 connections to its inbox were not admitted, 0 messages were dropped" in said for r in range(3)
+    )
+
+
+def garbage(rng: random.Random, i: int) -> bytes:
+    greeting = b"\xff\0\0\0\0\0\0\0\1\x7f\3\1" + rng.choice((b"CURVE", b"NULL\0")) + bytes(47)
+    return (rng.randbytes(rng.randint(1, 300)), greeting[: rng.randint(1, 64)], greeting + rng.randbytes(300))[i % 3]
+
+
+def test_ten_thousand_connections_of_garbage_change_nothing(working: Working) -> None:
+    told, rng = working.told(), random.Random(7)
+    places = [("127.0.0.1", int(address.rpartition(":")[2])) for address, _, _ in doors(told)]
+    each = CONNECTIONS // len(places)
+    with contextlib.ExitStack() as silent:
+        for place in places:
+            for _ in range(HALF_OPEN):
+                silent.enter_context(socket.create_connection(place, timeout=LIMIT)).sendall(b"\xff")
+        for i in range(each - HALF_OPEN):
+            for place in places:
+                with socket.create_connection(place, timeout=LIMIT) as sock, contextlib.suppress(ConnectionError):
+                    sock.sendall(garbage(rng, i))
+        counted, said = working.end(strangers=each)
+    assert counted["strangers"] == [each] * 3
+    assert counted["dropped"] == [0, 0, 0]
+    assert counted["calls"] > 1
+    assert f"{each} connections to the control plane were not admitted" in said
+
+
+class Tap:
+    """Listens in front of a server, passes everything on, and records what the client says."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.removeprefix("tcp://").rpartition(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heard: list[bytes] = []
+        self._threads = [threading.Thread(target=self._serve)]
+        self._threads[0].start()
+
+    def _serve(self) -> None:
+        client, _ = self._listener.accept()
+        server = socket.create_connection(self._target)
+        back = threading.Thread(target=self._pass_on, args=(server, client))
+        back.start()
+        self._pass_on(client, server, record=True)
+        back.join()
+        client.close()
+        server.close()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, record: bool = False) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.heard += [data] if record else []
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def replay(self) -> None:
+        """Say again what was heard, piece by piece, and hear what the server says until it closes or is silent."""
+        with socket.create_connection(self._target, timeout=0.5) as sock, contextlib.suppress(ConnectionError):
+            for piece in self.heard:
+                sock.sendall(piece)
+                with contextlib.suppress(TimeoutError):
+                    sock.recv(1 << 16)
+
+    def close(self) -> None:
+        self._threads[0].join()
+        self._listener.close()
+
+
+def arrivals(transport: ZeroMQTransport, until: bytes) -> list[bytes]:
+    """Return the headers of what arrives, up to one."""
+    got: list[bytes] = []
+    deadline = transport.clock() + LIMIT
+    while until not in got:
+        assert transport.clock() < deadline, got
+        if (arrival := transport.poll(deadline)) is not None:
+            got.append(arrival.header)
+    return got
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_what_was_recorded_at_an_inbox_is_worth_nothing(secure: bool) -> None:
+    """Without the protection it is delivered again: so the test would see it."""
+    a, b, c = (ZeroMQTransport("tcp://127.0.0.1:*", secure=secure) for _ in range(3))
+    tap = Tap(b.address)
+    keys = [transport.public_key for transport in (a, b, c)]
+    for transport in a, b, c:
+        transport.meet([a.address, tap.address if transport is a else b.address, c.address], keys)
+    try:
+        a.send(1, [b"recorded"])
+        assert arrivals(b, b"recorded") == [b"recorded"]
+        tap.replay()
+        c.send(1, [b"genuine"])
+        assert arrivals(b, b"genuine") == [*([] if secure else [b"recorded"]), b"genuine"]
+    finally:
+        for transport in a, b, c:
+            transport.close()
+        tap.close()
+    assert b.strangers == int(secure)
+
+
+def served(server: ControlServer, fn: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a thread, and serve until it has returned."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(fn, *arguments)
+        while not future.done():
+            server.socket.poll(10)
+            server.service()
+        return future.result()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
+    secure: bool, outside: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    security, key = CURVE if secure else NONE, new_key()
+    server = ControlServer(outside, "tcp://127.0.0.1:*", size=1, nonce=5, key=key, security=security)
+    heard: list[list[bytes]] = []
+    receive = server._receive
+    server._receive = lambda frames: [heard.append(frames), *receive(frames)][1:]  # type: ignore[assignment, func-returns-value]
+    tap = Tap(server.address)
+    config = WorkerConfig(0, 1, tap.address, hosted=True, nonce=5, key=key, security=security)
+    client = ControlClient(config, "data0", lambda _: None, outside)
+
+    try:
+        assert served(server, client.join, 20) == ["data0"]
+        served(server, client.close)
+        tap.close()
+        heard.clear()
+        served(server, tap.replay)
+        assert bool(heard) == (not secure)
+    finally:
+        client.close()
+        server.close()
+    assert server.strangers == int(secure)
+
+
+def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[zmq.Socket[bytes]]) -> None:
+    a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
+    places = [a.address, b.address], [a.public_key, b.public_key]
+    a.meet(*places)
+    a.connect([1])
+    a.send(1, [b"early"])
+    assert a.unreached() == {1: ""}
+    refused: list[bool] = []
+    with outside.socket(zmq.PUSH) as sock:
+        knocking = threading.Thread(
+            target=lambda: refused.append(not knock(sock, b.address, b"forged", new_pair(), b.public_key))
+        )
+        knocking.start()
+        assert b.poll(b.clock() + 0.3) is None
+        assert a.unreached() == {1: ""}
+        b.meet(*places)
+        knocking.join()
+    assert refused == [True]
+    assert arrivals(b, b"early") == [b"early"]
+    for transport in a, b:
+        transport.close()
+    assert b.strangers == 1
+
+
+def test_without_a_doorkeeper_nobody_gets_in() -> None:
+    a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
+    meet([a, b])
+    assert b._doorkeeper is not None
+    b._doorkeeper.stop()
+    a.connect([1])
+    deadline = a.clock() + LIMIT
+    while not a.unreached()[1]:
+        a.wait_for_news(deadline)
+        assert a.clock() < deadline
+    assert b.poll(b.clock() + 0.1) is None
+    for transport in a, b:
+        transport.close()
+
+
+def test_keys_are_well_formed_and_those_of_a_job_differ() -> None:
+    key = new_key()
+    pairs = [control_pair(key), member_pair(key), control_pair(new_key()), new_pair()]
+    made = {text.decode() for pair in pairs for text in (pair.public, pair.secret)}
+    assert len(made) == 8
+    assert all(map(is_key, made))
+    assert member_pair(key) == member_pair(key)
+    assert pairs[0].secret.decode() not in repr(pairs[0])
+    for wrong in "", "x" * 39, "x" * 41, "'" * 40, "#" * 40, "ä" * 40:
+        assert not is_key(wrong)
+        with pytest.raises(ValueError, match="tcp needs the job's secret key"):
+            member_pair(wrong)
+
+
+def launch(folder: Path, program: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "--transport", "tcp", "--output", "none"]
+    return subprocess.run(
+        [*command, *options, "program.py"],
+        cwd=folder,
+        env=ENVIRONMENT | {"TMPDIR": str(folder)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+SECRETS = """
+import os, stat, subprocess, sys
+key = os.environ["RINGCAST_KEY"]
+import ringcast
+comm = ringcast.init()
+transport = comm._group.endpoint.transport
+keys = comm.gather((key, transport.public_key, transport._pair.secret.decode()))
+folder = os.environ["RINGCAST_DIR"]
+assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+for path in (os.path.join(folder, name) for name in os.listdir(folder)):
+    assert not os.path.isfile(path) or key.encode() not in open(path, "rb").read(), path
+child = [sys.executable, "-c", "import ringcast; ringcast.init()"]
+said = subprocess.run(child, capture_output=True, text=True).stderr
+assert "ConfigError: RINGCAST_KEY: tcp needs the job's secret key" in said, said
+ringcast.terminal()
+if comm.rank == 0:
+    print(*{text for three in keys for text in three})
+"""
+
+
+def test_keys_are_fresh_and_nowhere_to_be_seen(tmp_path: Path) -> None:
+    told = launch(tmp_path, SECRETS, "-v", RINGCAST_DEBUG="info")
+    assert told.returncode == 0, told.stderr
+    keys = set(told.stdout.split())
+    assert len(keys) == 7  # of the job; and two of each rank
+    assert not [key for key in keys if key in told.stderr]
+    again = launch(tmp_path, "import os; print(os.environ['RINGCAST_KEY'])", "-n", "1").stdout.strip()
+    assert is_key(again)
+    assert again not in keys
+
+
+def test_security_none_works_and_is_warned_of_once(tmp_path: Path) -> None:
+    program = """
+import ringcast
+comm = ringcast.init()
+assert comm._group.endpoint.transport.public_key == ""
+print(comm.allreduce(1))
+"""
+    for options, environment in (["--security", "none"], {}), ([], {"RINGCAST_SECURITY": "none"}):
+        done = launch(tmp_path, program, *options, **environment)
+        assert (done.returncode, done.stdout) == (0, "3\n3\n3\n"), done.stderr
+        assert done.stderr == f"ringcast-launch: warning: {OPEN}\n"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def by_hand(program: str, *settings: dict[str, str]) -> list[tuple[int, str, str]]:
+    """Run ranks without a launcher; return their exit codes, outputs and errors."""
+    control = {"RINGCAST_CONTROL": f"tcp://127.0.0.1:{free_port()}", "RINGCAST_START_TIMEOUT": "30"}
+    common = ENVIRONMENT | control | {"RINGCAST_SIZE": str(len(settings))}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", program], env=common | {"RINGCAST_RANK": str(rank)} | mine, **pipes)
+        for rank, mine in enumerate(settings)
+    ]
+    said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    return [(rank.returncode, *words) for rank, words in zip(ranks, said, strict=True)]
+
+
+def test_without_a_launcher_rank_0_warns_of_security_none() -> None:
+    none = {"RINGCAST_SECURITY": "none"}
+    zero, one = by_hand("import ringcast; print(ringcast.init().allreduce(1))", none, none)
+    assert zero == (0, "2\n", f"ringcast: warning: {OPEN}\n")
+    assert one == (0, "2\n", "")
+
+
+def test_ranks_that_do_not_agree_on_pickles_do_not_meet(outside: zmq.Context[zmq.Socket[bytes]]) -> None:
+    key = new_key()
+    server = ControlServer(outside, "tcp://127.0.0.1:*", size=2, nonce=5, key=key)
+    clients = [
+        ControlClient(
+            WorkerConfig(rank, 2, server.address, hosted=True, nonce=5, key=key, pickle=pickle), "", print, outside
+        )
+        for rank, pickle in enumerate((True, False))
+    ]
+
+    with ThreadPoolExecutor(2) as pool:
+        joining = [pool.submit(client.join, 20) for client in clients]
+        while not any(future.done() for future in joining):
+            server.socket.poll(10)
+            server.service()
+        server.abort("over")
+        ends = [str(future.exception()) for future in joining]
+    assert any("give all ranks the same RINGCAST_NO_PICKLE" in end for end in ends)
+    for client in clients:
+        served(server, client.close)
+    server.close()
+
+
+NO_PICKLES = """
+import pickle
+import numpy as np, ringcast
+comm = ringcast.init()
+r, p = comm.rank, comm.size
+
+def never(*arguments, **more):
+    raise AssertionError("pickle was used")
+
+pickle.dumps = pickle.loads = never
+calls = {
+    "bcast": lambda: comm.bcast({1: 2} if r == 0 else None),
+    "bcast into": lambda: comm.bcast({1: 2} if r == 0 else np.zeros(3)),
+    "scatter": lambda: comm.scatter(["a", "b", "c"] if r == 0 else None),
+    "gather": lambda: comm.gather("a"),
+    "allgather": lambda: comm.allgather("a"),
+    "allgatherv": lambda: comm.allgatherv(["a"]),
+    "reduce": lambda: comm.reduce("a"),
+    "allreduce": lambda: comm.allreduce(1),
+    "reduce_scatter": lambda: comm.reduce_scatter([1, 2, 3]),
+    "scan": lambda: comm.scan(1),
+    "exscan": lambda: comm.exscan(1),
+    "alltoall": lambda: comm.alltoall(["a"] * p),
+    "alltoallv": lambda: comm.alltoallv(["a"] * p, [1] * p),
+    "shift": lambda: comm.shift("a", 1),
+    "sendrecv": lambda: comm.sendrecv("a", (r + 1) % p, (r - 1) % p),
+}
+for name, call in calls.items():
+    try:
+        call()
+    except ringcast.ObjectsRefused as error:
+        assert (error.rank, error.operation) == (r, name.split()[0])
+        assert "RINGCAST_NO_PICKLE=1" in str(error)
+    else:
+        raise AssertionError(name)
+    assert comm.allreduce(np.int64(r)) == 3, name  # the communicator is as good as before
+data = np.arange(30_000.0)
+for value in data, data[:3], np.float64(2):
+    np.testing.assert_array_equal(comm.bcast(value if r == 0 else None), value)
+np.testing.assert_array_equal(comm.scatter(np.arange(3) if r == 0 else None), r)
+np.testing.assert_array_equal(comm.allgatherv(data[:r]), np.concatenate([data[:n] for n in range(p)]))
+np.testing.assert_array_equal(comm.sendrecv(data, (r + 1) % p, (r - 1) % p), data)
+
+# A member that does not keep to it gets nobody to unpickle.
+if r == 1:
+    comm._group.pickle, pickle.dumps = True, lambda *_, **__: b"harm"
+    comm.bcast({1: 2}, root=1)
+    comm.sendrecv("harm", 2, None)
+else:
+    for name, call in ("bcast", lambda: comm.bcast(root=1)), ("sendrecv", lambda: comm.sendrecv(None, None, 1)):
+        if r == 2 or name == "bcast":
+            try:
+                call()
+            except ringcast.ObjectsRefused as error:
+                assert error.operation == name
+            else:
+                raise AssertionError(name)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_without_pickles_all_ranks_refuse_objects_and_arrays_travel(tmp_path: Path, transport: str) -> None:
+    done = launch(tmp_path, NO_PICKLES, "--transport", transport, RINGCAST_NO_PICKLE="1")
+    assert (done.returncode, done.stdout) == (0, "done\n" * 3), done.stderr
