@@ -16,6 +16,7 @@ from ringcast.explain import Explanation, Size, explain
 from ringcast.group import Choice, Group
 from ringcast.ops import SUM, Op, as_op
 from ringcast.schedules.circulant import skips
+from ringcast.schedules.scan import census_skips
 
 Operator = Op | Callable[[Any, Any], Any]
 
@@ -437,9 +438,10 @@ class Communicator:
         self._leave(error)
 
     def connect_neighbours(self) -> None:
-        """Open the connections that the circulant algorithms use: at most 2 ceil(log2 p) peers."""
+        """Open the connections that the circulant algorithms use, the census too: at most 4 ceil(log2 p) peers."""
         p, rank = self.size, self.rank
-        peers = {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {rank}
+        counted = {s for s, _ in census_skips(p)}
+        peers = {(rank + sign * s) % p for s in counted.union(skips(p)[:-1]) for sign in (1, -1)} - {rank}
         self._group.endpoint.transport.connect(sorted(map(self._group.in_job, peers)))
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:

@@ -1,7 +1,7 @@
 """How many sockets and open files a rank of a large job needs, and how it gets them.
 
-p = ranks. Over tcp a rank is connected with 2 ceil(log2 p) neighbours from the start, and with all others at most. To
-each there is a socket of ZeroMQ's, which has a file of its own, and a connection; from each, a connection.
+p = ranks. Over tcp a rank is connected with up to 4 ceil(log2 p) neighbours from the start, and with all others at
+most. To each there is a socket of ZeroMQ's, which has a file of its own, and a connection; from each, a connection.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ SOCKETS = 1023  # of a context of ZeroMQ's, where nothing else is said
 
 
 def neighbours(p: int) -> int:
-    """Return the most neighbours that a rank has.
+    """Return how many neighbours a rank has at most: 2 ceil(log2 p) in a circulant graph, and as many in the census's.
 
     >>> [neighbours(p) for p in (1, 2, 3, 64, 65)]
-    [0, 1, 2, 12, 14]
+    [0, 1, 2, 24, 28]
     """
-    return min(p - 1, 2 * (p - 1).bit_length())
+    return min(p - 1, 4 * (p - 1).bit_length())
 
 
 def files_needed(peers: int) -> int:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from ringcast.hostlist import Host
 from ringcast.interfaces import in_brackets, own_addresses
 from ringcast_launcher import slurm
 from ringcast_launcher.agent import seen_from
 from ringcast_launcher.fleet import SSH, own_address, remote_argv, starter_environment
-from ringcast_launcher.hostlist import Host
 from ringcast_launcher.job import JobError
 
 SALLOC = {

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from ringcast_launcher import hostlist
-from ringcast_launcher.hostlist import Host, HostError, How, oversubscribed, parse_hosts, place, read_hostfile
+from ringcast import hostlist
+from ringcast.hostlist import Host, HostError, How, oversubscribed, parse_hosts, place, read_hostfile
 
 CASES = [slots for nodes in range(1, 5) for slots in product(range(1, 4), repeat=nodes)]
 HOWS: tuple[How, ...] = ("block", "cyclic")

@@ -20,6 +20,7 @@ from ringcast import limits
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.communicator import Communicator
 from ringcast.schedules.circulant import skips
+from ringcast.schedules.scan import census_skips
 from ringcast.transports.zeromq import ZeroMQTransport
 
 RAISED = """
@@ -32,10 +33,15 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+def neighbours(p: int, rank: int) -> set[int]:
+    """Return the peers of a rank in the circulant graph, and in that of the census."""
+    distances = {*skips(p)[:-1], *(s for s, _ in census_skips(p))}
+    return {(rank + sign * s) % p for s in distances for sign in (1, -1)} - {rank}
+
+
 def test_neighbours_are_counted_as_the_communicator_connects_them() -> None:
     for p in range(1, 300):
-        most = max(len({(r + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)} - {r}) for r in range(min(p, 3)))
-        assert most <= limits.neighbours(p) <= (2 * math.ceil(math.log2(p)))
+        assert len(neighbours(p, 0)) <= limits.neighbours(p) <= 4 * math.ceil(math.log2(p))
 
 
 def peers(collective: str, algorithm: str, p: int, rank: int) -> set[int]:
@@ -54,9 +60,10 @@ def test_circulant_algorithms_take_2_log_p_neighbours_and_4_with_the_census(p: i
     q = math.ceil(math.log2(p))
     for rank in {0, 1 % p, p // 2, p - 1}:
         joined = set().union(*(peers(*use, p, rank) for use in CIRCULANT if use not in CENSUS))
-        assert joined <= {(rank + sign * s) % p for s in skips(p)[:-1] for sign in (1, -1)}  # made in the start
         assert len(joined) <= 2 * q
-        assert len(joined.union(*(peers(*use, p, rank) for use in CENSUS))) <= 4 * q
+        joined.update(*(peers(*use, p, rank) for use in CENSUS))
+        assert joined <= neighbours(p, rank)  # made in the start
+        assert len(joined) <= 4 * q
 
 
 def connections(job: Job) -> list[tuple[int, int]]:
@@ -88,11 +95,11 @@ def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_
     job = Job("tcp", p)
     try:
         job.ask(start)
-        assert connections(job) == [(n := limits.neighbours(p) - (p == 8), n)] * p  # of 8, one is on both sides
-        job.ask(use)
+        n = len(neighbours(p, 0))
         assert connections(job) == [(n, n)] * p
+        job.ask(use)
         job.ask(Communicator.barrier)  # by the census
-        assert all(max(found) <= 4 * math.ceil(math.log2(p)) for found in connections(job))
+        assert connections(job) == [(n, n)] * p
     finally:
         job.close()
 
@@ -116,7 +123,7 @@ def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_to_do() -> None
         [sys.executable, "-c", RAISED, "100", "120", "5000"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert "a rank of 5000 may need 178 open files, but only 120 are allowed; raise the hard limit" in done.stderr
+    assert "a rank of 5000 may need 256 open files, but only 120 are allowed; raise the hard limit" in done.stderr
 
 
 def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from ringcast import outfile
 from ringcast.config import CURVE, NONE, WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
+from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
 from ringcast_launcher import output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
-from ringcast_launcher.hostlist import oversubscribed
 from ringcast_launcher.job import USAGE, Job, JobError, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
@@ -162,7 +162,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
 def _job(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> Job:
     if options.size is not None and options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
-    hosts = where.listed(options.hosts, options.hostfile)
+    hosts = _hosts(options)
     allocated = () if hosts else slurm.allocation(environment)
     if not hosts and not allocated and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
@@ -200,6 +200,13 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+
+
+def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
+    try:
+        return listed(options.hosts, options.hostfile)
+    except HostError as error:
+        raise JobError(str(error), USAGE) from error
 
 
 def _ranks_filter(options: argparse.Namespace, size: int) -> str:

@@ -215,8 +215,10 @@ class _Running:
             self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
-        if self._server.strangers and self._job.verbose:
-            self._say(f"{self._server.strangers} connections to the control plane were not admitted")
+        # Each agent has tried whether it reaches the control plane, and gone again.
+        strangers = self._server.strangers - len(elsewhere(self._job))
+        if strangers > 0 and self._job.verbose:
+            self._say(f"{strangers} connections to the control plane were not admitted")
         return self._verdict
 
     def report(self, verdict: Verdict) -> JobReport:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ringcast import engines
 from ringcast.errors import ConfigError
-from ringcast_launcher.hostlist import Host
+from ringcast.hostlist import Host
 from ringcast_launcher.job import JobError
 
 # The agent may use all that the job has on its node, also beside other steps. Of the outputs that srun offers only

@@ -7,10 +7,9 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from ringcast import interfaces
-from ringcast_launcher.hostlist import Host, HostError, How, parse_hosts, place, read_hostfile
+from ringcast.hostlist import Host, HostError, How, place
 from ringcast_launcher.job import JobError, Node
 
 # What programs on other hosts need of this one's environment to be the same programs. The rest is their login's.
@@ -18,25 +17,6 @@ PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "LANG", "LC_*", "TZ"),
     *("*_NUM_THREADS", "OMP_*", "MKL_*", "OPENBLAS_*"),
 )
-
-
-def listed(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
-    """Return the hosts that the user has named; none if there is neither a list nor a file.
-
-    Raises:
-        JobError: both are given, or one is wrong.
-    """
-    if hosts is not None and hostfile is not None:
-        raise JobError("give either -H or --hostfile")
-    try:
-        if hosts is not None:
-            return parse_hosts(hosts)
-        return read_hostfile(Path(hostfile).read_text(), hostfile) if hostfile is not None else ()
-    except HostError as error:
-        raise JobError(str(error) if hostfile is not None else f"-H {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise JobError(f"--hostfile {hostfile}: {why}") from error
 
 
 def nodes(

@@ -16,6 +16,7 @@ from ringcast.doctor.finding import Verdict
 from ringcast.doctor.hosts import SSH, Finds, examine_hosts
 from ringcast.doctor.question import Question
 from ringcast.errors import ConfigError
+from ringcast.hostlist import Host, HostError, listed
 
 USAGE, FAILED = 2, 1
 _DESCRIPTION = """\
@@ -35,10 +36,12 @@ def main(argv: Sequence[str]) -> int:
         probe(sys.stdin, sys.stdout)
         return 0
     try:
-        hosts, question = _hosts(options.hosts), _question(options)
-    except (ConfigError, ValueError) as error:
+        named = listed(options.hosts, options.hostfile)
+        question = _question(options, named)
+    except (ConfigError, HostError, ValueError) as error:
         print(f"ringcast doctor: {error}", file=sys.stderr)
         return USAGE
+    hosts = [host.name for host in named]
     if hosts:
         question = replace(question, size=max(question.size, len(hosts)))
         found = examine_hosts(hosts, shlex.split(options.rsh_agent) if options.rsh_agent else SSH, question)
@@ -71,8 +74,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-H", dest="hosts", metavar="HOST,…", help="hosts to examine over ssh, and the links between them")
-    add("-n", dest="size", type=int, default=1, metavar="N", help="ranks of the job (default: one on every host)")
+    add("-H", dest="hosts", metavar="HOST:SLOTS,…", help="hosts to examine over ssh, and the links between them")
+    add("--hostfile", metavar="FILE", help="the same from a file, as for ringcast-launch")
+    add("-n", dest="size", type=int, metavar="N", help="ranks of the job (default: one for every slot)")
     add("--iface", metavar="WHICH", help="as for ringcast-launch (default: RINGCAST_IFACE)")
     add("--port-range", metavar="FIRST-LAST", help="as for ringcast-launch (default: RINGCAST_PORTS)")
     add("--rsh-agent", metavar="COMMAND", help=f"in place of {shlex.join(SSH)!r}")
@@ -81,22 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _hosts(text: str | None) -> list[str]:
-    hosts = text.split(",") if text is not None else []
-    for host in hosts:
-        if not host or host.startswith("-") or hosts.count(host) > 1:
-            raise ValueError(f"-H {text}: expected different host names, separated by commas")
-    return hosts
-
-
-def _question(options: argparse.Namespace) -> Question:
+def _question(options: argparse.Namespace, hosts: Sequence[Host]) -> Question:
     said = config.from_environment()
-    if options.size < 1:
-        raise ValueError(f"-n {options.size}: at least one rank is needed")
+    size = options.size if options.size is not None else sum(host.slots for host in hosts) or 1
+    if size < 1:
+        raise ValueError(f"-n {size}: at least one rank is needed")
     iface = said.iface if options.iface is None else options.iface
     interfaces.parse(iface)
     try:
         among = said.ports if options.port_range is None else ports.parse(options.port_range)
     except ValueError as error:
         raise ValueError(f"--port-range {error}") from None
-    return Question(options.size, options.size, "127.0.0.1", iface, among)
+    return Question(size, size, "127.0.0.1", iface, among)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from itertools import islice
+from pathlib import Path
 from typing import Literal
 
 MOST = 1 << 16  # slots of a host; more are a slip of the finger
@@ -76,6 +77,32 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
     if not hosts:
         raise HostError(f"{name}: there is no host in it; a line is `host slots=4`, for example")
     return _merged(hosts)
+
+
+def listed(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
+    """Return the hosts that the options -H and --hostfile name; none if neither is given.
+
+    Raises:
+        HostError: both are given, or one is wrong.
+    """
+    if hosts is not None and hostfile is not None:
+        raise HostError("give either -H or --hostfile")
+    if hosts is not None:
+        return _of_option(hosts)
+    if hostfile is None:
+        return ()
+    try:
+        return read_hostfile(Path(hostfile).read_text(), hostfile)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise HostError(f"--hostfile {hostfile}: {why}") from None
+
+
+def _of_option(text: str) -> tuple[Host, ...]:
+    try:
+        return parse_hosts(text)
+    except HostError as error:
+        raise HostError(f"-H {error}") from None
 
 
 def place(
