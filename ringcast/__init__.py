@@ -12,6 +12,7 @@ from ringcast.release import __version__ as __version__
 
 if TYPE_CHECKING:
     from ringcast.communicator import Communicator
+    from ringcast.dask_ranks import on_dask
     from ringcast.errors import (
         ArgumentError,
         CollectiveMismatch,
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
         ScheduleError,
         UsageError,
     )
-    from ringcast.on_dask import on_dask
-    from ringcast.on_ray import on_ray
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.ray_ranks import on_ray
     from ringcast.runner import run
     from ringcast.world import finalize, init, terminal
 
@@ -71,8 +71,8 @@ _HOMES = {
     "Communicator": "communicator",
     "Op": "ops",
     "run": "runner",
-    "on_dask": "on_dask",
-    "on_ray": "on_ray",
+    "on_dask": "dask_ranks",
+    "on_ray": "ray_ranks",
 } | dict.fromkeys(("finalize", "init", "terminal"), "world")
 
 

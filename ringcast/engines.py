@@ -62,10 +62,10 @@ def find(env: Mapping[str, str]) -> Place | None:
         ConfigError: what it says makes no sense, or is not enough.
     """
     inner = _open_mpi(env) or _pmi(env) or _torchrun(env)
-    slurm = _slurm(env)
-    if inner is not None and slurm is not None and (inner.rank, inner.size) == (slurm.rank, slurm.size):
-        return slurm  # srun speaks PMI as well, and by itself it says more
-    return inner or slurm or _kubernetes(env)
+    step = slurm(env)
+    if inner is not None and step is not None and (inner.rank, inner.size) == (step.rank, step.size):
+        return step  # srun speaks PMI as well, and by itself it says more
+    return inner or step or _kubernetes(env)
 
 
 def port(job: str) -> int:
@@ -119,8 +119,12 @@ def _numbers(part: str) -> list[str]:
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
 
 
-def _slurm(env: Mapping[str, str]) -> Place | None:
-    # Without a step it is a batch script or a shell inside an allocation: one process, however large that is.
+def slurm(env: Mapping[str, str]) -> Place | None:
+    """Return what Slurm says of a task of a step; None in a batch script or a shell, however large the allocation is.
+
+    Raises:
+        ConfigError: what it says makes no sense.
+    """
     step = _number(env, "SLURM_STEP_ID")
     rank = _number(env, "SLURM_PROCID")
     size = _number(env, "SLURM_STEP_NUM_TASKS", _number(env, "SLURM_NTASKS"))

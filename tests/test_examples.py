@@ -6,11 +6,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import pytest
+from sources import check_table, write_tree
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -28,40 +28,14 @@ def launch(n: int, example: str, *arguments: str, expect: int = 0) -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Sources of very different sizes, with known names; some are no Python, and one is not ours to count."""
-    (tmp_path / "site-packages").mkdir()
-    (tmp_path / "site-packages" / "foreign.py").write_text("foreign = 1\n")
-    (tmp_path / "empty.py").write_text("")
-    (tmp_path / "bracket.py").write_text("lost = (\n")
-    (tmp_path / "bytes.py").write_bytes(b"lost = '\xff'\n")
-    (tmp_path / "umlaut.py").write_text("größe = größe\n")
-    for n in range(1, 12):
-        (tmp_path / f"f{n}.py").write_text("if True:\n    def common(self): common.rare\n" * n**2)
+    write_tree(tmp_path)
     return tmp_path
-
-
-def first_columns(text: str, words: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(line.split()[:words]) for line in text.splitlines())
 
 
 @pytest.mark.parametrize("n", [1, 3, 4])
 def test_identifiers_finds_the_numbers_that_are_there(n: int, tree: Path) -> None:
     text = launch(n, "identifiers.py", "--path", str(tree), "--top", "3")
-    squares = sum(k * k for k in range(1, 12))
-    lines = first_columns(text, 2)
-    assert lines["common", f"{2 * squares:,}"] == 1
-    assert lines["rare", str(squares)] == 1
-    assert lines["größe", "2"] == 1
-    size = sum(file.stat().st_size for file in tree.glob("*.py"))
-    assert first_columns(text, 5)["all", "15", f"{size:,}", f"{3 * squares + 2:,}", "2"] == 1
-    assert sum(files_of(text, rank) for rank in range(n)) == 15
-    assert text.endswith("equal to the one-process count\n")
-
-
-def files_of(text: str, rank: int) -> int:
-    """Return the number of files that a rank had, from its line of the table."""
-    (files,) = (line.split()[1] for line in text.splitlines() if line.split()[:1] == [str(rank)])
-    return int(files)
+    check_table(text, tree, n)
 
 
 def test_identifiers_counts_in_the_library_without_a_launcher() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import threading
 import time
 from collections import Counter
@@ -40,6 +41,11 @@ def run(
     for outcome in outcomes:
         results.ended(outcome, time.monotonic())
     return results
+
+
+def test_no_module_hides_a_public_name() -> None:
+    # An import sets the module as an attribute of the package: what has the same name would be gone.
+    assert {module.name for module in pkgutil.iter_modules(ringcast.__path__)} & set(ringcast.__all__) == set()
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -9,18 +9,23 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import needs
 import numpy as np
 import pytest
+from sources import check_table, write_tree
 
 import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, UsageError
 
+ROOT = Path(__file__).parent.parent
 pytestmark = [
     pytest.mark.long,
     # of Dask, at its end and when a worker dies
@@ -60,14 +65,30 @@ def test_ranks_run_in_the_workers_spread_over_all(client: Any, n: int) -> None:
     assert set(client.who_has()) == set()
 
 
-def test_the_program_of_the_page_works(client: Any, tmp_path: Path) -> None:
-    page = (Path(__file__).parent.parent / "docs/engines.md").read_text()
-    blocks = re.findall(r"^```text\n(from distributed.*?)^```$", page, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("name", ["engines.md", "launching.md"])
+def test_the_program_of_the_page_works(name: str, client: Any, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / name).read_text()
+    blocks = re.findall(r"^```text\n(from [^`]*Client.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1
     (tmp_path / "page.py").write_text(blocks[0].replace("tcp://scheduler:8786", client.scheduler.address))
     command = [sys.executable, str(tmp_path / "page.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout == f"{blocks[0].split('# ')[1].splitlines()[0]}\n", done.stderr
+
+
+def test_identifiers_prints_the_right_table(client: Any, tmp_path: Path) -> None:
+    def work(comm: Communicator, examples: str, options: Namespace) -> tuple[bool, str]:
+        sys.path.append(examples)
+        import identifiers
+
+        with redirect_stdout(StringIO()) if comm.rank == 0 else nullcontext(StringIO()) as said:
+            return identifiers.count_together(comm, options), said.getvalue()
+
+    write_tree(tmp_path)
+    options = Namespace(path=str(tmp_path), top=3, limit=None)
+    results = ringcast.on_dask(client, work, 4, args=(str(ROOT / "examples"), options))
+    assert [equal for equal, _ in results] == [True] * 4
+    check_table(results[0][1], tmp_path, 4)
 
 
 def test_what_a_rank_raises_is_raised_in_the_client(client: Any) -> None:

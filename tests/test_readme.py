@@ -2,7 +2,8 @@
 
 The python blocks of a page are one program. A block that begins with `# name.py` is instead a file that the page's
 commands may use; a block of `>>>` lines is a doctest. The commands of a console block (`$ …`, continued by `> …`) are
-one shell script; where output is shown, it is what the script prints (`...` stands for anything).
+one shell script; where output is shown, it is what the script prints (`...` stands for anything). Those of a block that
+names hosts h0 to h3 run on the first of four emulated hosts.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from beds import run_on
+from sshd import ssh_bed
 
 from ringcast import config, errors, wire
+from ringcast.bench.bed import Bed
 from ringcast.communicator import Communicator
 from ringcast_launcher.cli import _parser
 
@@ -45,11 +51,13 @@ def blocks_of(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FILE = re.compile(r"# (\w+\.py)\n")
+HOST = re.compile(r"\bh[0-3]\b")
+HERE = [block for block in BLOCKS if block.language == "console" and not HOST.search(block.text)]
+ON_HOSTS = [block for block in BLOCKS if block.language == "console" and HOST.search(block.text)]
 
 
-def chosen(language: str) -> list[object]:
-    blocks = [block for block in BLOCKS if block.language == language]
-    return [pytest.param(block, id=f"{block.page.name}:{block.line}") for block in blocks]
+def named(block: Block) -> str:
+    return f"{block.page.name}:{block.line}"
 
 
 def programs() -> list[object]:
@@ -79,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page.name}:{block.line}")
+@pytest.mark.parametrize("block", BLOCKS, ids=named)
 def test_every_block_is_of_a_kind_that_is_run_or_plain_text(block: Block) -> None:
     assert block.language in ("python", "pycon", "console", "text")
     assert (block.language == "console") == bool(re.search(r"^\$ ", block.text, re.MULTILINE))
@@ -108,21 +116,43 @@ def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) 
     assert not told, "".join(told)
 
 
-@pytest.mark.parametrize("block", chosen("console"))
+@pytest.mark.parametrize("block", HERE, ids=named)
 def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder: Path) -> None:
+    script, expected = prepared(block, folder)
+    check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with ssh_bed("4") as made:
+        yield made
+
+
+@pytest.mark.parametrize("block", ON_HOSTS, ids=named)
+def test_every_command_runs_on_hosts_and_prints_what_the_page_shows(block: Block, folder: Path, bed: Bed) -> None:
+    script, expected = prepared(block, folder)
+    path = f"PATH={Path(sys.executable).parent}:$PATH"
+    command = ["bash", "-euo", "pipefail", "-c", f"cd {shlex.quote(str(folder))}\n{path}\n{script}"]
+    done = run_on(bed, 0, command, timeout=100)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    check(done.stdout, expected)
+
+
+def prepared(block: Block, folder: Path) -> tuple[str, str]:
+    """Write the files of the page; return the commands of the block and what they are to print, if that is shown."""
     for file in blocks_of(block.page):
         if name := FILE.match(file.text):
             (folder / name[1]).write_text(file.text)
-    script, output = [], []
-    for line in block.text.splitlines():
-        (script if line.startswith(("$ ", "> ")) else output).append(line)
-    commands = [line[2:] for line in script]
+    lines = block.text.splitlines(keepends=True)
+    script = "".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
     # A target must exist; to make it would be to run the tests in the tests.
-    commands = [re.sub(r"^make ", "make -n ", command) for command in commands]
-    printed = run(["bash", "-euo", "pipefail", "-c", "\n".join(commands)], folder)
-    if output:
-        expected = "\n".join(output) + "\n"
-        assert doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS), f"{expected}\n---\n{printed}"
+    script = re.sub(r"^make ", "make -n ", script, flags=re.MULTILINE)
+    return script, "".join(line for line in lines if not line.startswith(("$ ", "> ")))
+
+
+def check(printed: str, expected: str) -> None:
+    matches = not expected or doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
+    assert matches, f"{expected}\n---\n{printed}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -14,9 +14,11 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from ringcast.control import version
+from ringcast_launcher import slurm
 from ringcast_launcher.channel import Channel, Line
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
@@ -111,6 +113,16 @@ def unreachable(control: str) -> str:
     return ""
 
 
+def seen_from(environment: Mapping[str, str]) -> str:
+    """Return the address of the launcher as srun or ssh tells it here; srun hands on what ssh has told its user.
+
+    >>> seen_from({"SSH_CONNECTION": "10.0.0.1 4711 10.0.0.2 22"})
+    '10.0.0.1'
+    """
+    told = environment.get("SLURM_LAUNCH_NODE_IPADDR") or environment.get("SSH_CONNECTION", "")
+    return told.partition(" ")[0]
+
+
 def main() -> None:
     """Be the agent of this host."""
     reading, writing = os.dup(0), os.dup(1)
@@ -126,10 +138,9 @@ def main() -> None:
         guardian.tell("directory", directory)
         channel = Channel(reading, writing, time.monotonic(), marks=True)
         stack.callback(channel.close)
-        crew = Crew(directory, guardian, os.environ)
+        crew = Crew(directory, guardian, slurm.of_agent(os.environ))
         stack.callback(crew.close)
-        seen_from = os.environ.get("SSH_CONNECTION", "").split()
-        hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from[0] if seen_from else "")
+        hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
         channel.send(plain(hello))
         Agent(channel, crew, signals).run()
     if channel.garbled:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ringcast_launcher import nodes
-from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv
+from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_argv, starter_environment
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, elsewhere
 from ringcast_launcher.remote import Distant
@@ -29,6 +30,6 @@ def assembled(
             yield placed, visitors, nodes.listening(job.rendezvous, job.settings.iface)
         return
     commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
-    with fleet(commands, guardian) as remotes:
+    with fleet(commands, starter_environment(job.starter, os.environ), guardian) as remotes:
         await_hellos(remotes, signals, job.settings.start_timeout, show)
         yield job, remotes, own_address(remotes, job.settings.iface) if remotes else ""

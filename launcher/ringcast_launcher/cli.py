@@ -18,7 +18,7 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
-from ringcast_launcher import node, nodes, output, where
+from ringcast_launcher import node, nodes, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
@@ -83,7 +83,8 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
             return node.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:
-        print(f"ringcast-launch: {error}", file=sys.stderr)
+        if str(error):
+            print(f"ringcast-launch: {error}", file=sys.stderr)
         return JobReport(error.code, str(error))
     except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
         print(f"ringcast-launch: {error}", file=sys.stderr)
@@ -122,7 +123,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     add = parser.add_argument
     valued = [
         add("-n", "-np", "--np", dest="size", type=int, metavar="N",
-            help="number of ranks (with -H or --hostfile: default as many as slots)"),
+            help="number of ranks (default, with hosts or in a Slurm allocation: as many as slots)"),
         add("-H", "--host", dest="hosts", metavar="HOST:SLOTS,...",
             help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
         add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
@@ -135,7 +136,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             f"{nodes.PORT})"),
         add("--placement", choices=("block", "cyclic"), default="block",
             help="fill one host after the other (default), or deal the ranks round"),
-        add("--rsh-agent", metavar="COMMAND", help="instead of ssh: takes a host and a command"),
+        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
@@ -180,7 +181,10 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         _words(options, program),
         environment,
     )
-    placed = _placed(options, hosts, meeting)
+    allocated = () if hosts or meeting is not None else slurm.allocation(environment)
+    hosts = hosts or allocated
+    called = environment.get("SLURMD_NODENAME", "") if allocated else None
+    placed = _placed(options, hosts, meeting, called)
     far = any(not node.here for node in placed)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
@@ -191,14 +195,16 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
     exports = exported(options.exports, environment)
-    environment = {**environment, **exports}
+    environment = {**(slurm.of_job(environment) if allocated else environment), **exports}
+    told = slurm.passed_on(environment) if allocated else {}
+    starter = slurm.SRUN if allocated else SSH
     if hosts and oversubscribed(hosts, options.size, options.per_node):
         print("ringcast-launch: there are more ranks than slots", file=sys.stderr)
     return Job(
         nodes=placed,
         rendezvous=meeting if far else None,
-        passed_on=where.passed_on(environment, exports),
-        starter=shlex.split(options.rsh_agent) if options.rsh_agent else SSH,
+        passed_on={**told, **where.passed_on(environment, exports)},
+        starter=shlex.split(options.rsh_agent) if options.rsh_agent else starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,
@@ -213,14 +219,16 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     )
 
 
-def _placed(options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None) -> tuple[Node, ...]:
+def _placed(
+    options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None, called: str | None
+) -> tuple[Node, ...]:
     if meeting is not None:
         if hosts or options.size is not None:
             raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
         return nodes.placed(meeting)
     if not hosts and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    return where.nodes(hosts, options.size, options.per_node, options.placement)
+    return where.nodes(hosts, options.size, options.per_node, options.placement, called=called)
 
 
 def _words(options: argparse.Namespace, program: Sequence[str]) -> list[str]:

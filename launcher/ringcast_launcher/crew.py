@@ -139,7 +139,7 @@ class Crew:
             self._reports.append(NotStarted(where, USAGE))
             return
         self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
-        for mark in marks(self._world, "RINGCAST_NONCE"):
+        for mark in self._marks:
             self._guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}
         self._limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
@@ -209,6 +209,11 @@ class Crew:
                 self._reports.append(Exited(rank, status))
         self._reap_orphans()
 
+    @property
+    def _marks(self) -> list[bytes]:
+        """What processes of this crew are known by; by the directory it differs from others on the same machine."""
+        return marks(self._world, "RINGCAST_NONCE", "RINGCAST_DIR")
+
     def _family(self, rank: int) -> set[int]:
         """Return the processes of a rank, as they are now."""
         own = marks(replace(self._world, rank=rank), "RINGCAST_NONCE", "RINGCAST_RANK")
@@ -222,7 +227,7 @@ class Crew:
         """Return all processes of the job on this host, as they are now."""
         if not self._processes:
             return set()
-        return members(self._orphans().union(self._pids.values()), marks(self._world, "RINGCAST_NONCE"))
+        return members(self._orphans().union(self._pids.values()), self._marks)
 
     def _reap_orphans(self) -> None:
         for pid in self._orphans():

@@ -17,6 +17,7 @@ from ringcast import interfaces
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.interfaces import IP
+from ringcast_launcher import slurm
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import JobError
 from ringcast_launcher.orders import Gone, Hello
@@ -35,19 +36,28 @@ _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find
 def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return the command that starts the agent on another host, where Python is in the same place.
 
-    A shell waits for it there: were it killed, ssh would else tell no status.
+    Unless it is srun that starts it, a shell waits for it there: were it killed, ssh would else tell no status.
 
     >>> remote_argv("h1", ["ssh"], {"PYTHONPATH": "/a b"})[:2]
     ['ssh', 'h1']
     """
     passed = [f"{name}={environment[name]}" for name in _PASSED_ON if environment.get(name)]
-    agent = shlex.join(["env", *passed, sys.executable, "-P", "-m", "ringcast_launcher.agent"])
-    return [*starter, host.strip("[]"), shlex.join(["sh", "-c", f"{agent}; exit $?"])]
+    agent = ["env", *passed, sys.executable, "-P", "-m", "ringcast_launcher.agent"]
+    if tuple(starter) == slurm.SRUN:
+        return slurm.srun_argv(host, agent)
+    return [*starter, host.strip("[]"), shlex.join(["sh", "-c", f"{shlex.join(agent)}; exit $?"])]
+
+
+def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment of the commands that start agents."""
+    return slurm.for_srun(environment) if tuple(starter) == slurm.SRUN else environment
 
 
 @contextmanager
-def fleet(commands: Mapping[str, Sequence[str]], guardian: Guardian) -> Iterator[list[Remote]]:
-    """Start all agents, by host; at the end all of them, and their commands, have ended.
+def fleet(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], guardian: Guardian
+) -> Iterator[list[Remote]]:
+    """Start all agents by these commands, by host; at the end all of them, and their commands, have ended.
 
     Raises:
         JobError: there is no such command.
@@ -55,7 +65,7 @@ def fleet(commands: Mapping[str, Sequence[str]], guardian: Guardian) -> Iterator
     remotes: list[Remote] = []
     try:
         for host, argv in commands.items():
-            remotes.append(_started(host, argv, guardian))
+            remotes.append(_started(host, argv, environment, guardian))
         yield remotes
     finally:
         deadline = time.monotonic() + END
@@ -65,9 +75,9 @@ def fleet(commands: Mapping[str, Sequence[str]], guardian: Guardian) -> Iterator
             remote.close(deadline)
 
 
-def _started(host: str, argv: Sequence[str], guardian: Guardian) -> Remote:
+def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> Remote:
     try:
-        return Remote(host, argv, guardian)
+        return Remote(host, argv, environment, guardian)
     except OSError as error:
         raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
 
@@ -152,12 +162,15 @@ def _in_words(failures: Mapping[str, str]) -> str:
 def own_address(remotes: Sequence[Remote], wish: str) -> str:
     """Return by which of our addresses the other hosts may reach us, as it stands before a port.
 
-    It is the one from which ssh came to most of them, or else the one from which a route leads to them.
+    It is the one from which ssh came to most of them, or else the one from which a route leads to them; loopback if it
+    came from there to all, which are on this machine then.
 
     Raises:
         JobError: there is none, or none is as wished.
     """
     seen = Counter(address for remote in remotes if (address := _seen_from(remote)) is not None)
+    if not wish and seen.total() == len(remotes) and all(address.is_loopback for address in seen):
+        return interfaces.in_brackets(next(iter(seen)))
     try:
         return interfaces.in_brackets(interfaces.towards([address for address, _ in seen.most_common()], wish))
     except ConfigError as error:

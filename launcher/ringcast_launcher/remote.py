@@ -101,7 +101,7 @@ class Distant(ABC):
 class Remote(Distant):
     """The crew of a host on which a command starts the agent."""
 
-    def __init__(self, host: str, argv: Sequence[str], guardian: Guardian) -> None:
+    def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> None:
         """Start the command that starts the agent.
 
         Raises:
@@ -111,6 +111,7 @@ class Remote(Distant):
         self.host, self.argv = host, argv
         self._process = subprocess.Popen(
             argv,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

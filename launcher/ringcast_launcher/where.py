@@ -19,20 +19,23 @@ PASSED_ON = (
 )
 
 
-def nodes(hosts: Sequence[Host], size: int | None, per_node: int | None, how: How) -> tuple[Node, ...]:
-    """Return the hosts that have ranks; all are here if no host is named.
+def nodes(
+    hosts: Sequence[Host], size: int | None, per_node: int | None, how: How, *, called: str | None = None
+) -> tuple[Node, ...]:
+    """Return the hosts that have ranks; all are here if no host is named. `called` is what the list calls this machine,
+    "" if it is not there; None: by one of the names and addresses that it has.
 
     Raises:
         JobError: the numbers do not fit.
     """
-    own = socket.gethostname()
+    own = called or socket.gethostname()
     try:
         places = place(hosts or [Host(own, size or per_node or 0)], size, how, per_node)
     except HostError as error:
         raise JobError(str(error)) from error
     ranks: dict[tuple[str, bool], list[int]] = {}
     for one in places:
-        here = not hosts or is_own(one.host, own)
+        here = not hosts or (is_own(one.host, own) if called is None else one.host == called)
         ranks.setdefault((own if here else one.host, here), []).append(one.rank)
     return tuple(Node(host, tuple(of_host), here) for (host, here), of_host in ranks.items())
 
