@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from beds import on
 from fleets import Fleet, finished, fleet, last_line, until, variables
-from test_examples import EXAMPLES, first_columns
+from sources import first_columns
+from test_examples import EXAMPLES
 
 PLACE = """
 import os, socket

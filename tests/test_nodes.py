@@ -27,7 +27,7 @@ from ringcast.keys import new_key
 from ringcast_launcher import cli, nodes
 from ringcast_launcher.caller import Caller
 from ringcast_launcher.job import Job, JobError, Rendezvous
-from ringcast_launcher.orders import Hello, Joins, Over, parse, plain
+from ringcast_launcher.orders import Hello, Joins, Over, parse_order, plain
 from ringcast_launcher.polling import usable
 from ringcast_launcher.reception import WINDOW, Reception
 from ringcast_launcher.remote import SILENCE
@@ -313,7 +313,7 @@ def test_who_comes_too_late_is_told_so(line: Line) -> None:
     heard: list[Any] = []
     line.caller.send("hello")
     until(lambda: line.reception.take() or heard.extend(turn(line.caller)) or heard)
-    assert parse(heard[0]) == Over(1, "ringcast-launch: all are there\n", False)
+    assert parse_order(heard[0]) == Over(1, "ringcast-launch: all are there\n", False)
 
 
 def test_thousands_of_strangers_disturb_nobody(line: Line) -> None:
@@ -394,7 +394,7 @@ def test_nodes_that_do_not_fit_end_the_job_and_all_are_told(
     assert error.value.code == 1
     heard: list[Any] = []
     until(lambda: heard.extend(turn(other)) or heard)
-    assert parse(heard[0]) == Over(1, f"ringcast-launch: {error.value}\n", False)
+    assert parse_order(heard[0]) == Over(1, f"ringcast-launch: {error.value}\n", False)
 
 
 def test_a_node_that_has_left_may_come_again(guests: Guests) -> None:
