@@ -74,13 +74,13 @@ def bench() -> Iterator[Bench]:
 def test_a_launcher_that_does_not_read_makes_the_workers_wait(bench: Bench) -> None:
     bench.crew.due = inf
     for _ in range(20):
-        bench.channel.due = 0.0  # no turn waits
+        bench.channel._next_beat = 0.0  # no turn waits
         bench.agent._turn()
     assert bench.crew.held
     assert PENDING < bench.channel.unsent < PENDING + 2 * CHUNK
     while bench.crew.held:
         os.read(bench.reports, 1 << 16)
-        bench.channel.due = 0.0
+        bench.channel._next_beat = 0.0
         bench.agent._turn()
     assert [order.held for order in bench.crew.ordered if isinstance(order, Hold)] == [True, False]
 
@@ -88,7 +88,7 @@ def test_a_launcher_that_does_not_read_makes_the_workers_wait(bench: Bench) -> N
 def test_what_the_launcher_holds_stays_held_when_there_is_room_again(bench: Bench) -> None:
     os.write(bench.orders, encode(plain(Hold(True))))
     for _ in range(20):
-        bench.channel.due = 0.0
+        bench.channel._next_beat = 0.0
         bench.agent._turn()
     assert bench.crew.held
     assert bench.channel.unsent < 2 * CHUNK
@@ -98,7 +98,7 @@ def test_the_silence_of_a_launcher_that_was_stopped_counts_neither_then_nor_afte
     bench.crew.held = True
     for order in (Stop(), Send(signal.SIGCONT)):
         os.write(bench.orders, encode(plain(order)))
-        bench.channel.due = 0.0
+        bench.channel._next_beat = 0.0
         bench.agent._turn()
         assert not bench.agent._abandoned
         bench.channel.unanswered = bench.channel.silent = 2 * PATIENCE

@@ -155,6 +155,7 @@ def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None]) -> Non
     assert done.returncode == 1
 
 
+@pytest.mark.long
 def test_a_host_whose_cable_is_cut_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
     lose(hosts, lambda: set_link(hosts.bed, 1, "down"), lambda: set_link(hosts.bed, 1, "up"))
 
@@ -215,6 +216,7 @@ def test_what_workers_leave_behind_is_ended_on_all_hosts(hosts: Fleet, code: str
     assert done.returncode == int(code)
 
 
+@pytest.mark.long
 def test_a_rank_of_another_host_that_is_stopped_is_found(hosts: Fleet) -> None:
     recorder = hosts.folder / "flight.json"
     arguments = ["-H", "h0,h1,h2", "--output", "none", "--flight-recorder", str(recorder), FOREVER, "barrier", "8", "0"]

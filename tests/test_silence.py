@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringcast.activity import Lookout, activity
+from ringcast.activity import activity, look_at
 from ringcast.silence import Activity, Busy, Judgement, Limits, Silence, Stuck
 
 LIMITS = Limits()
@@ -139,13 +139,11 @@ def test_what_the_children_of_a_stopped_rank_do_does_not_count() -> None:
     command = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(command) as rank, subprocess.Popen(command) as child:
         try:
-            lookout = Lookout(lambda _: {rank.pid, child.pid}, lambda _: rank.pid)
-            busy = lookout._seen(7, {rank.pid, child.pid})
-            assert len(busy.states) == 2
+            assert len(look_at({rank.pid, child.pid}, rank.pid).states) == 2
             rank.send_signal(signal.SIGSTOP)
             os.waitpid(rank.pid, os.WUNTRACED)
-            assert lookout._seen(7, {rank.pid, child.pid}).states == "T"
-            assert len(Lookout(lambda _: (), lambda _: 0)._seen(7, {rank.pid, child.pid}).states) == 2
+            assert look_at({rank.pid, child.pid}, rank.pid).states == "T"
+            assert len(look_at({rank.pid, child.pid}, 0).states) == 2
         finally:
             rank.kill()
             child.kill()
