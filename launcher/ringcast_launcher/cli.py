@@ -18,7 +18,7 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
-from ringcast_launcher import node, nodes, output, slurm, where
+from ringcast_launcher import node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
@@ -181,6 +181,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         _words(options, program),
         environment,
     )
+    if meeting is None:
+        once.check(environment)
     allocated = () if hosts or meeting is not None else slurm.allocation(environment)
     hosts = hosts or allocated
     called = environment.get("SLURMD_NODENAME", "") if allocated else None
