@@ -68,6 +68,8 @@ def test_of_several_launchers_the_first_one_says_what_is_wrong(
         once.check(env)
     with pytest.raises(JobError, match=r"^$"):
         once.check(env | another)
+    with pytest.raises(JobError, match="SLURM_STEP_ID='x': must be a whole number"):
+        once.check(BATCH | {"SLURM_STEP_ID": "x"})
     once.check(env | {"RINGCAST_SIZE": "1"})
     once.check({})
 
@@ -78,12 +80,10 @@ def test_of_several_launchers_the_first_one_says_what_is_wrong(
         ({"SLURM_TASKS_PER_NODE": "2(x2),"}, "SLURM_TASKS_PER_NODE='2\\(x2\\),' is no list of numbers"),
         ({"SLURM_TASKS_PER_NODE": "2", "SLURM_JOB_CPUS_PER_NODE": ""}, "Slurm tells 3 nodes but not their tasks"),
         ({"SLURM_JOB_NODELIST": "n[1-"}, "'n\\[1-' is not a list of Slurm's nodes"),
-        ({"SLURM_STEP_ID": "x"}, "SLURM_STEP_ID='x': must be a whole number"),
     ],
 )
 def test_what_makes_no_sense_is_an_error(wrong: dict[str, str], words: str) -> None:
     with pytest.raises(JobError, match=words):
-        once.check(BATCH | wrong)
         slurm.allocation(BATCH | wrong)
 
 

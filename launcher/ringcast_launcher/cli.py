@@ -124,7 +124,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     valued = [
         add("-n", "-np", "--np", dest="size", type=int, metavar="N",
             help="number of ranks (default, with hosts or in a Slurm allocation: as many as slots)"),
-        add("-H", "--host", dest="hosts", metavar="HOST:SLOTS,...",
+        add("-H", "--host", dest="hosts", action="append", metavar="HOST:SLOTS,...",
             help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
         add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
         add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K",
