@@ -62,6 +62,7 @@ from ringcast_launcher.process import subreaper
 from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
@@ -112,9 +113,10 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
+        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
         show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
         try:
-            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, show))
+            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, limit, show))
         finally:
             if show is not None:
                 show("")
@@ -122,7 +124,8 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
-        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, here, start))
+        running = _Running(job, writer, signals, context, directory, crew, remotes, here, start, limit)
+        stack.enter_context(running)
         verdict = running.until_verdict()
         end = running.report(verdict)
         failed = verdict.rank is not None and not running.asked_to_end
@@ -146,9 +149,11 @@ class _Running:
         remotes: Sequence[Distant],
         here: str,
         start: float,
+        limit: StartLimit,
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._limit = limit
         self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
@@ -258,11 +263,12 @@ class _Running:
         """Wait until all workers run; return the variables that share the cores among them."""
         limits: dict[str, str] = {}
         answers: dict[int, Report] = {}
-        deadline = time.monotonic() + self._job.settings.start_timeout
-        while len(answers) < len(self._crews) and time.monotonic() < deadline:
+        while len(answers) < len(self._crews):
             answers |= self._crews.answers((Started, NotStarted), STEP)
             if ending := [number for number in caught(self._signals) if number in ENDING]:
                 raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+            if self._limit.over:
+                break
         self._here.note_ends()  # of which the signals have been taken
         for i in range(len(self._job.nodes)):
             match answers.get(i):
@@ -274,7 +280,10 @@ class _Running:
                 case Gone(cause):
                     raise JobError(f"the job cannot start: {cause}", 1)
                 case _:
-                    raise JobError(self._on_host(i, "its workers were not started in time"), 1)
+                    missing = [node.host for i, node in enumerate(self._job.nodes) if i not in answers]
+                    self._limit.end_if_timed_out([f"host {host}" for host in missing])
+                    why = f"its workers were not started within {self._limit.seconds:g} s"
+                    raise JobError(self._on_host(i, why), 1)
         return limits
 
     def _first_order(self, i: int) -> Start:
