@@ -71,7 +71,10 @@ def test_a_job_that_leaves_out_the_host_of_the_launcher(hosts: Fleet) -> None:
 
 
 def test_more_ranks_than_slots_are_told(hosts: Fleet) -> None:
-    told = "ringcast-launch: there are more ranks than slots\n"
+    told = (
+        "ringcast-launch: there are more ranks than slots: the hosts have 2 slots for 3 ranks, which share the "
+        "processors; name more slots (HOST:SLOTS) to say that this is wanted, or more hosts\n"
+    )
     found = places(hosts, "-H", "h0,h1", "-n", "3", warning=told)
     assert sorted(row.split()[0] for row in found) in (["h0", "h0", "h1"], ["h0", "h1", "h1"])
 
