@@ -207,6 +207,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         nodes=placed,
         rendezvous=meeting if far else None,
         passed_on={**told, **where.passed_on(environment, exports)},
+        exports=exports,
         starter=shlex.split(options.rsh_agent) if options.rsh_agent else starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
