@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import select
 import shlex
@@ -17,9 +18,10 @@ from ringcast import interfaces
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.interfaces import IP
+from ringcast.limits import why_not_started
 from ringcast_launcher import slurm
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import JobError
+from ringcast_launcher.job import NOT_FOUND, JobError
 from ringcast_launcher.orders import Gone, Hello
 from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Remote
@@ -80,7 +82,8 @@ def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], gua
     try:
         return Remote(host, argv, environment, guardian)
     except OSError as error:
-        raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
+        code = 1 if error.errno == errno.EMFILE else NOT_FOUND
+        raise JobError(f"{argv[0]} cannot be started: {why_not_started(error)}", code) from error
 
 
 def await_hellos(

@@ -21,7 +21,7 @@ import zmq
 from ringcast import recorder
 from ringcast.control import ControlServer, new_key
 from ringcast.glance import Glance
-from ringcast.limits import raise_files
+from ringcast.limits import OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
@@ -113,6 +113,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
+        _allow_files(job)
         limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
         show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
         try:
@@ -120,7 +121,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         finally:
             if show is not None:
                 show("")
-        raise_files(job.size)  # two pipes and a connection for each
+        _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
@@ -133,6 +134,16 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         for remote in remotes:
             remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
     return end, running.last_words + end.last_words(), again
+
+
+def _allow_files(job: Job) -> None:
+    """Let the launcher open a connection, two pipes and two files for each rank, and three pipes for each host.
+
+    Raises:
+        RendezvousError: the system does not allow what the job needs at least.
+    """
+    allow_files(OTHERS + 5 * job.size + 3 * len(job.nodes))
+    raise_files(job.size)
 
 
 class _Running:
