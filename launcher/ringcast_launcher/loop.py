@@ -42,7 +42,6 @@ from ringcast_launcher.orders import (
     Finished,
     Glimpse,
     Gone,
-    Hold,
     Look,
     NotStarted,
     Output,
@@ -404,7 +403,7 @@ class _Running:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
         if self._held != self._writer.full:
             self._held = not self._held
-            self._crews.order_all(Hold(self._held))
+            self._crews.hold(self._held)
         status = self._status.due if self._asked is None else self._asked + LATE
         due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
@@ -486,10 +485,15 @@ class _Running:
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""
+        asked = [i for i in range(len(self._job.nodes)) if i in self._crews]
         self._crews.order_all(Finish(records=verdict.code != 0))
-        self._crews.answers((Finished,), FINISH)
+        answers = self._crews.answers((Finished,), FINISH)
         for i, said in self._crews.reports():
             self._take(i, said)
+        for i in asked:
+            if not isinstance(end := answers.get(i), Finished):
+                why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
+                self._say(f"host {self._job.nodes[i].host}: what its ranks wrote last may be lost: {why}")
         for sink in self._sinks.values():
             sink.end()
         self._files.close()
