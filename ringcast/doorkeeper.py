@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
+
+from ringcast.monitor import told
 
 _ZAP = "inproc://zeromq.zap.01"
 _STOP = b"stop"
@@ -105,7 +106,7 @@ class Doorkeeper:
 
     def _count(self) -> None:
         while self._events.poll(0):
-            if recv_monitor_message(self._events)["event"] == zmq.Event.ACCEPTED:
+            if told(self._events) == zmq.Event.ACCEPTED:
                 self._came += 1
             else:
                 self._entered += 1

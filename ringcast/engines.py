@@ -62,7 +62,7 @@ def find(env: Mapping[str, str]) -> Place | None:
         ConfigError: what it says makes no sense, or is not enough.
     """
     inner = _open_mpi(env) or _pmi(env) or _torchrun(env)
-    step = slurm(env)
+    step = _slurm(env)
     if inner is not None and step is not None and (inner.rank, inner.size) == (step.rank, step.size):
         return step  # srun speaks PMI as well, and by itself it says more
     return inner or step or _kubernetes(env)
@@ -119,7 +119,7 @@ def _numbers(part: str) -> list[str]:
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
 
 
-def slurm(env: Mapping[str, str]) -> Place | None:
+def _slurm(env: Mapping[str, str]) -> Place | None:
     """Return what Slurm says of a task of a step; None in a batch script or a shell, however large the allocation is.
 
     Raises:

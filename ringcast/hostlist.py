@@ -6,14 +6,18 @@ given, so nothing is accepted that ssh, or a shell, could take for anything but 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from itertools import islice
 from pathlib import Path
 from typing import Literal
+
+from ringcast import interfaces
 
 MOST = 1 << 16  # slots of a host; more are a slip of the finger
 _ITEM = re.compile(  # a name never begins with "-", as an option does
@@ -79,8 +83,8 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
     return merged(hosts)
 
 
-def listed(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
-    """Return the hosts that the options -H and --hostfile name; none if neither is given.
+def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...]:
+    """Return the hosts that the options -H, all of them together, and --hostfile name; none if neither is given.
 
     Raises:
         HostError: both are given, or one is wrong.
@@ -88,7 +92,7 @@ def listed(hosts: str | None, hostfile: str | None) -> tuple[Host, ...]:
     if hosts is not None and hostfile is not None:
         raise HostError("give either -H or --hostfile")
     if hosts is not None:
-        return _of_option(hosts)
+        return _of_option(",".join(hosts))
     if hostfile is None:
         return ()
     try:
@@ -111,6 +115,20 @@ def _of_option(text: str) -> tuple[Host, ...]:
         return parse_hosts(text)
     except HostError as error:
         raise HostError(f"-H {error}") from None
+
+
+def is_own(host: str, own: str) -> bool:
+    """Return whether a name as a user writes it means this machine, called `own`; without asking a name server.
+
+    >>> [is_own(host, "a.lab") for host in ("localhost", "a", "a.lab", "b", "me@a")]
+    [True, True, True, False, False]
+    """
+    if host in ("localhost", own, own.partition(".")[0]):
+        return True
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or any(o.address == address for o in interfaces.own_addresses())
+    return False
 
 
 def place(

@@ -155,9 +155,8 @@ class Protocol:
         self.rank, self.size, self.nonce, self.lookahead = rank, size, nonce, lookahead
         self.outbox: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
         self.sent: Counter[int] = Counter()  # messages ever, by peer
-        self.payload: list[int] | memoryview[int] = [
-            0
-        ]  # one number: bytes of users' data ever sent, headers not counted
+        # One number: bytes of users' data ever sent, headers not counted.
+        self.payload: list[int] | memoryview[int] = [0]
         self.seen: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()  # those of `sent` that are small talk
         self.answered: Counter[int] = Counter()  # those of `seen`

@@ -16,7 +16,7 @@ import pytest
 
 from ringcast.hostlist import Host
 from ringcast.interfaces import in_brackets, own_addresses
-from ringcast_launcher import slurm
+from ringcast_launcher import once, slurm
 from ringcast_launcher.agent import seen_from
 from ringcast_launcher.fleet import SSH, own_address, remote_argv, starter_environment
 from ringcast_launcher.job import JobError
@@ -51,11 +51,27 @@ def test_outside_of_an_allocation_there_is_none(env: dict[str, str]) -> None:
     assert slurm.allocation(env) == ()
 
 
-def test_in_a_step_of_several_tasks_the_first_one_says_what_is_wrong() -> None:
-    with pytest.raises(JobError, match=r"a Slurm step of 4 tasks.*: srun -n 4 python PROGRAM"):
-        slurm.allocation(TASK)
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("env", "another", "words"),
+    [
+        (TASK, {"SLURM_PROCID": "3"}, r"^Slurm has .* 4 times.*: srun -n 4 python PROGRAM"),
+        (OPEN_MPI, {"OMPI_COMM_WORLD_RANK": "3"}, r"^Open MPI has .* 4 times.*: mpirun -n 4 python PROGRAM"),
+    ],
+)
+def test_of_several_launchers_the_first_one_says_what_is_wrong(
+    env: dict[str, str], another: dict[str, str], words: str
+) -> None:
+    with pytest.raises(JobError, match=words):
+        once.check(env)
     with pytest.raises(JobError, match=r"^$"):
-        slurm.allocation(TASK | {"SLURM_PROCID": "3"})
+        once.check(env | another)
+    with pytest.raises(JobError, match="SLURM_STEP_ID='x': must be a whole number"):
+        once.check(BATCH | {"SLURM_STEP_ID": "x"})
+    once.check(env | {"RINGCAST_SIZE": "1"})
+    once.check({})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +80,6 @@ def test_in_a_step_of_several_tasks_the_first_one_says_what_is_wrong() -> None:
         ({"SLURM_TASKS_PER_NODE": "2(x2),"}, "SLURM_TASKS_PER_NODE='2\\(x2\\),' is no list of numbers"),
         ({"SLURM_TASKS_PER_NODE": "2", "SLURM_JOB_CPUS_PER_NODE": ""}, "Slurm tells 3 nodes but not their tasks"),
         ({"SLURM_JOB_NODELIST": "n[1-"}, "'n\\[1-' is not a list of Slurm's nodes"),
-        ({"SLURM_STEP_ID": "x"}, "SLURM_STEP_ID='x': must be a whole number"),
     ],
 )
 def test_what_makes_no_sense_is_an_error(wrong: dict[str, str], words: str) -> None:
@@ -135,12 +150,12 @@ def test_the_node_of_the_launcher_needs_no_agent_but_a_login_node_is_not_used() 
 
 def test_fewer_ranks_and_what_comes_before_the_allocation() -> None:
     assert "3 ranks on 2 hosts:\n  n08  ranks 0-1\n  n09  rank 2\n" in dry_run("-n", "3", env=SALLOC).stdout
-    assert "to start host" not in dry_run("-H", "localhost:4", env=TASK).stdout
+    assert "to start host" not in dry_run("-H", "localhost:4", env=BATCH).stdout
     assert "to start host n09: rsh n09 'sh -c" in dry_run("--rsh-agent", "rsh", env=BATCH).stdout
 
 
 def test_several_launchers_in_a_step_end_with_one_message() -> None:
     first, second = dry_run("-n", "2", env=TASK), dry_run("-n", "2", env=TASK | {"SLURM_PROCID": "1"})
     assert (first.returncode, second.returncode) == (2, 2)
-    assert first.stderr.startswith("ringcast-launch: this is a Slurm step of 4 tasks")
+    assert first.stderr.startswith("ringcast-launch: Slurm has started this launcher 4 times")
     assert second.stdout + second.stderr == ""

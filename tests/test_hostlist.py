@@ -184,12 +184,12 @@ def test_lists_and_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("a slots=2\n\n# more\nb\n")
     assert listed(None, None) == ()
-    assert listed("a:2,b", None) == listed(None, str(file)) == (Host("a", 2), Host("b", 1))
+    assert listed(["a:2", "b"], None) == listed(None, str(file)) == (Host("a", 2), Host("b", 1))
     file.write_text("a slots=2\n\nb slots=x\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for hosts, name, words in (
-        ("a", "f", "either -H or --hostfile"),
-        ("a:0", None, "-H .*a:0"),
+        (["a"], "f", "either -H or --hostfile"),
+        (["a:0"], None, "-H .*a:0"),
         (None, str(file), f"{file}:3: "),
         (None, str(tmp_path / "none"), f"--hostfile {tmp_path}/none: No such file"),
         (None, str(tmp_path), f"--hostfile {tmp_path}: Is a directory"),

@@ -266,7 +266,7 @@ def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
 def test_several_launchers_in_a_step_are_one_error(cluster: slurm.Cluster, home: dict[str, str]) -> None:
     said = srun(cluster, "-n", "4", *LAUNCH, "python", "-c", SUM, code=2, **home)
     assert said.count("ringcast-launch:") == 1
-    assert "this is a Slurm step of 4 tasks, each of which would start a job of its own" in said
+    assert "Slurm has started this launcher 4 times, and each would start a job of its own" in said
     assert srun(cluster, "-n", "1", *LAUNCH, "-n", "1", "python", "-c", SUM, **home) == "[0] 0 1 0\n"
 
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from ringcast.hostlist import Host, How
+from ringcast.hostlist import Host, How, is_own
 from ringcast_launcher import where
 from ringcast_launcher.job import Node
 
@@ -59,7 +59,7 @@ def test_what_the_list_calls_this_machine_is_the_only_one_here() -> None:
 
 @pytest.mark.parametrize("name", ["me@localhost", "192.0.2.1", "localhost.test", "not-" + OWN])
 def test_others_and_other_users_are_not_here(name: str) -> None:
-    assert not where.is_own(name, OWN)
+    assert not is_own(name, OWN)
 
 
 def test_no_secret_travels_unless_it_is_named() -> None:

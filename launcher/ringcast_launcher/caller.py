@@ -8,10 +8,10 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.control.messages import PATIENCE, Context
 from ringcast.keys import control_pair, new_pair
+from ringcast.monitor import told
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.polling import File
@@ -92,7 +92,7 @@ class Caller(Line):
 
     def _watch(self) -> None:
         while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
+            event = told(self._monitor)
             self._connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             self.refused |= bool(event & REFUSED)
             self._lost |= self._connected and event == zmq.EVENT_DISCONNECTED

@@ -18,7 +18,7 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
-from ringcast_launcher import node, nodes, output, slurm, where
+from ringcast_launcher import node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
@@ -124,7 +124,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     valued = [
         add("-n", "-np", "--np", dest="size", type=int, metavar="N",
             help="number of ranks (default, with hosts or in a Slurm allocation: as many as slots)"),
-        add("-H", "--host", dest="hosts", metavar="HOST:SLOTS,...",
+        add("-H", "--host", dest="hosts", action="append", metavar="HOST:SLOTS,...",
             help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
         add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
         add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K",
@@ -182,6 +182,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         _words(options, program),
         environment,
     )
+    if meeting is None:
+        once.check(environment)
     allocated = () if hosts or meeting is not None else slurm.allocation(environment)
     hosts = hosts or allocated
     called = environment.get("SLURMD_NODENAME", "") if allocated else None

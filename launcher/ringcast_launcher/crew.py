@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Container, Iterator, Mapping
@@ -139,6 +140,10 @@ class Crew:
             where = f"there is no directory {order.directory} (--wdir names another)"
             self._reports.append(NotStarted(where, USAGE))
             return
+        # Python itself would say so too, but in the middle of a job.
+        if order.argv[:1] == (sys.executable,) and (script := _script(order)) and not script.is_file():
+            self._reports.append(NotStarted(f"there is no script {script}", USAGE))
+            return
         self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
         for mark in self._marks:
             self._guardian.tell("mark", mark.decode())
@@ -253,3 +258,9 @@ class Crew:
             if file in self._pipes:
                 rank, stream = self._pipes.pop(file)
                 self._reports.append(Output(rank, stream, b""))
+
+
+def _script(order: Start) -> Path | None:
+    """Return the script that Python is to run, if it is one."""
+    named = order.argv[1] if len(order.argv) > 1 else ""
+    return Path(order.directory, named) if named.endswith(".py") and not named.startswith("-") else None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ringcast import flight
-from ringcast.livestate import table
 from ringcast.outfile import write_text
 
 
 def live(rows: Sequence[tuple[str, ...]]) -> str:
     """Return a table of what the ranks are doing now."""
+    from ringcast.livestate import table  # needs psutil, for which no job waits
+
     return "".join(line + "\n" for line in table(rows))
 
 

@@ -35,16 +35,14 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
     """Return the nodes of the allocation that this process is in, with their tasks as slots; nothing outside of one.
 
     Raises:
-        JobError: this is one of several tasks of a step; or what Slurm says makes no sense.
+        JobError: what Slurm says makes no sense.
     """
     if not env.get("SLURM_JOB_ID") or not env.get("SLURM_JOB_NODELIST"):
         return ()
     try:
-        task, names = engines.slurm(env), engines.hosts(env["SLURM_JOB_NODELIST"])
+        names = engines.hosts(env["SLURM_JOB_NODELIST"])
     except ConfigError as error:
         raise JobError(str(error)) from error
-    if task is not None and task.size > 1:
-        raise JobError(_several(task.rank, task.size))
     return tuple(Host(name, slots) for name, slots in zip(names, _slots(env, len(names)), strict=True))
 
 
@@ -93,16 +91,6 @@ def of_agent(env: Mapping[str, str]) -> dict[str, str]:
     {'SLURM_CPUS_ON_NODE': '8', 'HOME': '/root'}
     """
     return {name: env[name] for name in env if name in _OF_NODE or not name.startswith(("SLURM_", "SRUN_"))}
-
-
-def _several(rank: int, size: int) -> str:
-    """Return what is wrong with a launcher in a step of several tasks; only the first of them says it."""
-    if rank:
-        return ""
-    return (
-        f"this is a Slurm step of {size} tasks, each of which would start a job of its own: call ringcast-launch once "
-        f"inside the allocation (salloc, or a script for sbatch), or leave it out: srun -n {size} python PROGRAM"
-    )
 
 
 def _slots(env: Mapping[str, str], nodes: int) -> list[int]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
-from ringcast import interfaces
-from ringcast.hostlist import Host, HostError, How, merged, place
+from ringcast.hostlist import Host, HostError, How, is_own, merged, place
 from ringcast_launcher.job import JobError, Node
 
 # What programs on other hosts need of this one's environment to be the same programs. The rest is their login's.
@@ -46,20 +43,6 @@ def by_one_name(hosts: Sequence[Host], *, called: str | None = None) -> tuple[Ho
         return tuple(hosts)
     own = socket.gethostname()
     return merged(Host(own, host.slots) if is_own(host.name, own) else host for host in hosts)
-
-
-def is_own(host: str, own: str) -> bool:
-    """Return whether a name as a user writes it means this machine, called `own`; without asking a name server.
-
-    >>> [is_own(host, "a.lab") for host in ("localhost", "a", "a.lab", "b", "me@a")]
-    [True, True, True, False, False]
-    """
-    if host in ("localhost", own, own.partition(".")[0]):
-        return True
-    with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        return address.is_loopback or any(o.address == address for o in interfaces.own_addresses())
-    return False
 
 
 def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dict[str, str]:

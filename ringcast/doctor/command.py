@@ -74,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-H", dest="hosts", metavar="HOST:SLOTS,…", help="hosts to examine over ssh, and the links between them")
+    add(
+        "-H",
+        dest="hosts",
+        action="append",
+        metavar="HOST:SLOTS,…",
+        help="hosts to examine over ssh, and the links between them",
+    )
     add("--hostfile", metavar="FILE", help="the same from a file, as for ringcast-launch")
     add("-n", dest="size", type=int, metavar="N", help="ranks of the job (default: one for every slot)")
     add("--iface", metavar="WHICH", help="as for ringcast-launch (default: RINGCAST_IFACE)")

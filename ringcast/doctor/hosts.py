@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from ringcast.doctor import clock, link, network, software
 from ringcast.doctor.examine import Examined
 from ringcast.doctor.finding import Finding, fail
 from ringcast.doctor.question import Question
+from ringcast.hostlist import is_own
 
 SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=10")
 START = 40.0  # seconds until a host has examined itself, Python's start on a busy machine included
@@ -30,18 +32,19 @@ Finds = list[tuple[str, Finding]]  # host ("" for all), finding
 class NoAnswer(Exception):
     """A host does not answer, or not as a doctor would."""
 
-    def __init__(self, host: str, text: str) -> None:
+    def __init__(self, host: str, text: str, fix: str = "") -> None:
         super().__init__(text)
-        self.host = host
+        self.host, self.fix = host, fix
 
 
 def remote_argv(host: str, agent: Sequence[str]) -> list[str]:
-    """Return the command that starts a doctor on another host, where Python is in the same place.
+    """Return the command that starts a doctor on a host, where Python is in the same place; on this one without agent.
 
     >>> remote_argv("h1", ["ssh"])[:2]
     ['ssh', 'h1']
     """
-    return [*agent, host, shlex.join([sys.executable, "-m", "ringcast", "doctor", "--probe"])]
+    probe = [sys.executable, "-m", "ringcast", "doctor", "--probe"]
+    return probe if is_own(host, socket.gethostname()) else [*agent, host, shlex.join(probe)]
 
 
 class Remote:
@@ -60,7 +63,8 @@ class Remote:
                 start_new_session=True,  # Ctrl-C is for this process, which then ends the others
             )
         except OSError as error:
-            raise NoAnswer(host, f"{agent[0]}: {error.strerror}") from None
+            fix = "install it, or name another command by --rsh-agent"
+            raise NoAnswer(host, f"{agent[0]}: {error.strerror}", fix) from None
 
     def ask(self, question: Mapping[str, object]) -> None:
         """Send a question; `answer` has the answer, or why there is none."""
@@ -176,8 +180,13 @@ def _noting(found: Finds) -> Iterator[None]:
     try:
         yield
     except NoAnswer as error:
-        fix = f"make `ssh {error.host} {sys.executable} -m ringcast --version` work without a password"
-        found.append((error.host, fail("ssh", str(error), fix)))
+        found.append((error.host, fail("ssh", str(error), error.fix or _fix(error))))
+
+
+def _fix(error: NoAnswer) -> str:
+    if "No module named" in str(error):
+        return f"install ringcast there, in the same place as here ({sys.executable})"
+    return f"make `ssh -oBatchMode=yes {error.host} {sys.executable} -m ringcast --version` work, which asks nothing"
 
 
 def _compare(examined: Mapping[str, Examined]) -> list[Finding]:

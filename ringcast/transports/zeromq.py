@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from struct import Struct
 from typing import cast
 
 import zmq
@@ -20,6 +19,7 @@ from ringcast.doorkeeper import Doorkeeper
 from ringcast.errors import LinkLost
 from ringcast.keys import new_pair
 from ringcast.limits import sockets_needed
+from ringcast.monitor import told
 from ringcast.ports import bind_first
 from ringcast.transports.base import Frame
 
@@ -118,7 +118,7 @@ class ZeroMQTransport:
         """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
         for peer, monitor in list(self._watched.items()):
             while monitor.poll(0):
-                event = _told(monitor)
+                event = told(monitor)
                 if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                     self._unwatch(peer)
                     break
@@ -208,12 +208,6 @@ class ZeroMQTransport:
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         if self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
-
-
-def _told(monitor: zmq.Socket[bytes]) -> zmq.Event:
-    """Return what a monitor tells; pyzmq's own reader would import asyncio, which takes longer than a handshake."""
-    fact, _address = monitor.recv_multipart()
-    return zmq.Event(Struct("=HI").unpack(fact)[0])
 
 
 class _SocketArrival:

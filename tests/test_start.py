@@ -1,0 +1,27 @@
+"""What the start of a rank does not wait for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+UNWANTED = """
+import sys, ringcast
+ringcast.init().barrier()
+print(*[name for name in ("asyncio", "importlib.metadata", "psutil", "rich", "cloudpickle") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_rank_starts_without_modules_that_it_may_not_need(transport: str) -> None:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "--transport", transport, "--output", "none"]
+    done = subprocess.run([*command, "python", "-c", UNWANTED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "\n\n"), done.stderr
+
+
+def test_the_launcher_starts_without_modules_that_it_may_not_need() -> None:
+    program = "import sys, ringcast_launcher.cli; print(*{'asyncio', 'psutil', 'rich', 'numpy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "\n", done.stderr
