@@ -62,7 +62,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     Raises:
         HostError: an item is no host.
     """
-    return _merged(_host(item.strip()) for item in text.split(","))
+    return merged(_host(item.strip()) for item in text.split(","))
 
 
 def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
@@ -80,7 +80,7 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
                 raise HostError(f"{name}:{number}: {error}") from None
     if not hosts:
         raise HostError(f"{name}: there is no host in it; a line is `host slots=4`, for example")
-    return _merged(hosts)
+    return merged(hosts)
 
 
 def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...]:
@@ -100,6 +100,14 @@ def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise HostError(f"--hostfile {hostfile}: {why}") from None
+
+
+def merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    """Return the hosts with each name once, where it came first, with the slots of all entries of that name."""
+    slots: dict[str, int] = {}
+    for host in hosts:
+        slots[host.name] = slots.get(host.name, 0) + host.slots
+    return tuple(Host(name, each) for name, each in slots.items())
 
 
 def _of_option(text: str) -> tuple[Host, ...]:
@@ -149,15 +157,23 @@ def place(
     return tuple(places)
 
 
-def oversubscribed(hosts: Sequence[Host], size: int | None = None, per_node: int | None = None) -> bool:
-    """Return whether `place` gives a host more ranks than it has slots.
+def oversubscribed(hosts: Sequence[Host], size: int | None = None, per_node: int | None = None) -> str:
+    """Return what is to be said where `place` gives a host more ranks than it has slots; nothing if it does not.
 
-    >>> oversubscribed(parse_hosts("a:2,b:1"), 3), oversubscribed(parse_hosts("a:2,b:1"), per_node=2)
-    (False, True)
+    >>> oversubscribed(parse_hosts("a:2,b:1"), 4).partition(", which")[0]
+    'the hosts have 3 slots for 4 ranks'
+    >>> oversubscribed(parse_hosts("a:2,b:1"), 3), oversubscribed(parse_hosts("a:2,b:1"), per_node=2)[:21]
+    ('', 'host b has 1 slot for')
     """
     if per_node is not None:
-        return any(host.slots < per_node for host in hosts)
-    return size is not None and size > sum(host.slots for host in hosts)
+        least = min(hosts, key=lambda host: host.slots)
+        who, slots, ranks = f"host {least.name} has", least.slots, per_node
+    else:
+        who, slots = "the hosts have", sum(host.slots for host in hosts)
+        ranks = slots if size is None else size
+    fix = "name more slots (HOST:SLOTS) to say that this is wanted, or more hosts"
+    count = f"{slots} slot{'s' if slots != 1 else ''} for {ranks} ranks"
+    return f"{who} {count}, which share the processors; {fix}" if ranks > slots else ""
 
 
 def _room(hosts: Sequence[Host], size: int | None, per_node: int | None) -> list[int]:
@@ -194,13 +210,6 @@ def _block(slots: Sequence[int]) -> Iterator[int]:
 
 def _cyclic(slots: Sequence[int]) -> Iterator[int]:
     return (node for turn in range(max(slots)) for node, each in enumerate(slots) if turn < each)
-
-
-def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    slots: dict[str, int] = {}
-    for host in hosts:
-        slots[host.name] = slots.get(host.name, 0) + host.slots
-    return tuple(Host(name, each) for name, each in slots.items())
 
 
 def _line(words: Sequence[str]) -> Host:

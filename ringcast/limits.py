@@ -6,11 +6,13 @@ most. To each there is a socket of ZeroMQ's, which has a file of its own, and a 
 
 from __future__ import annotations
 
+import errno
 import resource
 
 from ringcast.errors import RendezvousError
 
 OTHERS = 100  # open files, and sockets, that a rank has beside those to its peers: the program's own too
+_FIX = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
 SOCKETS = 1023  # of a context of ZeroMQ's, where nothing else is said
 
 
@@ -39,11 +41,27 @@ def raise_files(p: int) -> None:
     Raises:
         RendezvousError: not even the connections to the neighbours are possible; the text says what to do.
     """
+    hard, least = allow_files(files_needed(p - 1)), files_needed(neighbours(p))
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise RendezvousError(f"a rank of {p} may need {least} open files, but only {hard} are allowed; {_FIX}")
+
+
+def allow_files(wanted: int) -> int:
+    """Let this process open so many files, or as many as the hard limit allows, which is returned."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted, least = files_needed(p - 1), files_needed(neighbours(p))
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if hard != resource.RLIM_INFINITY and hard < least:
-        fix = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
-        raise RendezvousError(f"a rank of {p} may need {least} open files, but only {hard} are allowed; {fix}")
+    return hard
+
+
+def why_not_started(error: OSError) -> str:
+    """Return why a program could not be started, and what to do if that is for our own limit on open files.
+
+    >>> why_not_started(FileNotFoundError(2, "No such file or directory"))
+    'No such file or directory'
+    """
+    if error.errno != errno.EMFILE:
+        return error.strerror or str(error)
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"too many open files: the {allowed} that this process may have are in use; {_FIX}"

@@ -71,7 +71,10 @@ def test_a_job_that_leaves_out_the_host_of_the_launcher(hosts: Fleet) -> None:
 
 
 def test_more_ranks_than_slots_are_told(hosts: Fleet) -> None:
-    told = "ringcast-launch: there are more ranks than slots\n"
+    told = (
+        "ringcast-launch: there are more ranks than slots: the hosts have 2 slots for 3 ranks, which share the "
+        "processors; name more slots (HOST:SLOTS) to say that this is wanted, or more hosts\n"
+    )
     found = places(hosts, "-H", "h0,h1", "-n", "3", warning=told)
     assert sorted(row.split()[0] for row in found) in (["h0", "h0", "h1"], ["h0", "h1", "h1"])
 
@@ -80,10 +83,16 @@ def test_a_dry_run_tells_all_and_starts_nothing(hosts: Fleet) -> None:
     starter = hosts.folder / "starter"
     starter.write_text(f"#!/bin/sh\ntouch {hosts.folder}/was-started\n")
     starter.chmod(0o755)
-    done = hosts.launch("--dry-run", "-H", "h0:2,h9:1", "--rsh-agent", str(starter), hosts.program(PLACE))
+    options = ["--dry-run", "-x", "COLOUR=dark blue", "-H", "h0:2,h9:1", "--rsh-agent", str(starter)]
+    done = hosts.launch(*options, hosts.program(PLACE))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("3 ranks on 2 hosts:\n  h0  ranks 0-1\n  h9  rank 2\n")
     assert f"to start host h9: {starter} h9 " in done.stdout
+    first, other, passed = re.split("\nof rank 2 on h9: |\nand on other hosts, as here: ", done.stdout)
+    assert {"  COLOUR=dark blue", "  LOCAL_WORLD_SIZE=2", "  RANK=0"} < set(first.splitlines())
+    assert other.startswith("GROUP_RANK=1 LOCAL_WORLD_SIZE=1 RANK=2")
+    assert re.search(r"\bPATH=", passed)
+    assert "COLOUR" not in other + passed
     assert "KEY" not in done.stdout
     assert not (hosts.folder / "was-started").exists()
 

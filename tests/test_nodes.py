@@ -32,6 +32,7 @@ from ringcast_launcher.polling import usable
 from ringcast_launcher.reception import WINDOW, Reception
 from ringcast_launcher.remote import SILENCE
 from ringcast_launcher.signals import noted
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.visitor import visited
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -362,8 +363,8 @@ def guests() -> Iterator[Guests]:
 
 def meet(guests: Guests, seconds: float = LIMIT) -> list[tuple[str, tuple[int, ...]]]:
     job = Job(nodes=(), argv=["true"], environment={}, directory="/")
-    job = replace(job, settings=replace(job.settings, start_timeout=seconds))
-    with noted((signal.SIGINT,)) as signals, visited(job, guests.one, signals, None) as (placed, visitors):
+    limit = StartLimit(seconds, start=time.monotonic(), timeout=None)
+    with noted((signal.SIGINT,)) as signals, visited(job, guests.one, signals, limit, None) as (placed, visitors):
         assert [node.host for node in placed.nodes[1:]] == [visitor.host for visitor in visitors]
         return [(node.host, node.ranks) for node in placed.nodes]
 

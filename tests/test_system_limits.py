@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import resource
 import subprocess
@@ -31,6 +32,10 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 limits.raise_files(size)
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    assert doctest.testmod(limits).failed == 0
 
 
 def neighbours(p: int, rank: int) -> set[int]:
@@ -147,3 +152,23 @@ def test_the_launcher_raises_its_own_limit(tmp_path: Path) -> None:
     command = f"ulimit -Sn 100; exec {sys.executable} -m ringcast_launcher -n 60 --output none true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+def launch_on_hosts(limit: str, hosts: int, starter: str) -> subprocess.CompletedProcess[str]:
+    names = ",".join(f"h{i}.test" for i in range(hosts))
+    command = f"ulimit {limit}; exec {sys.executable} -m ringcast_launcher -H {names} --rsh-agent {starter} true"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_launcher_raises_its_own_limit_for_many_hosts() -> None:
+    """40 commands have three pipes each: more than the soft limit that it was given, before any rank starts."""
+    done = launch_on_hosts("-Sn 64", 40, "false")
+    assert done.returncode == 1
+    assert "the job cannot start: host h0.test: its agent cannot be started" in done.stderr
+
+
+def test_too_many_hosts_for_the_hard_limit_are_told_from_a_program_that_is_not_there() -> None:
+    done = launch_on_hosts("-n 200", 100, "cat")
+    assert done.returncode == 1
+    words = "cat cannot be started: too many open files: the 200 that this process may have are in use; raise the hard"
+    assert done.stderr.startswith(f"ringcast-launch: {words} limit ")

@@ -43,7 +43,18 @@ def test_names_and_addresses_of_this_machine_are_here(name: str) -> None:
 
 def test_several_names_of_this_machine_are_one_node() -> None:
     hosts = [Host("localhost", 1), Host("far.test", 1), Host(OWN, 1)]
-    assert where.nodes(hosts, None, None, "block") == (Node(OWN, (0, 2), True), Node("far.test", (1,), False))
+    assert where.nodes(hosts, None, None, "block") == (Node(OWN, (0, 1), True), Node("far.test", (2,), False))
+    assert where.nodes(hosts, None, None, "cyclic") == (Node(OWN, (0, 2), True), Node("far.test", (1,), False))
+    assert where.nodes(hosts, None, 1, "block") == (Node(OWN, (0,), True), Node("far.test", (1,), False))
+
+
+def test_what_the_list_calls_this_machine_is_the_only_one_here() -> None:
+    hosts = [Host("n1", 1), Host("localhost", 1)]
+    assert where.nodes(hosts, None, None, "block", called="n1") == (
+        Node("n1", (0,), True),
+        Node("localhost", (1,), False),
+    )
+    assert not any(node.here for node in where.nodes([*hosts, Host(OWN)], None, None, "block", called=""))
 
 
 @pytest.mark.parametrize("name", ["me@localhost", "192.0.2.1", "localhost.test", "not-" + OWN])

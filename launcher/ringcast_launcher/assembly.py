@@ -11,12 +11,13 @@ from ringcast_launcher.fleet import await_hellos, fleet, own_address, remote_arg
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, elsewhere
 from ringcast_launcher.remote import Distant
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.visitor import Show, visited
 
 
 @contextmanager
 def assembled(
-    job: Job, guardian: Guardian, signals: int, show: Show | None
+    job: Job, guardian: Guardian, signals: int, limit: StartLimit, show: Show | None
 ) -> Iterator[tuple[Job, Sequence[Distant], str]]:
     """Yield the job with its ranks on their hosts, the crews of the other hosts, and the address by which these reach
     this one ("" if there are none); at the end of the block none of them is left. `show`, if wanted, is told a line of
@@ -26,10 +27,10 @@ def assembled(
         JobError: a host is not there in time, or does not fit; or a signal asks us to end.
     """
     if job.rendezvous is not None:
-        with visited(job, job.rendezvous, signals, show) as (placed, visitors):
+        with visited(job, job.rendezvous, signals, limit, show) as (placed, visitors):
             yield placed, visitors, nodes.listening(job.rendezvous, job.settings.iface)
         return
     commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
     with fleet(commands, starter_environment(job.starter, os.environ), guardian) as remotes:
-        await_hellos(remotes, signals, job.settings.start_timeout, show)
+        await_hellos(remotes, signals, limit, show)
         yield job, remotes, own_address(remotes, job.settings.iface) if remotes else ""

@@ -134,7 +134,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--node-rank", type=int, metavar="K", help="which of them this is, from 0; node 0 runs the job"),
         add("--rdzv-endpoint", metavar="HOST:PORT", help="where the nodes meet: an address of node 0 (default port "
             f"{nodes.PORT})"),
-        add("--placement", choices=("block", "cyclic"), default="block",
+        add("--placement", choices=("block", "cyclic"),
             help="fill one host after the other (default), or deal the ranks round"),
         add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
@@ -145,13 +145,14 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--start-timeout", type=_seconds, metavar="S",
-            help="seconds that the ranks may take to join after the first one (default 60)"),
+            help="seconds that the hosts and their workers may take to start, and then the ranks to join "
+            "after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
-            help="auto: ipc on one machine, tcp between several; tcp: loopback, encrypted"),
+            help="auto: ipc on one machine, tcp between several; tcp: encrypted, on one machine over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
-            "these (default: loopback)"),
+            "these (default: that which leads to the other hosts; on one machine loopback)"),
         add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),
         add("--json-report", type=_new_file, metavar="FILE",
             help="write there at the end what became of the job and of each rank"),
@@ -186,6 +187,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     allocated = () if hosts or meeting is not None else slurm.allocation(environment)
     hosts = hosts or allocated
     called = environment.get("SLURMD_NODENAME", "") if allocated else None
+    _need_hosts(options, hosts)
     placed = _placed(options, hosts, meeting, called)
     far = any(not node.here for node in placed)
     if far and options.transport == "ipc":
@@ -200,12 +202,14 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     environment = {**(slurm.of_job(environment) if allocated else environment), **exports}
     told = slurm.passed_on(environment) if allocated else {}
     starter = slurm.SRUN if allocated else SSH
-    if hosts and oversubscribed(hosts, options.size, options.per_node):
-        print("ringcast-launch: there are more ranks than slots", file=sys.stderr)
+    known = where.by_one_name(hosts, called=called)
+    if known and (told_of := oversubscribed(known, options.size, options.per_node)):
+        print(f"ringcast-launch: there are more ranks than slots: {told_of}", file=sys.stderr)
     return Job(
         nodes=placed,
         rendezvous=meeting if far else None,
         passed_on={**told, **where.passed_on(environment, exports)},
+        exports=exports,
         starter=shlex.split(options.rsh_agent) if options.rsh_agent else starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
@@ -230,7 +234,13 @@ def _placed(
         return nodes.placed(meeting)
     if not hosts and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    return where.nodes(hosts, options.size, options.per_node, options.placement, called=called)
+    return where.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
+
+
+def _need_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> None:
+    for name, value in {"--placement": options.placement, "--rsh-agent": options.rsh_agent}.items():
+        if value is not None and not hosts:
+            raise JobError(f"{name}: only with hosts, named by -H or --hostfile or allocated by Slurm", USAGE)
 
 
 def _words(options: argparse.Namespace, program: Sequence[str]) -> list[str]:

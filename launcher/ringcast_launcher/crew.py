@@ -23,6 +23,7 @@ from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.family import kill, members, orphans, send
 from ringcast.glance import glance
+from ringcast.limits import why_not_started
 from ringcast_launcher import stacks
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import USAGE, marks, thread_limits, worker_environment
@@ -160,7 +161,9 @@ class Crew:
             process = Process(order.argv, own, order.directory)
         except OSError as error:
             self._to_start.clear()
-            self._reports.append(NotStarted(f"{order.argv[0]} cannot be started: {error.strerror}", _NOT_RUNNABLE))
+            self._reports.append(
+                NotStarted(f"{order.argv[0]} cannot be started: {why_not_started(error)}", _NOT_RUNNABLE)
+            )
             return
         self._processes[rank] = process
         self._guardian.tell("worker", str(process.pid))

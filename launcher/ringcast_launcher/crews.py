@@ -9,11 +9,12 @@ from math import inf
 from typing import TypeAlias
 
 from ringcast_launcher.crew import Crew
-from ringcast_launcher.orders import Gone, Order, Report
+from ringcast_launcher.orders import Gone, Hold, Order, Output, Report
 from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Distant
 
 STEP = 100  # ms after which a wait for answers looks at its deadline again
+MUCH = 1 << 22  # bytes of output that may come while answers are waited for, before the workers have to wait
 Said: TypeAlias = tuple[int, Report]  # by which host
 
 
@@ -23,6 +24,8 @@ class Crews:
     def __init__(self, crews: Mapping[int, Crew | Distant]) -> None:
         self._crews = dict(crews)
         self._said: list[Said] = []
+        self._piled = 0  # bytes of output among them
+        self._wished = self._held = False  # that output waits: by our owner; as all crews are told
 
     def __contains__(self, host: int) -> bool:
         return host in self._crews
@@ -44,6 +47,11 @@ class Crews:
         for crew in sorted(self._crews.values(), key=lambda crew: isinstance(crew, Crew)):
             crew.order(order)
 
+    def hold(self, held: bool) -> None:
+        """Let the workers' output wait, or come. It waits as well while `answers` are waited for and much has come."""
+        self._wished = held
+        self._hold(held)
+
     def poll(self, wait: int, others: Sequence[File] = ()) -> None:
         """Wait for at most so many milliseconds until somebody has something to say, or one of `others` has."""
         files = dict.fromkeys(others, select.POLLIN)
@@ -54,7 +62,8 @@ class Crews:
     def reports(self) -> list[Said]:
         """Return what was reported and not returned yet."""
         self._hear(set())
-        said, self._said = self._said, []
+        said, self._said, self._piled = self._said, [], 0
+        self._hold(self._wished)
         return said
 
     def answers(self, kinds: tuple[type[Report], ...], seconds: float) -> dict[int, Report]:
@@ -72,11 +81,19 @@ class Crews:
                 if isinstance(said, (*kinds, Gone)):
                     answers[host] = said
             looked = len(self._said)
+            self._hold(self._held or self._piled > MUCH)
         return answers
 
     def lose(self, host: int) -> None:
         """Forget the crew of a host, which is gone."""
         del self._crews[host]
 
+    def _hold(self, held: bool) -> None:
+        if held != self._held:
+            self._held = held
+            self.order_all(Hold(held))
+
     def _hear(self, ready: set[File]) -> None:
-        self._said += [(host, said) for host, crew in self._crews.items() for said in crew.reports(ready)]
+        heard = [(host, said) for host, crew in self._crews.items() for said in crew.reports(ready)]
+        self._piled += sum(len(said.data) for _, said in heard if isinstance(said, Output))
+        self._said += heard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import select
 import shlex
@@ -17,13 +18,15 @@ from ringcast import interfaces
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.interfaces import IP
+from ringcast.limits import why_not_started
 from ringcast_launcher import slurm
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import JobError
+from ringcast_launcher.job import NOT_FOUND, JobError
 from ringcast_launcher.orders import Gone, Hello
 from ringcast_launcher.polling import File, usable
 from ringcast_launcher.remote import Remote
 from ringcast_launcher.signals import ENDING, caught
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.statusline import starting
 
 SSH = ("ssh", "-oBatchMode=yes")
@@ -79,20 +82,25 @@ def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], gua
     try:
         return Remote(host, argv, environment, guardian)
     except OSError as error:
-        raise JobError(f"{argv[0]} cannot be started: {error.strerror}", 127) from error
+        code = 1 if error.errno == errno.EMFILE else NOT_FOUND
+        raise JobError(f"{argv[0]} cannot be started: {why_not_started(error)}", code) from error
 
 
-def await_hellos(remotes: Sequence[Remote], signals: int, seconds: float, show: Callable[[str], None] | None) -> None:
+def await_hellos(
+    remotes: Sequence[Remote], signals: int, limit: StartLimit, show: Callable[[str], None] | None
+) -> None:
     """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
 
     Raises:
-        JobError: some are not, or run something else than this launcher; or a signal asks us to end.
+        JobError: some are not in time, or run something else than this launcher; or a signal asks us to end.
     """
-    deadline = time.monotonic() + seconds
+    deadline = limit.due
     failures: dict[str, str] = {}
     while missing := [remote for remote in remotes if remote.hello is None and remote.host not in failures]:
         if time.monotonic() >= deadline:
-            why = f"its agent has not started within {seconds:g} s" if not failures else "its agent has not started yet"
+            if not failures:
+                limit.end_if_timed_out([f"host {remote.host}" for remote in missing])
+            why = "its agent has not started " + ("yet" if failures else f"within {limit.seconds:g} s")
             failures |= {remote.host: _with_words(why, remote) for remote in missing}
             break
         if show is not None:
@@ -120,6 +128,8 @@ def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str,
 
 def _not_started(remote: Remote, cause: str) -> str:
     why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
+    if remote.hello is not None:
+        why = "its agent has ended"
     return _with_words(why, remote) if remote.words and not remote.garbled else f"{why}: {cause}"
 
 

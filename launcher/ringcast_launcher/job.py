@@ -64,6 +64,7 @@ class Job:
     environment: Mapping[str, str]  # of every worker here, without what differs between them
     directory: str  # where the workers run
     passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
+    exports: Mapping[str, str] = field(default_factory=dict)  # what all of them have because the user said so
     starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
     rendezvous: Rendezvous | None = None  # where launchers on other nodes come by themselves
     output: str = "tag"

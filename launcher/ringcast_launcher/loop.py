@@ -21,7 +21,7 @@ import zmq
 from ringcast import recorder
 from ringcast.control import ControlServer, new_key
 from ringcast.glance import Glance
-from ringcast.limits import raise_files
+from ringcast.limits import OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
@@ -42,7 +42,6 @@ from ringcast_launcher.orders import (
     Finished,
     Glimpse,
     Gone,
-    Hold,
     Look,
     NotStarted,
     Output,
@@ -62,6 +61,7 @@ from ringcast_launcher.process import subreaper
 from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.statusline import Status, wanted
 from ringcast_launcher.supervisor import (
     AbortJob,
@@ -112,17 +112,20 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
+        _allow_files(job)
+        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
         show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
         try:
-            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, show))
+            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, limit, show))
         finally:
             if show is not None:
                 show("")
-        raise_files(job.size)  # two pipes and a connection for each
+        _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, {})
         stack.callback(crew.close)
-        running = stack.enter_context(_Running(job, writer, signals, context, directory, crew, remotes, here, start))
+        running = _Running(job, writer, signals, context, directory, crew, remotes, here, start, limit)
+        stack.enter_context(running)
         verdict = running.until_verdict()
         end = running.report(verdict)
         failed = verdict.rank is not None and not running.asked_to_end
@@ -130,6 +133,16 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         for remote in remotes:
             remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
     return end, running.last_words + end.last_words(), again
+
+
+def _allow_files(job: Job) -> None:
+    """Let the launcher open a connection, two pipes and two files for each rank, and three pipes for each host.
+
+    Raises:
+        RendezvousError: the system does not allow what the job needs at least.
+    """
+    allow_files(OTHERS + 5 * job.size + 3 * len(job.nodes))
+    raise_files(job.size)
 
 
 class _Running:
@@ -146,9 +159,11 @@ class _Running:
         remotes: Sequence[Distant],
         here: str,
         start: float,
+        limit: StartLimit,
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._limit = limit
         self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
@@ -258,11 +273,12 @@ class _Running:
         """Wait until all workers run; return the variables that share the cores among them."""
         limits: dict[str, str] = {}
         answers: dict[int, Report] = {}
-        deadline = time.monotonic() + self._job.settings.start_timeout
-        while len(answers) < len(self._crews) and time.monotonic() < deadline:
+        while len(answers) < len(self._crews):
             answers |= self._crews.answers((Started, NotStarted), STEP)
             if ending := [number for number in caught(self._signals) if number in ENDING]:
                 raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+            if self._limit.over:
+                break
         self._here.note_ends()  # of which the signals have been taken
         for i in range(len(self._job.nodes)):
             match answers.get(i):
@@ -274,7 +290,10 @@ class _Running:
                 case Gone(cause):
                     raise JobError(f"the job cannot start: {cause}", 1)
                 case _:
-                    raise JobError(self._on_host(i, "its workers were not started in time"), 1)
+                    missing = [node.host for i, node in enumerate(self._job.nodes) if i not in answers]
+                    self._limit.end_if_timed_out([f"host {host}" for host in missing])
+                    why = f"its workers were not started within {self._limit.seconds:g} s"
+                    raise JobError(self._on_host(i, why), 1)
         return limits
 
     def _first_order(self, i: int) -> Start:
@@ -384,7 +403,7 @@ class _Running:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
         if self._held != self._writer.full:
             self._held = not self._held
-            self._crews.order_all(Hold(self._held))
+            self._crews.hold(self._held)
         status = self._status.due if self._asked is None else self._asked + LATE
         due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
@@ -466,10 +485,15 @@ class _Running:
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""
+        asked = [i for i in range(len(self._job.nodes)) if i in self._crews]
         self._crews.order_all(Finish(records=verdict.code != 0))
-        self._crews.answers((Finished,), FINISH)
+        answers = self._crews.answers((Finished,), FINISH)
         for i, said in self._crews.reports():
             self._take(i, said)
+        for i in asked:
+            if not isinstance(end := answers.get(i), Finished):
+                why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
+                self._say(f"host {self._job.nodes[i].host}: what its ranks wrote last may be lost: {why}")
         for sink in self._sinks.values():
             sink.end()
         self._files.close()

@@ -155,8 +155,11 @@ class Remote(Distant):
         """Do nothing: it ends with its input."""
 
     def hang_up(self) -> None:
-        """End the agent's input, with which it and its workers end."""
+        """End the agent's input, with which it and its workers end; a command that has not started it yet is ended."""
         self._channel.close()
+        if self.hello is None and self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)  # it may wait for a host that never answers
 
     def close(self, deadline: float) -> None:
         """Wait for the end of the command until the deadline, and kill it if it does not come."""

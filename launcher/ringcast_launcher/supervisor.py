@@ -300,7 +300,8 @@ class Supervisor:
                 worker.settle_by = None
                 actions += self._fail(rank, "it exited with code 0 without finishing", now)
         if self._ending is None and self._deadline is not None and now >= self._deadline:
-            text = f"timeout: the job did not end within {self._timeout:g} s"
+            assert self._timeout is not None
+            text = timed_out(self._timeout)
             how = f"{text}; still running: {in_words(sorted(self._running()))}"
             actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
         while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
@@ -356,6 +357,11 @@ class Supervisor:
             how = report.error.partition("\n")[0]
         code = 1 if told or status is None else exit_code(status)
         return Verdict(code, rank, f"failed: {how}", report.traceback if report is not None else "")
+
+
+def timed_out(seconds: float) -> str:
+    """Return what is said of a job that has taken longer than it may."""
+    return f"timeout: the job did not end within {seconds:g} s"
 
 
 def describe(status: int) -> str:

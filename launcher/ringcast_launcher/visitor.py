@@ -23,6 +23,7 @@ from ringcast_launcher.polling import File, usable
 from ringcast_launcher.ranklist import compact
 from ringcast_launcher.reception import Extension, Reception
 from ringcast_launcher.remote import SILENCE, Distant
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.statusline import starting
 from ringcast_launcher.supervisor import Signalled
 
@@ -66,7 +67,9 @@ class Visitor(Distant):
 
 
 @contextmanager
-def visited(job: Job, one: Rendezvous, signals: int, show: Show | None) -> Iterator[tuple[Job, list[Visitor]]]:
+def visited(
+    job: Job, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None
+) -> Iterator[tuple[Job, list[Visitor]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
 
     When an error ends the block, the others are told.
@@ -78,7 +81,7 @@ def visited(job: Job, one: Rendezvous, signals: int, show: Show | None) -> Itera
         reception = _reception(context, one)
         try:
             with nodes.told_key(one):
-                visitors = _await(reception, one, signals, job.settings.start_timeout, show)
+                visitors = _await(reception, one, signals, limit, show)
             reception.be_full(
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "
                 "time give another --rdzv-endpoint"
@@ -105,17 +108,17 @@ def _reception(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> Rece
         raise JobError(f"cannot listen at {address}: {error}", 1) from error
 
 
-def _await(reception: Reception, one: Rendezvous, signals: int, seconds: float, show: Show | None) -> list[Visitor]:
+def _await(reception: Reception, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None) -> list[Visitor]:
     """Return the visitors, by node."""
-    deadline = time.monotonic() + seconds
     coming: list[Visitor] = []
     there: dict[int, Visitor] = {}
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
-        if time.monotonic() >= deadline:
-            raise JobError(_missing(one, missing, seconds, reception.refused), 1)
+        if limit.over:
+            limit.end_if_timed_out([f"node {node}" for node in missing])
+            raise JobError(_missing(one, missing, limit.seconds, reception.refused), 1)
         if show is not None:
             show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
-        due = min([deadline, *(visitor.due for visitor in coming)])
+        due = min([limit.due, *(visitor.due for visitor in coming)])
         ready = usable({reception.socket: select.POLLIN, signals: select.POLLIN}, due - time.monotonic())
         end_if_asked(signals)
         coming += [Visitor(line) for line in reception.newcomers()]

@@ -6,7 +6,7 @@ import fnmatch
 import socket
 from collections.abc import Mapping, Sequence
 
-from ringcast.hostlist import Host, HostError, How, is_own, place
+from ringcast.hostlist import Host, HostError, How, is_own, merged, place
 from ringcast_launcher.job import JobError, Node
 
 # What programs on other hosts need of this one's environment to be the same programs. The rest is their login's.
@@ -26,15 +26,23 @@ def nodes(
         JobError: the numbers do not fit.
     """
     own = called or socket.gethostname()
+    known = by_one_name(hosts, called=called)
     try:
-        places = place(hosts or [Host(own, size or per_node or 0)], size, how, per_node)
+        places = place(known or [Host(own, size or per_node or 0)], size, how, per_node)
     except HostError as error:
         raise JobError(str(error)) from error
-    ranks: dict[tuple[str, bool], list[int]] = {}
+    ranks: dict[str, list[int]] = {}
     for one in places:
-        here = not hosts or (is_own(one.host, own) if called is None else one.host == called)
-        ranks.setdefault((own if here else one.host, here), []).append(one.rank)
-    return tuple(Node(host, tuple(of_host), here) for (host, here), of_host in ranks.items())
+        ranks.setdefault(one.host, []).append(one.rank)
+    return tuple(Node(host, tuple(of_host), host == own and called != "") for host, of_host in ranks.items())
+
+
+def by_one_name(hosts: Sequence[Host], *, called: str | None = None) -> tuple[Host, ...]:
+    """Return the hosts with this machine named once, with the slots of all its names; `called` as for `nodes`."""
+    if called is not None:
+        return tuple(hosts)
+    own = socket.gethostname()
+    return merged(Host(own, host.slots) if is_own(host.name, own) else host for host in hosts)
 
 
 def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dict[str, str]:

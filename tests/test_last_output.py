@@ -1,0 +1,35 @@
+"""Output that is lost at the end of a job because its host did not tell of it is said to be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+# An agent that never tells that its workers, and their output, have ended.
+AGENT = """
+from ringcast_launcher import agent, crew
+from ringcast_launcher.orders import Finish
+obey = crew.Crew.order
+crew.Crew.order = lambda self, order: None if isinstance(order, Finish) else obey(self, order)
+agent.main()
+"""
+LAUNCHER = "from ringcast_launcher import cli, loop; loop.FINISH = 0.5; cli.main()"
+
+
+def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    starter = tmp_path / "starter"
+    starter.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/agent.py\n")
+    starter.chmod(0o755)
+    command = [sys.executable, "-c", LAUNCHER, "--rsh-agent", str(starter), "-H", "localhost,h1.test", "echo", "here"]
+    environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[0] here", "[1] here"])
+    said = "ringcast-launch: host h1.test: what its ranks wrote last may be lost: it was not told within 0.5 s\n"
+    assert done.stderr == said
