@@ -157,23 +157,18 @@ def place(
     return tuple(places)
 
 
-def oversubscribed(hosts: Sequence[Host], size: int | None = None, per_node: int | None = None) -> str:
-    """Return what is to be said where `place` gives a host more ranks than it has slots; nothing if it does not.
+def oversubscribed(hosts: Sequence[Host], size: int) -> str:
+    """Return what is to be said where there are more ranks than slots; nothing if there are not.
 
     >>> oversubscribed(parse_hosts("a:2,b:1"), 4).partition(", which")[0]
     'the hosts have 3 slots for 4 ranks'
-    >>> oversubscribed(parse_hosts("a:2,b:1"), 3), oversubscribed(parse_hosts("a:2,b:1"), per_node=2)[:21]
-    ('', 'host b has 1 slot for')
+    >>> oversubscribed(parse_hosts("a:2,b:1"), 3)
+    ''
     """
-    if per_node is not None:
-        least = min(hosts, key=lambda host: host.slots)
-        who, slots, ranks = f"host {least.name} has", least.slots, per_node
-    else:
-        who, slots = "the hosts have", sum(host.slots for host in hosts)
-        ranks = slots if size is None else size
+    slots = sum(host.slots for host in hosts)
+    count = f"{slots} slot{'s' if slots != 1 else ''} for {size} ranks"
     fix = "name more slots (HOST:SLOTS) to say that this is wanted, or more hosts"
-    count = f"{slots} slot{'s' if slots != 1 else ''} for {ranks} ranks"
-    return f"{who} {count}, which share the processors; {fix}" if ranks > slots else ""
+    return f"the hosts have {count}, which share the processors; {fix}" if size > slots else ""
 
 
 def _room(hosts: Sequence[Host], size: int | None, per_node: int | None) -> list[int]:

@@ -98,8 +98,18 @@ def test_all_ports_of_a_job_are_in_the_range_and_none_is_too_many(tmp_path: Path
 
 
 def test_a_range_that_is_too_small_is_an_error_that_names_it(tmp_path: Path) -> None:
-    ports = free_range(2)
+    ports = free_range(3)
     done = launch(ports, 3, tmp_path)
+    assert done.returncode == 2
+    assert (
+        f"--port-range {ports}: 3 are too few: host {socket.gethostname()} needs 4, for 3 ranks and the" in done.stderr
+    )
+
+
+def test_a_range_of_which_others_use_a_part_is_an_error_that_names_it(tmp_path: Path) -> None:
+    ports = free_range(4)
+    with socket.create_server(("127.0.0.1", ports.first + 1)):
+        done = launch(ports, 3, tmp_path)
     assert done.returncode == 1
     assert f"none of the ports {ports} is free; end what uses them, or allow more" in done.stderr
 

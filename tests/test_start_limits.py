@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -55,7 +56,9 @@ def test_the_timeout_of_the_job_counts_while_a_host_is_missing(tmp_path: Path) -
 
 def test_the_timeout_of_the_job_counts_while_a_node_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGCAST_KEY", "k" * 40)
-    options = ["--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", "127.0.0.1:29471"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", f"127.0.0.1:{port}"]
     done, took = launch("--timeout", "2", "--start-timeout", "60", *options, *SLEEP)
     text = "timeout: the job did not end within 2 s; not started yet: node 1, node 2"
     assert (done.returncode, done.stderr) == (124, f"ringcast-launch: {text}\n")

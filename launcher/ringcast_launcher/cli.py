@@ -21,7 +21,7 @@ from ringcast.outfile import objection
 from ringcast_launcher import node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
-from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, exported, worker_argv
+from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, check_ports, exported, worker_argv
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
 from ringcast_launcher.ranklist import shown
@@ -203,8 +203,11 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     told = slurm.passed_on(environment) if allocated else {}
     starter = slurm.SRUN if allocated else SSH
     known = where.by_one_name(hosts, called=called)
-    if known and (told_of := oversubscribed(known, options.size, options.per_node)):
+    if known and options.size is not None and (told_of := oversubscribed(known, options.size)):
         print(f"ringcast-launch: there are more ranks than slots: {told_of}", file=sys.stderr)
+    settings = _settings(options, environment, far)
+    if settings.transport == "tcp" and meeting is None:
+        check_ports(placed, settings.ports)
     return Job(
         nodes=placed,
         rendezvous=meeting if far else None,
@@ -217,7 +220,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         output=options.output,
         ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in placed)),
         timeout=options.timeout,
-        settings=_settings(options, environment, far),
+        settings=settings,
         verbose=options.verbose,
         flight_recorder=options.flight_recorder or "",
         go_on=options.on_failure == "continue",

@@ -32,6 +32,9 @@ from ringcast_launcher.statusline import starting
 SSH = ("ssh", "-oBatchMode=yes")
 END = 3.0  # seconds that all agents together may take to end
 OTHERS = 2.0  # seconds after a first failure in which others may show theirs
+# What a shell or Python says where Python, or ringcast, is not there.
+_NO_PYTHON = ("No module named", "ModuleNotFoundError", "No such file", "not found")
+_INSTALL = f"Python with ringcast is needed there in the same place as here ({sys.executable})"
 SHOWN = 5  # failures that are told
 _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
 
@@ -130,7 +133,11 @@ def _not_started(remote: Remote, cause: str) -> str:
     why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
     if remote.hello is not None:
         why = "its agent has ended"
-    return _with_words(why, remote) if remote.words and not remote.garbled else f"{why}: {cause}"
+    if remote.garbled or not remote.words:
+        silent = "" if remote.hello is not None or remote.garbled else f"; try `{remote.by_hand}`"
+        return f"{why}: {cause}{silent}"
+    missing = any(sign in remote.words for sign in _NO_PYTHON)
+    return _with_words(why, remote) + (f"; {_INSTALL}" if missing else "")
 
 
 def end_if_asked(signals: int) -> None:
@@ -166,7 +173,8 @@ def _in_words(failures: Mapping[str, str]) -> str:
     more = len(failures) - len(told)
     if more:
         told.append(f"and {more} other hosts")
-    return "the job cannot start: " + "\nringcast-launch: ".join(told) + "; `ringcast doctor -H …` looks at each host"
+    doctor = f"`ringcast doctor -H {','.join(list(failures)[:SHOWN])}` tells more"
+    return "the job cannot start: " + "\nringcast-launch: ".join(told) + f"; {doctor}"
 
 
 def own_address(remotes: Sequence[Remote], wish: str) -> str:

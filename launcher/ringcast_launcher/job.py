@@ -13,7 +13,7 @@ from pathlib import Path
 from ringcast import interfaces
 from ringcast.config import WorkerConfig
 from ringcast.errors import ConfigError
-from ringcast.ports import endpoints
+from ringcast.ports import PortRange, endpoints
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
@@ -171,6 +171,21 @@ def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
     except ConfigError as error:
         raise JobError(str(error)) from error
     return endpoints(address, world.ports, world.size, world.size + 1)  # behind all ranks
+
+
+def check_ports(nodes: Sequence[Node], ports: PortRange | None) -> None:
+    """Look whether a range has enough ports for the ranks of each host, and for the control plane on this one.
+
+    Raises:
+        JobError: it has not.
+    """
+    for node in nodes if ports is not None else ():
+        needed = len(node.ranks) + node.here
+        if ports is not None and len(ports) < needed:
+            whose = f"{len(node.ranks)} ranks" + (" and the launcher" if node.here else "")
+            raise JobError(
+                f"--port-range {ports}: {len(ports)} are too few: host {node.host} needs {needed}, for {whose}"
+            )
 
 
 def parsed_address(control: str) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import subprocess
 import time
@@ -139,6 +140,11 @@ class Remote(Distant):
     def due(self) -> float:
         ending = self._lost is not None and not self._over
         return time.monotonic() + LOOK_AGAIN if ending else self._channel.due
+
+    @property
+    def by_hand(self) -> str:
+        """The command that shows whether the host can be reached at all."""
+        return shlex.join([*self.argv[:-1], "true"])
 
     @property
     def words(self) -> str:
