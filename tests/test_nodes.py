@@ -112,6 +112,7 @@ GIVEN = {"--nnodes": "3", "--node-rank": "1", "--rdzv-endpoint": "localhost:2940
         ({}, ("-H", "a,b"), "--nnodes goes with -N"),
         ({}, ("-N", "0"), "-N 0: at least one rank"),
         ({}, ("--transport", "ipc"), "--transport ipc: only on one host"),
+        ({}, ("--ranks-filter", "x"), "--ranks-filter 'x': 'x' is no rank"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -520,8 +521,26 @@ def test_the_exit_code_and_the_cause_are_those_of_the_job_everywhere_and_after_r
     assert len(ended[1][2].splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("ranks", "code", "shown", "said"),
+    [
+        ("2", 0, ["[2] 2 3 1 2 1 mine1 3 "], ""),
+        ("3", 2, [], "ringcast-launch: --ranks-filter '3': there is no rank 3 in a job of 3; the last one is 2\n"),
+    ],
+)
+def test_a_filter_names_ranks_of_all_nodes(
+    launched: Launched, ranks: str, code: int, shown: list[str], said: str
+) -> None:
+    launched.start(0, "--ranks-filter", ranks, "-x", "MINE")
+    launched.start(1, "--ranks-filter", ranks, "-x", "MINE", "-N", "2")
+    ended = launched.end()
+    assert (ended[0][0], ended[0][1].splitlines()) == (code, shown), ended
+    assert ended[1][0] == code
+    assert all(said in error for _, _, error in ended.values()), ended
+
+
 def test_who_is_back_before_node_0_has_closed_the_job_that_failed_joins_the_next(launched: Launched) -> None:
-    again = ("--on-failure", "restart", "--max-restarts", "1")
+    again = ("--on-failure", "restart", "--max-restarts", "1", "--start-timeout", "30")
     launched.start(0, *again, program=FAIL, launch=[sys.executable, "-c", SLOW_TO_CLOSE])
     launched.start(1, *again, program=FAIL)
     ended = launched.end()

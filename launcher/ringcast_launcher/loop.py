@@ -31,7 +31,7 @@ from ringcast_launcher.crew import Crew
 from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
+from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere, shown_ranks
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
     AskGlance,
@@ -59,7 +59,6 @@ from ringcast_launcher.orders import (
 )
 from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import subreaper
-from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
 from ringcast_launcher.statusline import Status, wanted
@@ -149,6 +148,7 @@ class _Running:
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._shown = shown_ranks(job)
         self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
@@ -296,7 +296,7 @@ class _Running:
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
-                shown=shown(job.ranks_filter, job.size),
+                shown=self._shown,
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error
