@@ -539,6 +539,21 @@ def test_a_filter_names_ranks_of_all_nodes(
     assert all(said in error for _, _, error in ended.values()), ended
 
 
+@pytest.mark.parametrize(
+    ("own", "joined"),
+    [(["localhost", ""], ["localhost", "127.0.0.1"]), (["", "localhost"], ["127.0.0.1", "localhost"])],
+)
+def test_each_node_says_by_itself_how_its_ranks_are_reached(
+    launched: Launched, own: list[str], joined: list[str]
+) -> None:
+    for node, host in enumerate(own):
+        launched.start(node, "-v", "-x", "MINE", RINGCAST_ADVERTISE=host)
+    code, _, error = launched.end()[0]
+    assert code == 0, error
+    for rank, host in enumerate(joined):
+        assert f"rank {rank} joined: tcp://{host}:" in error
+
+
 def test_who_is_back_before_node_0_has_closed_the_job_that_failed_joins_the_next(launched: Launched) -> None:
     again = ("--on-failure", "restart", "--max-restarts", "1", "--start-timeout", "30")
     launched.start(0, *again, program=FAIL, launch=[sys.executable, "-c", SLOW_TO_CLOSE])
@@ -554,9 +569,9 @@ def test_a_key_that_a_killed_node_0_left_behind_gives_way_to_the_next(launched: 
     launched.running[0].kill()
     launched.running[0].communicate()
     with socket.create_server(("127.0.0.1", launched.port)) as nobody:
-        launched.start(1)
+        launched.start(1, "--start-timeout", "30")
         nobody.accept()[0].close()  # it has read the old key
-    launched.start(0)
+    launched.start(0, "--start-timeout", "30")
     ended = launched.end()
     assert [code for code, _, _ in ended.values()] == [0, 0], ended
 

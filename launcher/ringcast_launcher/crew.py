@@ -20,6 +20,7 @@ from pathlib import Path
 from ringcast import jobs, recorder
 from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
+from ringcast.errors import ConfigError
 from ringcast.family import kill, members, orphans, send
 from ringcast.glance import glance
 from ringcast_launcher import stacks
@@ -138,7 +139,11 @@ class Crew:
             where = f"there is no directory {order.directory} (--wdir names another)"
             self._reports.append(NotStarted(where, USAGE))
             return
-        self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+        try:
+            self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+        except ConfigError as error:
+            self._reports.append(NotStarted(str(error), USAGE))
+            return
         for mark in self._marks:
             self._guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}

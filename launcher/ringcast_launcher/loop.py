@@ -171,7 +171,6 @@ class _Running:
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
-            advertise="" if remotes else job.settings.advertise,  # of this host alone, not of the others
         )
         self._server = ControlServer(
             context,
@@ -279,8 +278,8 @@ class _Running:
 
     def _first_order(self, i: int) -> Start:
         job, node = self._job, self._job.nodes[i]
-        # A terminal, and most of the environment, mean nothing on another host.
-        world = self._world if node.here else replace(self._world, terminal="")
+        # A terminal, an address, and most of the environment, mean nothing on another host.
+        world = self._world if node.here else replace(self._world, terminal="", advertise="")
         environment = job.environment if node.here else job.passed_on
         return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
 

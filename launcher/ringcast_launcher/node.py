@@ -44,7 +44,7 @@ class _NodeAgent(Agent):
     """
 
     def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float, patience: float) -> None:
-        super().__init__(caller, crew, signals)
+        super().__init__(caller, crew, signals, job.settings.advertise)
         self._caller, self._job, self._deadline, self._patience = caller, job, deadline, patience
         self.over: Over | None = None
 
