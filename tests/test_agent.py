@@ -54,7 +54,7 @@ class Bench:
         self.signals.setblocking(False)
         self.channel = Channel(ordering, reporting, 0.0)
         self.crew = Talkative()
-        self.agent = Agent(self.channel, self.crew, self.signals.fileno())  # type: ignore[arg-type]
+        self.agent = Agent(self.channel, self.crew, self.signals.fileno(), "")  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.channel.close()

@@ -174,6 +174,32 @@ exec ssh "$2" "echo Welcome to; hostname; echo careful >&2; printf 'no end of li
     assert found == ["h1 2 0 1 0", "h2 2 0 1 1"]
 
 
+def logins_of(hosts: Fleet, own: str) -> list[str]:
+    """Return the options for a starter by which each host has its own RINGCAST_ADVERTISE; $1 is its name."""
+    starter = hosts.folder / "natted"
+    starter.write_text(f'#!/bin/sh\nexec ssh "$1" "RINGCAST_ADVERTISE={own} $2"\n')
+    starter.chmod(0o755)
+    return ["--rsh-agent", str(starter)]
+
+
+def test_each_host_says_by_itself_how_its_ranks_are_reached(hosts: Fleet) -> None:
+    program = hosts.program("import ringcast\nringcast.init().barrier()\n")
+    own = {"RINGCAST_ADVERTISE": "h0"}
+    done = hosts.launch(*logins_of(hosts, "$1"), "-v", "-H", "h0,h1", program, **own)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"rank (\d) joined: tcp://([^:]*):", done.stderr)) == [("0", "h0"), ("1", "h1")]
+    done = hosts.launch("-v", "-H", "h0,h1", program, **own)
+    assert f"rank 1 joined: tcp://{hosts.bed.hosts[1].address}:" in done.stderr
+
+
+def test_a_host_whose_own_address_is_none(hosts: Fleet) -> None:
+    done = hosts.launch(*logins_of(hosts, "h1:7"), "-H", "h0,h1", "true")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "ringcast-launch: host h1: RINGCAST_ADVERTISE='h1:7': must be a host name or an address, without a port\n",
+    )
+
+
 def test_a_module_a_program_and_a_host_by_address(hosts: Fleet) -> None:
     done = hosts.launch("-H", f"h0,{hosts.bed.hosts[1].address}", "--output", "none", "hostname")
     assert sorted(done.stdout.split()) == ["h0", "h1"]

@@ -64,6 +64,17 @@ if comm.rank == 0:
     print("there", flush=True)
 time.sleep(1000)
 """
+SLOW_TO_CLOSE = """
+import time
+from ringcast_launcher import cli
+from ringcast_launcher.crew import Crew
+close = Crew.close
+def slowly(crew):
+    time.sleep(0.7)  # in which the others are back already
+    close(crew)
+Crew.close = slowly
+cli.main()
+"""
 Given = Mapping[str, Any]
 
 
@@ -102,6 +113,7 @@ GIVEN = {"--nnodes": "3", "--node-rank": "1", "--rdzv-endpoint": "localhost:2940
         ({}, ("-H", "a,b"), "--nnodes goes with -N"),
         ({}, ("-N", "0"), "-N 0: at least one rank"),
         ({}, ("--transport", "ipc"), "--transport ipc: only on one host"),
+        ({}, ("--ranks-filter", "x"), "--ranks-filter 'x': 'x' is no rank"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -444,12 +456,20 @@ class Launched:
         (folder / "home").mkdir()
         (folder / "jobs").mkdir()
 
-    def start(self, node: int, *arguments: str, of: int = 2, program: str = WHERE, **environment: str) -> None:
+    def start(
+        self,
+        node: int,
+        *arguments: str,
+        of: int = 2,
+        program: str = WHERE,
+        launch: Sequence[str] = LAUNCH,
+        **environment: str,
+    ) -> None:
         (self.folder / "program.py").write_text(program)
         where = ("--nnodes", str(of), "--node-rank", str(node), "--rdzv-endpoint", f"localhost:{self.port}")
         own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "jobs"), "MINE": f"mine{node}"}
         self.running[node] = subprocess.Popen(
-            [*LAUNCH, *where, *arguments, "program.py"],
+            [*launch, *where, *arguments, "program.py"],
             cwd=self.folder,
             env={**ENVIRONMENT, **own, **environment},
             stdin=subprocess.DEVNULL,
@@ -500,6 +520,61 @@ def test_the_exit_code_and_the_cause_are_those_of_the_job_everywhere_and_after_r
     assert "ringcast-launch: rank 1 (" in last[0]
     assert "starting the job afresh" in ended[0][2]
     assert len(ended[1][2].splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code", "shown", "said"),
+    [
+        ("2", 0, ["[2] 2 3 1 2 1 mine1 3 "], ""),
+        ("3", 2, [], "ringcast-launch: --ranks-filter '3': there is no rank 3 in a job of 3; the last one is 2\n"),
+    ],
+)
+def test_a_filter_names_ranks_of_all_nodes(
+    launched: Launched, ranks: str, code: int, shown: list[str], said: str
+) -> None:
+    launched.start(0, "--ranks-filter", ranks, "-x", "MINE")
+    launched.start(1, "--ranks-filter", ranks, "-x", "MINE", "-N", "2")
+    ended = launched.end()
+    assert (ended[0][0], ended[0][1].splitlines()) == (code, shown), ended
+    assert ended[1][0] == code
+    assert all(said in error for _, _, error in ended.values()), ended
+
+
+@pytest.mark.parametrize(
+    ("own", "joined"),
+    [(["localhost", ""], ["localhost", "127.0.0.1"]), (["", "localhost"], ["127.0.0.1", "localhost"])],
+)
+def test_each_node_says_by_itself_how_its_ranks_are_reached(
+    launched: Launched, own: list[str], joined: list[str]
+) -> None:
+    for node, host in enumerate(own):
+        launched.start(node, "-v", "-x", "MINE", RINGCAST_ADVERTISE=host)
+    code, _, error = launched.end()[0]
+    assert code == 0, error
+    for rank, host in enumerate(joined):
+        assert f"rank {rank} joined: tcp://{host}:" in error
+
+
+def test_who_is_back_before_node_0_has_closed_the_job_that_failed_joins_the_next(launched: Launched) -> None:
+    again = ("--on-failure", "restart", "--max-restarts", "1", "--start-timeout", "30")
+    launched.start(0, *again, program=FAIL, launch=[sys.executable, "-c", SLOW_TO_CLOSE])
+    launched.start(1, *again, program=FAIL)
+    ended = launched.end()
+    assert [code for code, _, _ in ended.values()] == [3, 3], ended
+    assert all("ringcast-launch: rank 1 (" in error.splitlines()[-1] for _, _, error in ended.values())
+
+
+def test_a_key_that_a_killed_node_0_left_behind_gives_way_to_the_next(launched: Launched) -> None:
+    launched.start(0)
+    until(lambda: list((launched.folder / "home").glob(".ringcast/nodes-*")))
+    launched.running[0].kill()
+    launched.running[0].communicate()
+    with socket.create_server(("127.0.0.1", launched.port)) as nobody:
+        launched.start(1, "--start-timeout", "30")
+        nobody.accept()[0].close()  # it has read the old key
+    launched.start(0, "--start-timeout", "30")
+    ended = launched.end()
+    assert [code for code, _, _ in ended.values()] == [0, 0], ended
 
 
 @pytest.mark.parametrize(("node", "number"), [(1, signal.SIGINT), (0, signal.SIGTERM)])

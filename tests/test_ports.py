@@ -101,9 +101,7 @@ def test_a_range_that_is_too_small_is_an_error_that_names_it(tmp_path: Path) -> 
     ports = free_range(3)
     done = launch(ports, 3, tmp_path)
     assert done.returncode == 2
-    assert (
-        f"--port-range {ports}: 3 are too few: host {socket.gethostname()} needs 4, for 3 ranks" in done.stderr
-    )
+    assert f"--port-range {ports}: 3 are too few: host {socket.gethostname()} needs 4, for 3 ranks" in done.stderr
 
 
 def test_a_range_of_which_others_use_a_part_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ringcast.control import version
 from ringcast_launcher import slurm
@@ -37,10 +38,10 @@ REACH = 5.0  # seconds until the launcher is found not to be reached
 
 
 class Agent:
-    """The crew of this host, and the line to the launcher."""
+    """The crew of this host, and the line to the launcher; `advertise` is how others reach its ranks (behind NAT)."""
 
-    def __init__(self, line: Line, crew: Crew, signals: int) -> None:
-        self._line, self._crew, self._signals = line, crew, signals
+    def __init__(self, line: Line, crew: Crew, signals: int, advertise: str) -> None:
+        self._line, self._crew, self._signals, self._advertise = line, crew, signals, advertise
         self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
         self._over = False
         self.asked = 0  # the signal by which we end
@@ -86,6 +87,8 @@ class Agent:
         if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))
             return
+        if isinstance(order, Start):
+            order = replace(order, world={**order.world, "RINGCAST_ADVERTISE": self._advertise})
         if isinstance(order, Hold):
             self._held = order.held
             order = Hold(self._held or self._full)
@@ -142,7 +145,7 @@ def main() -> None:
         stack.callback(crew.close)
         hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
         channel.send(plain(hello))
-        Agent(channel, crew, signals).run()
+        Agent(channel, crew, signals, os.environ.get("RINGCAST_ADVERTISE", "")).run()
     if channel.garbled:
         sys.exit(f"ringcast agent: this is started by ringcast-launch only: {channel.garbled}")
 

@@ -23,12 +23,13 @@ _EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 class Caller(Line):
     """Keeps trying to connect, once; a connection that is lost is the end.
 
-    `heard` tells whether node 0 has said anything yet, `refused` whether the handshake with what listens there failed.
+    `heard` tells whether node 0 has said anything yet, `connected` whether there was a connection, `refused` whether
+    the last handshake with what listens there failed.
     """
 
     def __init__(self, context: Context, address: str, key: str, now: float) -> None:
         super().__init__(now)
-        self.heard = self.refused = self._connected = self._lost = False
+        self.heard = self.refused = self.connected = self._lost = False
         self._waiting: deque[bytes] = deque()
         self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self._socket.linger = int(1000 * LINGER)
@@ -93,9 +94,11 @@ class Caller(Line):
     def _watch(self) -> None:
         while self._monitor.poll(0):
             event = told(self._monitor)
-            self._connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            self.refused |= bool(event & REFUSED)
-            self._lost |= self._connected and event == zmq.EVENT_DISCONNECTED
+            if event == zmq.EVENT_DISCONNECTED:
+                self._lost |= self.connected
+            else:
+                self.refused = bool(event & REFUSED)
+                self.connected |= not self.refused
 
     def _flush(self) -> None:
         try:

@@ -21,10 +21,20 @@ from ringcast.outfile import objection
 from ringcast_launcher import node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
-from ringcast_launcher.job import USAGE, Job, JobError, Node, Rendezvous, check_ports, exported, worker_argv
+from ringcast_launcher.job import (
+    USAGE,
+    Job,
+    JobError,
+    Node,
+    Rendezvous,
+    check_ports,
+    exported,
+    shown_ranks,
+    worker_argv,
+)
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
-from ringcast_launcher.ranklist import shown
+from ringcast_launcher.ranklist import ranges
 
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
@@ -208,7 +218,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     settings = _settings(options, environment, far)
     if settings.transport == "tcp" and meeting is None:
         check_ports(placed, settings.ports)
-    return Job(
+    job = Job(
         nodes=placed,
         rendezvous=meeting if far else None,
         passed_on={**told, **where.passed_on(environment, exports)},
@@ -218,7 +228,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment=environment,
         directory=directory,
         output=options.output,
-        ranks_filter=_ranks_filter(options, sum(len(node.ranks) for node in placed)),
+        ranks_filter=_ranks_filter(options),
         timeout=options.timeout,
         settings=settings,
         verbose=options.verbose,
@@ -226,6 +236,9 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         go_on=options.on_failure == "continue",
         max_restarts=restarts,
     )
+    if job.rendezvous is None:  # else it is not known yet how many ranks the other nodes take
+        shown_ranks(job)
+    return job
 
 
 def _placed(
@@ -258,12 +271,13 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
         raise JobError(str(error), USAGE) from error
 
 
-def _ranks_filter(options: argparse.Namespace, size: int) -> str:
+def _ranks_filter(options: argparse.Namespace) -> str:
     chosen: str = options.ranks_filter
     if chosen and output.parse(options.output)[0] not in ("tag", "none"):
         raise JobError("--ranks-filter: only with --output tag or none; files have the output of all ranks", USAGE)
     try:
-        shown(chosen, size)
+        if chosen:
+            ranges(chosen)
     except ValueError as error:
         raise JobError(f"--ranks-filter {error}", USAGE) from error
     return chosen

@@ -21,6 +21,7 @@ from pathlib import Path
 from ringcast import jobs, recorder
 from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
+from ringcast.errors import ConfigError
 from ringcast.family import kill, members, orphans, send
 from ringcast.glance import glance
 from ringcast.limits import why_not_started
@@ -144,7 +145,11 @@ class Crew:
         if order.argv[:1] == (sys.executable,) and (script := _script(order)) and not script.is_file():
             self._reports.append(NotStarted(f"there is no script {script}", USAGE))
             return
-        self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+        try:
+            self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+        except ConfigError as error:
+            self._reports.append(NotStarted(str(error), USAGE))
+            return
         for mark in self._marks:
             self._guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}

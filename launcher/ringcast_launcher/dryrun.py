@@ -43,7 +43,7 @@ def _variables(job: Job, i: int) -> dict[str, str]:
     """
     node = job.nodes[i]
     limits = thread_limits(job.environment, len(node.ranks), len(os.sched_getaffinity(0))) if node.here else {}
-    world = replace(job.settings, size=job.size, hosted=True)
+    world = replace(job.settings, size=job.size, hosted=True, advertise=job.settings.advertise if node.here else "")
     own = worker_environment({**job.exports, **limits}, world, node.ranks[0], 0, len(node.ranks), i)
     return {name: value for name, value in own.items() if value and name not in ("RINGCAST_KEY", "RINGCAST_NONCE")}
 

@@ -14,6 +14,7 @@ from ringcast import interfaces
 from ringcast.config import WorkerConfig
 from ringcast.errors import ConfigError
 from ringcast.ports import PortRange, endpoints
+from ringcast_launcher.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
@@ -85,6 +86,18 @@ class Job:
 def elsewhere(job: Job) -> list[Node]:
     """Return the hosts other than the launcher's own."""
     return [node for node in job.nodes if not node.here]
+
+
+def shown_ranks(job: Job) -> frozenset[int]:
+    """Return the ranks of which the output is shown.
+
+    Raises:
+        JobError: the job does not have one that is named, or no rank is.
+    """
+    try:
+        return shown(job.ranks_filter, job.size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}") from error
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

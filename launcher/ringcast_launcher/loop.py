@@ -31,7 +31,7 @@ from ringcast_launcher.crew import Crew
 from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere
+from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere, shown_ranks
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
     AskGlance,
@@ -58,7 +58,6 @@ from ringcast_launcher.orders import (
 )
 from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
 from ringcast_launcher.process import subreaper
-from ringcast_launcher.ranklist import shown
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
 from ringcast_launcher.startlimit import StartLimit
@@ -164,6 +163,7 @@ class _Running:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
         self._limit = limit
+        self._shown = shown_ranks(job)
         self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
@@ -186,7 +186,6 @@ class _Running:
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
-            advertise="" if remotes else job.settings.advertise,  # of this host alone, not of the others
         )
         self._server = ControlServer(
             context,
@@ -298,8 +297,8 @@ class _Running:
 
     def _first_order(self, i: int) -> Start:
         job, node = self._job, self._job.nodes[i]
-        # A terminal, and most of the environment, mean nothing on another host.
-        world = self._world if node.here else replace(self._world, terminal="")
+        # A terminal, an address, and most of the environment, mean nothing on another host.
+        world = self._world if node.here else replace(self._world, terminal="", advertise="")
         environment = job.environment if node.here else job.passed_on
         return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
 
@@ -315,7 +314,7 @@ class _Running:
                 colours=colours,
                 files=self._files,
                 mode="ab" if job.settings.restart else "wb",
-                shown=shown(job.ranks_filter, job.size),
+                shown=self._shown,
             )
         except OSError as error:
             raise JobError(f"--output {job.output}: {error}") from error

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import zmq
@@ -34,15 +34,18 @@ from ringcast_launcher.signals import ENDING, noted
 from ringcast_launcher.supervisor import Signalled
 
 REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
-_LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0
+_LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0, and between two calls
 
 
 class _NodeAgent(Agent):
-    """An agent whose host belongs to the user who started it, and who may end the job from here as well."""
+    """An agent whose host belongs to the user who started it, and who may end the job from here as well.
 
-    def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float) -> None:
-        super().__init__(caller, crew, signals)
-        self._caller, self._job, self._deadline = caller, job, deadline
+    It waits for an answer until the deadline; no longer than `patience` seconds after node 0 refused the key.
+    """
+
+    def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float, patience: float) -> None:
+        super().__init__(caller, crew, signals, job.settings.advertise)
+        self._caller, self._job, self._deadline, self._patience = caller, job, deadline, patience
         self.over: Over | None = None
 
     @property
@@ -50,8 +53,8 @@ class _NodeAgent(Agent):
         if self._caller.heard:
             return super()._abandoned
         if self._caller.refused:
-            self._deadline = min(self._deadline, time.monotonic() + REFUSED)
-        return time.monotonic() >= self._deadline
+            self._deadline = min(self._deadline, time.monotonic() + self._patience)
+        return bool(self._caller.ended) or time.monotonic() >= self._deadline
 
     def _asked_to_end(self, number: int) -> None:
         if self._caller.heard:
@@ -80,11 +83,9 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
         JobError: node 0 is not found, or was lost, or a signal came before it was found; nothing is left behind.
     """
     with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
-        seconds = job.settings.start_timeout
-        address, key = _address(one, signals, seconds), _key(one, signals, seconds)
-        again = True
+        address, again = _address(one, signals, job.settings.start_timeout), True
         while again:
-            over = _serve_once(job, one, address, key, signals)
+            over = _serve_once(job, one, address, signals)
             sys.stderr.write(over.words)
             again = over.again
     return JobReport(over.code, over.words)
@@ -119,35 +120,56 @@ def _pause(signals: int) -> None:
     end_if_asked(signals)
 
 
-def _serve_once(job: Job, one: Rendezvous, address: str, key: str, signals: int) -> Over:
-    seconds = job.settings.start_timeout
+def _serve_once(job: Job, one: Rendezvous, address: str, signals: int) -> Over:
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian(job.environment))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
         context = stack.enter_context(zmq.Context())
-        caller = Caller(context, address, key, time.monotonic())
-        stack.callback(caller.close)
         crew = Crew(directory, guardian, job.environment)
         stack.callback(crew.close)
-        host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-        caller.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
-        caller.send(plain(Joins(one.node, one.nnodes, one.ranks, one.program)))
-        agent = _NodeAgent(caller, crew, signals, job, time.monotonic() + seconds)
-        agent.run()
-    if agent.over is not None:
-        return agent.over
-    if agent.asked:
-        raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
-    raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, seconds)}", 1)
+        return _answered(job, one, address, context, crew, signals)
 
 
-def _lost(one: Rendezvous, caller: Caller, seconds: float) -> str:
+def _answered(
+    job: Job, one: Rendezvous, address: str, context: zmq.Context[zmq.Socket[bytes]], crew: Crew, signals: int
+) -> Over:
+    """Call node 0 until it answers, and do as it says until the job is over.
+
+    Who answers nothing and hangs up may have been that of an earlier start, and a key that is refused that of one that
+    was killed: the next may be there soon, and its key in the file.
+    """
+    seconds = job.settings.start_timeout
+    key, deadline = _key(one, signals, seconds), time.monotonic() + seconds
+    refused = False
+    while True:
+        with closing(Caller(context, address, key, time.monotonic())) as caller:
+            _introduce(caller, one, address)
+            agent = _NodeAgent(caller, crew, signals, job, deadline, 0.0 if one.file else REFUSED)
+            agent.run()
+        if agent.over is not None:
+            return agent.over
+        if agent.asked:
+            raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
+        refused = caller.refused or (refused and not caller.connected)
+        if caller.heard or (refused and not one.file) or time.monotonic() >= deadline:
+            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, refused, seconds)}", 1)
+        _pause(signals)
+        key = nodes.find_key(one) or key
+
+
+def _introduce(caller: Caller, one: Rendezvous, address: str) -> None:
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    caller.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
+    caller.send(plain(Joins(one.node, one.nnodes, one.ranks, one.program)))
+
+
+def _lost(one: Rendezvous, caller: Caller, refused: bool, seconds: float) -> str:
     if caller.heard:
         silence = f", of which nothing was heard for {PATIENCE:g} s" if caller.silent > PATIENCE else ""
         what = f"lost its connection to node 0 at {one.endpoint}{silence}"
         return f"{what}; its ranks were ended, and what node 0 says tells more"
-    if caller.refused:
+    if refused:
         return (
             f"found something at {one.endpoint} that does not have the same key; is that node 0 of this job? "
             f"Unset RINGCAST_KEY on all nodes, or {nodes.ONE_KEY}"

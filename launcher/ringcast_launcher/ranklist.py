@@ -32,19 +32,30 @@ def shown(spec: str, size: int) -> frozenset[int]:
     """
     if not spec:
         return frozenset(range(size))
-    ranks: set[int] = set()
-    for item in spec.split(","):
-        ranks.update(_range(item.strip(), spec, size))
-    return frozenset(ranks)
+    named = ranges(spec)
+    for one in named:
+        if one[-1] >= size:
+            raise ValueError(f"{spec!r}: there is no rank {one[-1]} in a job of {size}; the last one is {size - 1}")
+    return frozenset(rank for one in named for rank in one)
 
 
-def _range(item: str, spec: str, size: int) -> range:
+def ranges(spec: str) -> list[range]:
+    """Return what a list names, whatever the job has.
+
+    >>> ranges("0,2-3")
+    [range(0, 1), range(2, 4)]
+
+    Raises:
+        ValueError: it is no list of ranks.
+    """
+    return [_range(item.strip(), spec) for item in spec.split(",")]
+
+
+def _range(item: str, spec: str) -> range:
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", item)
     if match is None:
         raise ValueError(f"{spec!r}: {item!r} is no rank; expected are ranks and ranges such as 0,2-3")
     first, last = int(match[1]), int(match[2] or match[1])
     if first > last:
         raise ValueError(f"{spec!r}: {item!r} ends before it begins; expected is {last}-{first}")
-    if last >= size:
-        raise ValueError(f"{spec!r}: there is no rank {last} in a job of {size}; the last one is {size - 1}")
     return range(first, last + 1)

@@ -56,12 +56,14 @@ def srun_argv(host: str, agent: Sequence[str]) -> list[str]:
 
 
 def for_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun, without what users and Slurm have set there as options of other steps.
+    """Return the environment for srun, which hands it on, without what users and Slurm have set there as options of
+    other steps, and without the address of this node.
 
-    >>> for_srun({"SLURM_JOB_ID": "7", "SLURM_LABELIO": "1", "HOME": "/root"})
+    >>> for_srun({"SLURM_JOB_ID": "7", "SLURM_LABELIO": "1", "HOME": "/root", "RINGCAST_ADVERTISE": "n0"})
     {'SLURM_JOB_ID': '7', 'HOME': '/root', 'SLURM_EXIT_ERROR': '255'}
     """
-    kept = {name: value for name, value in env.items() if name in _NEEDED or not name.startswith(("SLURM_", "SRUN_"))}
+    others = ("SLURM_", "SRUN_", "RINGCAST_ADVERTISE")
+    kept = {name: value for name, value in env.items() if name in _NEEDED or not name.startswith(others)}
     return kept | {"SLURM_EXIT_ERROR": FAILED}
 
 

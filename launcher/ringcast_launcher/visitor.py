@@ -144,7 +144,7 @@ def _check(one: Rendezvous, coming: Sequence[Visitor]) -> dict[int, Visitor]:
         wrong = mismatch(visitor.hello)
         if wrong:
             raise JobError(f"the job cannot start: {visitor}: {wrong}", 1)
-        if visitor.joins is None:
+        if visitor.hello is None or visitor.joins is None:
             continue
         if problem := _objection(one, visitor.joins):
             raise JobError(f"the job cannot start: {visitor} {problem}; give all nodes the same command", 1)
