@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,11 @@ def starter(tmp_path: Path, text: str) -> list[str]:
     return ["--rsh-agent", str(path)]
 
 
-def launch(*arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
+def launch(*arguments: str, launcher: Sequence[str] = LAUNCH) -> tuple[subprocess.CompletedProcess[str], float]:
     """Run the launcher; return how that ended, and how long it took."""
     start = time.monotonic()
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
-    command = [*LAUNCH, *arguments]
+    command = [*launcher, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
     return done, time.monotonic() - start
 
@@ -91,7 +92,8 @@ def test_an_agent_that_ends_while_another_host_starts(tmp_path: Path) -> None:
 def test_hosts_that_cannot_start_are_told_before_long(tmp_path: Path) -> None:
     """Those that have not said anything yet are not waited for: also if they do not end with their input."""
     both = starter(tmp_path, '[ "$1" = h1.test ] && { echo no way >&2; exit 255; }; exec sleep 1000')
-    done, took = launch(*both, "-H", "h1.test,h2.test", *SLEEP)
+    patient = [sys.executable, "-c", "from ringcast_launcher import cli, fleet; fleet.END = 60; cli.main()"]
+    done, took = launch(*both, "-H", "h1.test,h2.test", *SLEEP, launcher=patient)
     assert done.returncode == 1
     assert re.match(r"ringcast-launch: the job cannot start: host h1\.test: .*: no way\n", done.stderr)
     assert "host h2.test: its agent has not started yet" in done.stderr
