@@ -2,7 +2,8 @@
 
 CURVE encrypts, shows the client that the server is the right one, and proves to the server which key the client has.
 Any key will do, unless somebody at inproc://zeromq.zap.01, in the context of the socket, says no: the doorkeeper's
-thread. Until it was told whom to admit it answers nobody, so that who comes early waits; without it nobody gets in.
+thread, or, where there must be none, its owner in his turns. Until it was told whom to admit it answers nobody, so that
+who comes early waits; without it nobody gets in.
 
 The thread needs the interpreter's lock. While native code of the user's program holds it, handshakes wait, as long as
 HANDSHAKE_IVL of the socket says; connections that are made are not concerned.
@@ -60,9 +61,24 @@ class Doorkeeper:
 
     def admit(self, keys: Iterable[bytes]) -> None:
         """Let in who has the secret key to one of these public ones (Z85), and nobody else. Called once."""
-        self._admitted = frozenset(z85.decode(key) for key in keys)
+        self.expect(keys)
         self._thread = threading.Thread(target=self._work, name="ringcast-doorkeeper", daemon=True)
         self._thread.start()
+
+    def expect(self, keys: Iterable[bytes]) -> None:
+        """Admit these without a thread: when there are `questions`, the owner has to call `serve`."""
+        self._admitted = frozenset(z85.decode(key) for key in keys)
+
+    @property
+    def questions(self) -> zmq.Socket[bytes]:
+        """What can be read when somebody asks to be let in."""
+        return self._questions
+
+    def serve(self) -> None:
+        """Answer, after `expect`, all who ask now."""
+        self._count()
+        while self._questions.poll(0):
+            self._answer()
 
     def stop(self) -> None:
         """Let nobody in any more, and give everything back but the socket. Idempotent."""

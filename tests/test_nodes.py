@@ -23,7 +23,7 @@ from beds import ENVIRONMENT, make_bed, on, set_link
 from ringcast import interfaces
 from ringcast.bench.bed import Bed
 from ringcast.control import version
-from ringcast.keys import new_key
+from ringcast.keys import new_key, new_pair
 from ringcast_launcher import cli, nodes
 from ringcast_launcher.caller import Caller
 from ringcast_launcher.job import Job, JobError, Rendezvous
@@ -279,10 +279,27 @@ def test_who_has_another_key_is_heard_by_nobody() -> None:
     try:
         made.caller.send("hello")
         until(lambda: turn(made.caller) or made.caller.refused)
-        until(lambda: made.reception.newcomers() or made.reception.refused)
+        until(lambda: made.reception.newcomers() or made.reception.strangers)
         assert not made.caller.heard
     finally:
         made.close()
+
+
+def test_who_knows_only_the_public_key_is_refused(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast_launcher.caller.member_pair", lambda key: new_pair())
+    stranger = Caller(line.context, line.address, KEY, time.monotonic())
+    try:
+        stranger.send("hello")
+        until(lambda: turn(stranger) or line.reception.newcomers() or stranger.refused)
+        assert not stranger.connected
+        extension, heard = line.met(), []
+        line.reception.be_full("all are there")
+        until(lambda: turn(extension) or turn(stranger) or line.reception.strangers >= 3)  # it tries again
+        line.caller.send("word")
+        until(lambda: heard.extend(turn(extension)) or "word" in heard)
+        assert not stranger.connected
+    finally:
+        stranger.close()
 
 
 def test_each_end_sees_that_the_other_is_gone(line: Line) -> None:
@@ -432,7 +449,7 @@ def test_those_with_another_key_are_counted(guests: Guests) -> None:
     caller = Caller(guests.context, f"tcp://127.0.0.1:{guests.one.port}", new_key(), time.monotonic())
     guests.callers.append(caller)
     with pytest.raises(
-        JobError, match=r"with the same key\? [0-9]+ connections had another one; make a key once, and exp"
+        JobError, match=r"with the same key\? [0-9]+ connections did not show it; make a key once, and exp"
     ):
         meet(guests, 2.0)
 

@@ -10,13 +10,14 @@ from typing import Any
 import zmq
 
 from ringcast.control.messages import PATIENCE, Context
-from ringcast.keys import control_pair, new_pair
+from ringcast.keys import control_pair, member_pair
 from ringcast.monitor import told
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.polling import File
-from ringcast_launcher.reception import AT_ONCE, LINGER, REFUSED, WINDOW
+from ringcast_launcher.reception import AT_ONCE, LINGER, WINDOW
 
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -39,7 +40,7 @@ class Caller(Line):
         self._socket.maxmsgsize = LARGEST
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 50, 1000
         self._socket.ipv6 = "[" in address
-        own = new_pair()
+        own = member_pair(key)
         self._socket.curve_serverkey = control_pair(key).public
         self._socket.curve_publickey, self._socket.curve_secretkey = own.public, own.secret
         self._monitor = self._socket.get_monitor_socket(_EVENTS)
@@ -64,7 +65,8 @@ class Caller(Line):
         if not self._socket.closed:
             self._socket.disable_monitor()
             self._monitor.close()
-            self._socket.close()
+            # What was said to nobody must not arrive at the next that listens there, as if this one were still here.
+            self._socket.close(None if self.heard else 0)
         self._waiting.clear()
         self.ended = self.ended or "it was closed"
 

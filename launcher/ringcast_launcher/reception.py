@@ -1,6 +1,7 @@
 """The socket of node 0, to which the launchers on the other nodes come, and a line to each of them.
 
 It runs under CURVE: who does not know the key of the rendezvous completes no handshake, and nothing travels in clear.
+Who is let in is answered between other things, not by a thread: node 0 is still to fork its workers.
 Both ends make fresh session keys for every connection, so that nothing recorded in an earlier job with the same key can
 be played again.
 """
@@ -15,7 +16,8 @@ from typing import Any
 import zmq
 
 from ringcast.control.messages import PATIENCE, Context
-from ringcast.keys import control_pair
+from ringcast.doorkeeper import Doorkeeper
+from ringcast.keys import control_pair, member_pair
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.orders import Over, plain
@@ -24,14 +26,10 @@ from ringcast_launcher.polling import File
 WINDOW = 16  # messages that wait at either end of a connection before the sender has to
 AT_ONCE = 64  # messages taken in one turn at most: others have to be served as well
 LINGER = 2.0  # seconds that the last words may take
-REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 class Reception:
-    """Listens at an address of this machine. Newcomers are asked in, until it is full.
-
-    `refused` is how many connections did not have the key by then.
-    """
+    """Listens at an address of this machine. Newcomers are asked in, until it is full."""
 
     def __init__(self, context: Context, address: str, key: str) -> None:
         """Bind the socket.
@@ -39,7 +37,6 @@ class Reception:
         Raises:
             zmq.ZMQError: the address cannot be bound.
         """
-        self.refused = 0
         self._full = ""  # what is told to those who come too late
         self._lines: dict[bytes, Extension] = {}
         self._newcomers: list[Extension] = []
@@ -52,29 +49,37 @@ class Reception:
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True
         self.socket.curve_secretkey = control_pair(key).secret
-        self._monitor = self.socket.get_monitor_socket(REFUSED)
+        self._doorkeeper = Doorkeeper(context, self.socket)
+        self._doorkeeper.expect([member_pair(key).public])
         try:
             self.socket.bind(address)
         except zmq.ZMQError:
             self.close()
             raise
 
+    @property
+    def files(self) -> Mapping[File, int]:
+        """What to poll, and for which events."""
+        return dict.fromkeys((self.socket, self._doorkeeper.questions), select.POLLIN)
+
+    @property
+    def strangers(self) -> int:
+        """How many connections have not shown the key."""
+        return self._doorkeeper.strangers
+
     def newcomers(self) -> list[Extension]:
         """Return the lines to those that have come since the last call."""
         self.take()
-        while self._monitor.poll(0):
-            self._monitor.recv_multipart()
-            self.refused += 1
         found, self._newcomers = self._newcomers, []
         return found
 
     def be_full(self, why: str) -> None:
         """Ask nobody in any more, and tell them why."""
         self._full = why
-        self._stop_counting()
 
     def take(self) -> None:
-        """Take what has arrived, for all lines."""
+        """Let in who asks, and take what has arrived, for all lines."""
+        self._doorkeeper.serve()
         for _ in range(AT_ONCE):
             try:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -109,14 +114,8 @@ class Reception:
 
     def close(self) -> None:
         """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
-        self._stop_counting()
+        self._doorkeeper.stop()
         self.socket.close()
-
-    def _stop_counting(self) -> None:
-        """Have no events any more: who does not read them blocks the thread that serves all connections."""
-        if not self._monitor.closed:
-            self.socket.disable_monitor()
-            self._monitor.close()
 
 
 class Extension(Line):
@@ -137,7 +136,7 @@ class Extension(Line):
 
     @property
     def files(self) -> Mapping[File, int]:
-        return {} if self.ended else {self._reception.socket: select.POLLIN}
+        return {} if self.ended else self._reception.files
 
     def send(self, message: Any) -> None:
         if not self.ended and not self._reception.tell(self._peer, message):
@@ -148,7 +147,7 @@ class Extension(Line):
         self.ended = self.ended or "it was closed"
 
     def _receive(self, ready: Container[File]) -> list[Any]:
-        if self._reception.socket in ready:
+        if any(file in ready for file in self._reception.files):
             self._reception.take()
         found = []
         while self.arrived:

@@ -115,11 +115,11 @@ def _await(reception: Reception, one: Rendezvous, signals: int, limit: StartLimi
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
         if limit.over:
             limit.end_if_timed_out([f"node {node}" for node in missing])
-            raise JobError(_missing(one, missing, limit.seconds, reception.refused), 1)
+            raise JobError(_missing(one, missing, limit.seconds, reception.strangers), 1)
         if show is not None:
             show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
         due = min([limit.due, *(visitor.due for visitor in coming)])
-        ready = usable({reception.socket: select.POLLIN, signals: select.POLLIN}, due - time.monotonic())
+        ready = usable({**reception.files, signals: select.POLLIN}, due - time.monotonic())
         end_if_asked(signals)
         coming += [Visitor(line) for line in reception.newcomers()]
         for visitor in list(coming):
@@ -164,11 +164,11 @@ def _objection(one: Rendezvous, joins: Joins) -> str:
     return ""
 
 
-def _missing(one: Rendezvous, missing: Sequence[int], seconds: float, refused: int) -> str:
+def _missing(one: Rendezvous, missing: Sequence[int], seconds: float, strangers: int) -> str:
     who = f"nodes {compact(missing)} have" if len(missing) > 1 else f"node {missing[0]} has"
     text = f"the job cannot start: {who} not come to {one.endpoint} within {seconds:g} s; is the command running there"
-    if refused:
-        return f"{text} with the same key? {refused} connections had another one; {nodes.ONE_KEY}"
+    if strangers:
+        return f"{text} with the same key? {strangers} connections did not show it; {nodes.ONE_KEY}"
     home = f", and do the nodes share {one.file}? If not, {nodes.ONE_KEY}" if one.file else "?"
     return f"{text}, can it reach port {one.port} (firewall){home}"
 
