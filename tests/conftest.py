@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from fleets import Fleet, fleet
 from hypothesis import settings
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
@@ -27,6 +28,23 @@ def nothing_left() -> Iterator[None]:
     assert set(threading.enumerate()) <= threads
     assert _children() <= children
     assert _files() <= files
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Four emulated hosts with sshd, for the tests of a module."""
+    with fleet("4", tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+@pytest.fixture
+def nothing_on_hosts(hosts: Fleet) -> Iterator[None]:
+    """Fail a test that leaves a process or a file on one of the hosts."""
+    yield
+    try:
+        hosts.assert_empty()
+    finally:
+        hosts.clear()
 
 
 def _children() -> set[int]:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Container, Iterator
 from math import inf
+from typing import ClassVar
 
 import pytest
 
@@ -24,7 +25,7 @@ CHUNK = 1 << 20
 class Talkative:
     """A crew whose workers write without end, unless nobody reads."""
 
-    files: dict[int, int] = {}  # noqa: RUF012
+    files: ClassVar[dict[int, int]] = {}
     due = 0.0
 
     def __init__(self) -> None:

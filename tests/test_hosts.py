@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
 
 import pytest
 from beds import on
-from fleets import Fleet, finished, fleet, last_line, until, variables
+from fleets import Fleet, finished, last_line, until, variables
 from sources import first_columns
 from test_examples import EXAMPLES
+
+pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
 PLACE = """
 import os, socket
@@ -23,21 +24,6 @@ print("up", flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 """
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet("4", tmp_path_factory.mktemp("hosts")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays(hosts: Fleet) -> Iterator[None]:
-    yield
-    try:
-        hosts.assert_empty()
-    finally:
-        hosts.clear()
 
 
 def places(hosts: Fleet, *arguments: str, warning: str = "") -> list[str]:

@@ -7,36 +7,23 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from beds import PROGRAMS, drop, on, set_link
-from fleets import Fleet, finished, fleet, last_line, until
+from fleets import Fleet, finished, last_line, until
 from test_examples import EXAMPLES
 
 from ringcast_launcher.agent import PATIENCE
 from ringcast_launcher.remote import SILENCE
 
+pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
+
 FOREVER = str(PROGRAMS / "without_end.py")
 SLEEP = "import time\ntime.sleep(1000)"
 LOST = SILENCE + 15  # seconds until a job on a busy machine has ended that has lost a host
 SLACK = 4.0  # seconds that a busy machine adds to the agent's patience
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet("4", tmp_path_factory.mktemp("hosts")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays(hosts: Fleet) -> Iterator[None]:
-    yield
-    try:
-        hosts.assert_empty()
-    finally:
-        hosts.clear()
 
 
 def named(rank: int, host: str, how: str) -> str:

@@ -171,13 +171,11 @@ def test_the_endpoint_is_that_address_only_and_no_loopback_name() -> None:
 
 
 def test_a_name_that_etc_hosts_maps_to_loopback_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    if all(o.address.is_loopback for o in interfaces.own_addresses()):
-        pytest.skip("this machine has no address but loopback")
-    found = interfaces.resolve("127.0.1.1")
-    monkeypatch.setattr(interfaces, "resolve", lambda host: found)
-    monkeypatch.setenv("RINGCAST_IFACE", "")
-    with contextlib.suppress(JobError):  # of several interfaces one has to be named
-        assert not nodes.address(meeting_at("thishost")).startswith("tcp://127.")
+    loopback, other = (interfaces.resolve(number)[0] for number in ("127.0.1.1", "198.51.100.7"))
+    own = [interfaces.Own("lo", loopback), interfaces.Own("e0", other)]
+    monkeypatch.setattr(interfaces, "resolve", lambda host: [loopback])
+    monkeypatch.setattr(interfaces, "own_addresses", lambda: own)
+    assert nodes.address(meeting_at("thishost")) == "tcp://198.51.100.7:29400"
 
 
 def test_node_0_must_have_the_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="fill one host after the other (default), or deal the ranks round"),
         add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
-            "workers, or make sure that it is set (FOO* for several); they inherit the environment anyway"),
+            "workers, or make sure that it is set (FOO* for several); here they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
         add("--ranks-filter", default="", metavar="RANKS",
@@ -212,8 +212,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     environment = {**(slurm.of_job(environment) if allocated else environment), **exports}
     told = slurm.passed_on(environment) if allocated else {}
     starter = slurm.SRUN if allocated else SSH
-    known = where.by_one_name(hosts, called=called)
-    if known and options.size is not None and (told_of := oversubscribed(known, options.size)):
+    if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
         print(f"ringcast-launch: there are more ranks than slots: {told_of}", file=sys.stderr)
     settings = _settings(options, environment, far)
     if settings.transport == "tcp" and meeting is None:

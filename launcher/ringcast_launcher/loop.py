@@ -169,7 +169,6 @@ class _Running:
         self._missed: set[int] = set()  # failed ranks without which the others go on
         self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._lost: set[int] = set()  # ranks whose hosts are gone
         self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
         self._held = False
         self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
@@ -226,7 +225,8 @@ class _Running:
             self._turn()
         self._finish(self._verdict)
         if self._verdict.code != 0:
-            self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder, self._lost)
+            lost = {rank for rank, i in self._node.items() if i not in self._crews}
+            self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder, lost)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         # Each agent has tried whether it reaches the control plane, and gone again.
@@ -381,7 +381,6 @@ class _Running:
     def _lose(self, i: int, cause: str) -> list[Event]:
         """A host is gone, and its ranks with it."""
         self._crews.lose(i)
-        self._lost.update(self._job.nodes[i].ranks)
         ranks = self._job.nodes[i].ranks
         for rank in ranks:
             self._feed(rank, 1, b"")

@@ -26,7 +26,7 @@ def nodes(
         JobError: the numbers do not fit.
     """
     own = called or socket.gethostname()
-    known = by_one_name(hosts, called=called)
+    known = _by_one_name(hosts, called)
     try:
         places = place(known or [Host(own, size or per_node or 0)], size, how, per_node)
     except HostError as error:
@@ -37,7 +37,7 @@ def nodes(
     return tuple(Node(host, tuple(of_host), host == own and called != "") for host, of_host in ranks.items())
 
 
-def by_one_name(hosts: Sequence[Host], *, called: str | None = None) -> tuple[Host, ...]:
+def _by_one_name(hosts: Sequence[Host], called: str | None) -> tuple[Host, ...]:
     """Return the hosts with this machine named once, with the slots of all its names; `called` as for `nodes`."""
     if called is not None:
         return tuple(hosts)
