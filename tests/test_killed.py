@@ -144,23 +144,24 @@ if comm.rank == 1:
 assert (comm.allreduce(np.full(1000, comm.rank + 1)) == 10).all()
 """)
     command = [*LAUNCH, "-n", str(SIZE), str(program)]
-    done = subprocess.run(command, env={**os.environ, **QUIET}, capture_output=True, text=True, timeout=110)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run(command, env={**os.environ, **QUIET}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[-1]) > 20
+    # On a busy machine it takes more than a minute, and then a line says so.
+    assert all(line.endswith("s but computes; it is waited for") for line in done.stderr.splitlines()), done.stderr
 
 
 @pytest.mark.long
 def test_who_computes_in_c_and_holds_the_interpreter_is_not_accused(tmp_path: Path) -> None:
-    # One call of 20 s at least; each of them tries twice as many ways as the one before.
+    # One call that takes 32 s of a processor: its steps are a polynomial of degree 4 in the length of the text.
     compute(
         tmp_path,
         """
-    n, took = 20, 0.0
-    while took < 10:
-        start = time.monotonic()
-        re.match("(a+)+$", "a" * n + "b")
-        n, took = n + 1, time.monotonic() - start
-    re.match("(a+)+$", "a" * n + "b")
+    def match(length):
+        return re.match("a*a*a*a*b", "a" * length)
+    start = time.process_time()
+    match(400)
+    match(int(400 * (32 / (time.process_time() - start)) ** 0.25))
 """,
     )
 

@@ -250,12 +250,19 @@ def test_a_cancelled_allocation_leaves_nothing(command: str, cluster: slurm.Clus
     assert re.search("ringcast-launch: (ended by SIGTERM|rank .* (CANCELLED AT|killed by SIGTERM))", said.read_text())
 
 
+def of_node(pid: int, node: str) -> list[psutil.Process]:
+    """Return the processes below this one that are srun for a node, or srun's own guard."""
+    below = {process.pid for process in psutil.Process(pid).children(recursive=True)}
+    running = [process for process in psutil.process_iter(["cmdline"]) if process.pid in below]
+    return [process for process in running if f"--nodelist={node}" in (process.info["cmdline"] or [])]
+
+
 def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
     cluster: slurm.Cluster, home: dict[str, str]
 ) -> None:
     with nothing_stays(home), waiting("salloc", cluster, home) as (pid, said):
-        for process in psutil.Process(pid).children(recursive=True):
-            if "--nodelist=ringcast2" in process.cmdline():  # srun, and its own guard
+        for process in of_node(pid, "ringcast2"):
+            with contextlib.suppress(psutil.NoSuchProcess):  # the guard of srun ends with it
                 process.kill()
         before = time.monotonic()
     assert time.monotonic() - before > remote.SILENCE
