@@ -14,14 +14,19 @@ from ringcast.outfile import write_text
 PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
 LOCK = "lock"
 DESCRIPTION = "job.json"
+INQUIRIES = "ask"  # a socket: who connects is told, as JSON, what the ranks on all hosts do
 LONGEST = 80  # characters; the name of a socket, with the file's name, must stay below 108
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that runs, as far as it is on this machine; `started` in seconds since 1970, `pids` those of `ranks`."""
+    """A job that runs, of `size` ranks, as far as it is on this machine: `ranks`, and their `pids`.
+
+    `started` in seconds since 1970; `launcher` is a pid, of the job's agent where the launcher is on another host.
+    """
 
     directory: str
+    size: int
     launcher: int
     command: tuple[str, ...]
     started: float
@@ -31,10 +36,6 @@ class Job:
     @property
     def name(self) -> str:
         return Path(self.directory).name.removeprefix(PREFIX)
-
-    @property
-    def size(self) -> int:
-        return len(self.pids)
 
 
 def base() -> str:
@@ -80,6 +81,7 @@ def _read(folder: Path) -> Job | None:
     try:
         match json.loads((folder / DESCRIPTION).read_text()):
             case {
+                "size": int(size),
                 "launcher": int(launcher),
                 "command": list(command),
                 "started": float(started),
@@ -87,7 +89,7 @@ def _read(folder: Path) -> Job | None:
                 "ranks": list(ranks),
             } if len(pids) == len(ranks):
                 numbers = tuple(map(int, pids)), tuple(map(int, ranks))
-                return Job(str(folder), launcher, tuple(map(str, command)), started, *numbers)
+                return Job(str(folder), size, launcher, tuple(map(str, command)), started, *numbers)
     except (OSError, ValueError, TypeError, RecursionError):
         pass
     return None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from ringcast import flight
-from ringcast.jobs import Job
+from ringcast.jobs import INQUIRIES, Job
 from ringcast.recorder import Flight
 
 SAMPLE = 0.1  # seconds over which the use of the CPU is measured
-HEADINGS = ("rank", "pid", "operation", "round", "waits for", "since", "memory", "cpu")
+ANSWER = 6.0  # seconds that a launcher has to ask all hosts
+HEADINGS = ("rank", "host", "pid", "operation", "round", "waits for", "since", "memory", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,41 @@ class State:
     since: float | None
     memory: int | None
     cpu: float | None
+    host: str
 
 
 def look(job: Job) -> list[State]:
-    """Return what the ranks of a job do now; takes a tenth of a second."""
-    usages = measure(job.pids)
-    flights, now = flight.read(job.directory, job.ranks), time.monotonic()
-    found = zip(job.ranks, job.pids, flights, usages, strict=True)
-    return [state_of(rank, pid, known, usage, now) for rank, pid, known, usage in found]
+    """Return what the ranks of a job do now: those on all hosts if its launcher is here and tells, else those here."""
+    told = _ask(str(Path(job.directory, INQUIRIES)))
+    return look_here(job.directory, dict(zip(job.ranks, job.pids, strict=True))) if told is None else told
+
+
+def _ask(path: str) -> list[State] | None:
+    """Return what a launcher tells; None if it has no hosts to ask, is stopped, or about to end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.settimeout(ANSWER)
+        try:
+            asker.connect(path)
+            with asker.makefile("rb") as told:
+                return [from_plain(state) for state in json.load(told)]
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def from_plain(state: Mapping[str, Any]) -> State:
+    """Return what `asdict` made plain, and JSON or msgpack has carried."""
+    return State(**{**state, "waiting_for": tuple(state["waiting_for"])})
+
+
+def look_here(directory: str, pids: Mapping[int, int]) -> list[State]:
+    """Return what those ranks of a job do now that are on this machine; takes a tenth of a second.
+
+    `pids` are those of their processes, by rank; `directory` the job's.
+    """
+    usages = measure([*pids.values()])
+    flights, now = flight.read(directory, pids), time.monotonic()
+    found = zip(pids.items(), flights, usages, strict=True)
+    return [state_of(rank, pid, known, usage, now) for (rank, pid), known, usage in found]
 
 
 def measure(pids: Sequence[int]) -> list[Usage | None]:
@@ -109,21 +140,23 @@ def state_of(rank: int, pid: int, known: Flight | None, usage: Usage | None, now
         None if since is None else max(0.0, now - since),
         memory,
         cpu,
+        socket.gethostname(),
     )
 
 
 def cells(state: State) -> tuple[str, ...]:
     """Return the state as a row under HEADINGS.
 
-    >>> cells(State(1, 77, "running", "#3 bcast", 2, 5, (0,), "rank 0", 61.24, 52_000_000, 99.6))
-    ('1', '77', '#3 bcast', '2/5', 'rank 0', '61.2 s', '52 MB', '100%')
-    >>> cells(State(0, 76, "done", "#2 barrier", None, None, (), "", 0.5, 52_000_000, 0.0))
-    ('0', '76', 'after #2 barrier', '-', '-', '0.5 s', '52 MB', '0%')
+    >>> cells(State(1, 77, "running", "#3 bcast", 2, 5, (0,), "rank 0", 61.24, 52_000_000, 99.6, "a"))
+    ('1', 'a', '77', '#3 bcast', '2/5', 'rank 0', '61.2 s', '52 MB', '100%')
+    >>> cells(State(0, 76, "done", "#2 barrier", None, None, (), "", 0.5, 52_000_000, 0.0, "b"))
+    ('0', 'b', '76', 'after #2 barrier', '-', '-', '0.5 s', '52 MB', '0%')
     """
     words = {"running": state.operation, "done": f"after {state.operation}", "failed": f"failed in {state.operation}"}
     round_ = "-" if state.round is None else f"{state.round}/{'?' if state.rounds is None else state.rounds}"
     return (
         str(state.rank),
+        state.host,
         str(state.pid),
         words.get(state.state, state.state),
         round_,
@@ -134,11 +167,19 @@ def cells(state: State) -> tuple[str, ...]:
     )
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a plain table under HEADINGS, in columns of two spaces between them."""
-    rows = [HEADINGS, *rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def rows(states: Sequence[State]) -> list[tuple[str, ...]]:
+    """Return the headings and a row for each state; hosts are told where there is more than one."""
+    found = [HEADINGS, *map(cells, states)]
+    one = len({state.host for state in states}) == 1
+    return [(row[0], *row[2:]) for row in found] if one else found
+
+
+def table(states: Sequence[State]) -> list[str]:
+    """Return the lines of a plain table of the states, in columns with two spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows(states), strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows(states)
+    ]
 
 
 def as_data(job: Job, states: Sequence[State]) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from rich.text import Text
 
 from ringcast import jobs
 from ringcast.jobs import Job
-from ringcast.livestate import HEADINGS, State, as_data, cells, look, table
+from ringcast.livestate import State, as_data, look, rows, table
 
 _DESCRIPTION = """\
 Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its
-number, the round (known when it has waited for a second), whom it waits for, since when, memory and use of a CPU."""
+number, the round (known when it has waited for a second), whom it waits for, since when, memory and use of a CPU.
+Where the launcher runs, the ranks on all hosts are shown; on another host of a job those that are there."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,12 +56,14 @@ def _nothing(wanted: str | None, found: Sequence[Job]) -> str:
 
 def _show(job: Job, states: Sequence[State]) -> None:
     seconds = time.time() - job.started
-    facts = f"job {job.name}: {job.size} ranks for {seconds:.0f} s, launcher {job.launcher}"
+    seen = f"{job.size} ranks" if len(states) == job.size else f"{len(states)} of {job.size} ranks"
+    facts = f"job {job.name}: {seen} for {seconds:.0f} s, launcher {job.launcher}"
     heading = "".join(sign if sign.isprintable() else "?" for sign in f"{facts}: {shlex.join(job.command)}")
     if not sys.stdout.isatty():
-        print("\n".join([heading, *table([*map(cells, states)])]))
+        print("\n".join([heading, *table(states)]))
         return
-    drawn = Table(*HEADINGS, box=None)
-    for state in states:
-        drawn.add_row(*map(Text, cells(state)))
+    headings, *told = rows(states)
+    drawn = Table(*headings, box=None)
+    for row in told:
+        drawn.add_row(*map(Text, row))
     Console().print(Text(heading), drawn, sep="\n")

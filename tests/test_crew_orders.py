@@ -67,7 +67,7 @@ EVERY = [
     Stopped(),
     Signalled(2),
     Stacks({3: "File …\n"}),
-    States({3: ("3", "bcast", "")}),
+    States({3: {"operation": "bcast", "round": None}}),
     Glimpse(2, {"bcast": 2}, 1 << 40, True),
     Record(3, b"\x00" * 9),
     Finished(),
@@ -105,10 +105,7 @@ def test_there_is_one_of_every_kind() -> None:
 def test_what_is_sent_arrives(item: Any) -> None:
     got = travelled(item)
     assert type(got) is type(item)
-    if isinstance(item, States):  # rows are only joined
-        assert {rank: tuple(row) for rank, row in got.rows.items()} == item.rows
-    else:
-        assert got == item
+    assert got == item
 
 
 @pytest.mark.parametrize("item", EVERY, ids=lambda item: type(item).__name__)

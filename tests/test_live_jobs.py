@@ -137,7 +137,7 @@ def test_ps_shows_all_jobs_but_not_those_whose_launcher_was_killed(outside: Outs
     assert outside.end(launchers[1])[0] == 0
 
 
-DESCRIBED = {"directory": "/gone", "launcher": 1, "command": ["true"], "started": 2.5, "pids": [3, 4], "ranks": [0, 1]}
+DESCRIBED = {"size": 2, "launcher": 1, "command": ["true"], "started": 2.5, "pids": [3, 4], "ranks": [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ DESCRIBED = {"directory": "/gone", "launcher": 1, "command": ["true"], "started"
         ("null", 0),
         (json.dumps(DESCRIBED | {"launcher": "1"}), 0),
         (json.dumps(DESCRIBED | {"pids": [None]}), 0),
+        (json.dumps(DESCRIBED | {"size": None}), 0),
         (json.dumps({"launcher": 1}), 0),
     ],
 )

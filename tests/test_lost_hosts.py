@@ -214,7 +214,7 @@ def test_a_rank_of_another_host_that_is_stopped_is_found(hosts: Fleet) -> None:
         (worker,) = hosts.workers(2)
         os.kill(worker, signal.SIGSTOP)
         done = finished(process)
-    assert [line.split()[0] for line in table] == ["rank", "0", "1", "2"]
+    assert [line.split()[:2] for line in table] == [["rank", "host"], ["0", "h0"], ["1", "h1"], ["2", "h2"]]
     assert all("barrier" in line for line in table[1:])
     assert done.returncode == 1
     assert re.match(named(2, "h2", r"failed: it was stopped \(state T\)"), last_line(done))

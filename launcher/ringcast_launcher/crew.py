@@ -13,10 +13,11 @@ import time
 from collections import deque
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from ringcast import jobs, recorder
 from ringcast.activity import look_at
@@ -180,7 +181,8 @@ class Crew:
     def _describe(self, order: Start) -> None:
         """Let `ringcast ps` find the job."""
         ranks, pids = tuple(self._pids), tuple(self._pids.values())
-        jobs.describe(jobs.Job(self._directory, os.getpid(), order.argv, time.time(), pids, ranks))
+        size = self._world.size
+        jobs.describe(jobs.Job(self._directory, size, os.getpid(), order.argv, time.time(), pids, ranks))
 
     def _records(self, wanted: bool) -> Iterator[Record]:
         for rank in self._processes if wanted else ():
@@ -196,11 +198,10 @@ class Crew:
             seen = look_at(pids, speaker)
             self._reports.append(Seen(rank, seen.states, seen.seconds, seen.bytes, seen.traced))
 
-    def _states(self) -> dict[int, tuple[str, ...]]:
-        from ringcast.livestate import cells, look  # needs psutil, for which no start waits
+    def _states(self) -> dict[int, dict[str, Any]]:
+        from ringcast.livestate import look_here  # needs psutil, for which no start waits
 
-        known = jobs.Job(self._directory, os.getpid(), (), 0.0, tuple(self._pids.values()), tuple(self._pids))
-        return {state.rank: cells(state) for state in look(known)}
+        return {state.rank: asdict(state) for state in look_here(self._directory, self._pids)}
 
     def _take(self, file: int) -> bool:
         """Take what a pipe has; returns whether there may be more."""

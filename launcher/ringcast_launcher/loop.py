@@ -6,6 +6,7 @@ processes.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -15,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -31,6 +33,7 @@ from ringcast_launcher.crew import Crew
 from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
+from ringcast_launcher.inquiries import Inquiries
 from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere, shown_ranks
 from ringcast_launcher.jobreport import JobReport, RankReport
 from ringcast_launcher.orders import (
@@ -174,6 +177,7 @@ class _Running:
         self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
         self._tails: list[Tail] = []
         self._files = ExitStack()
+        self._inquiries: Inquiries | None = None
         self._silence = Silence()
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
@@ -254,6 +258,8 @@ class _Running:
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
+        if elsewhere(self._job):  # what the ranks here do, anybody can read in the directory
+            self._inquiries = self._files.enter_context(Inquiries(self._directory))
         colours = (coloured(1, self._job.environment), coloured(2, self._job.environment))
         for rank in range(self._job.size):
             out, err = self._open_sinks(rank, colours)
@@ -320,12 +326,15 @@ class _Running:
             raise JobError(f"--output {job.output}: {error}") from error
 
     def _turn(self) -> None:
-        self._crews.poll(self._wait(), (self._server.socket, self._signals))
+        asked = [] if self._inquiries is None else [self._inquiries.fileno()]
+        self._crews.poll(self._wait(), (self._server.socket, self._signals, *asked))
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()
         if signal.SIGUSR1 in signals:
-            self._writer.put(2, self._table().encode())
+            self._writer.put(2, report.live(self._states()).encode())
+        if self._inquiries is not None:
+            self._inquiries.answer(lambda: json.dumps(self._states()).encode())
         if signal.SIGCHLD in signals:
             self._here.note_ends()
         # What the workers said comes before their ends, which would else look like ends without a word.
@@ -474,12 +483,12 @@ class _Running:
         texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
         return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
-    def _table(self) -> str:
-        """Return a table of what the ranks are doing now."""
+    def _states(self) -> list[dict[str, Any]]:
+        """Return what the ranks are doing now."""
         self._crews.order_all(AskStates())
         answers = self._crews.answers((States,), ANSWER).values()
-        rows = {rank: row for one in answers if isinstance(one, States) for rank, row in one.rows.items()}
-        return report.live([tuple(rows[rank]) for rank in sorted(rows)])
+        told = {rank: state for one in answers if isinstance(one, States) for rank, state in one.fields.items()}
+        return [{**told[rank], "host": self._host(rank)} for rank in sorted(told)]
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""

@@ -159,9 +159,9 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the ranks do: rows of the table of `ringcast ps`."""
+    """What the ranks do: the fields of a `ringcast.livestate.State` of each."""
 
-    rows: dict[int, tuple[str, ...]]
+    fields: dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
