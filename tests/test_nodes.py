@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -721,4 +722,44 @@ def test_a_launcher_that_is_killed_ends_the_job_on_all_hosts(three: Bed, tmp_pat
     else:
         assert all("the connection to node 2 (h2) was lost" in last for last in others)
     assert all(launcher.returncode != 0 for launcher in launchers)
+    nothing_runs(three, tmp_path)
+
+
+TOLD = """
+import time, ringcast
+def write(what):
+    with open(what, "a") as file:
+        file.write(f"{time.monotonic()}\\n")
+comm = ringcast.init()
+comm.barrier()
+if comm.rank == 0:
+    print("there", flush=True)
+if comm.rank == 2:
+    while True:
+        write("alive")
+        time.sleep(0.05)
+try:
+    comm.barrier()
+except ringcast.RingcastError:
+    write("told")
+    raise
+"""
+
+
+@pytest.mark.long
+def test_the_ranks_of_a_launcher_that_is_stopped_are_ended_before_the_others_are_told(
+    three: Bed, tmp_path: Path
+) -> None:
+    launchers = launch_on(three, tmp_path, TOLD, RINGCAST_KEY=KEY)
+    assert launchers[0].stdout.readline() == "[0] there\n"
+    launchers[2].send_signal(signal.SIGSTOP)
+    said = [one.communicate(timeout=LIMIT)[1] for one in launchers[:2]]
+    os.kill(launchers[2].pid, signal.SIGCONT)  # nsenter stops with its command, and would not see it end
+    said.append(launchers[2].communicate(timeout=LIMIT)[1])
+    alive, told = ([float(line) for line in (tmp_path / name).read_text().split()] for name in ("alive", "told"))
+    assert alive[-1] < told[0]
+    assert len(told) == 2
+    assert re.search(r"ringcast: process \d+ stood still for 8 s \(stopped, or hung\); it was ended with its", said[2])
+    assert all("ringcast-launch: rank 2 (h2, pid" in said[k].splitlines()[-1] for k in (0, 1)), said
+    assert all(one.returncode != 0 for one in launchers)
     nothing_runs(three, tmp_path)

@@ -122,7 +122,7 @@ def _pause(signals: int) -> None:
 
 def _serve_once(job: Job, one: Rendezvous, address: str, signals: int) -> Over:
     with ExitStack() as stack:
-        guardian = stack.enter_context(Guardian(job.environment))
+        guardian = stack.enter_context(Guardian(job.environment, speaks=True))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
         context = stack.enter_context(zmq.Context())

@@ -66,11 +66,10 @@ class Distant(ABC):
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; the last one of all is Finished or Gone."""
-        now = time.monotonic()
-        found = self._parsed(self._line.turn(ready, now))
+        found = self._parsed(self._line.turn(ready, time.monotonic()))
         for report in found:
             self._note(report)
-        if not self._over and (cause := self._cause(now)):
+        if not self._over and (cause := self._cause()):
             self._over = True
             found.append(Gone(cause))
         return found
@@ -95,7 +94,7 @@ class Distant(ABC):
         """Let the agent know that the job is over, and how."""
 
     @abstractmethod
-    def _cause(self, now: float) -> str:
+    def _cause(self) -> str:
         """Return why the host counts as lost; nothing as long as it does not."""
 
 
@@ -187,7 +186,8 @@ class Remote(Distant):
             if not data:
                 self._errors = None
 
-    def _cause(self, now: float) -> str:
+    def _cause(self) -> str:
+        now = time.monotonic()
         # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
         if not self._channel.ended:
             silent = self.hello is not None and self._channel.silent > SILENCE

@@ -37,7 +37,6 @@ class Visitor(Distant):
     def __init__(self, line: Extension) -> None:
         super().__init__()
         self._line, self.came = line, time.monotonic()
-        self._lost: float | None = None  # when the line ended
         self.host = "?"  # by the name that it has for itself
         self.joins: Joins | None = None
 
@@ -56,11 +55,10 @@ class Visitor(Distant):
         elif isinstance(report, Joins):
             self.joins = report
 
-    def _cause(self, now: float) -> str:
-        if self._line.ended:  # its launcher may live, and is given the time in which it kills its workers
-            self._lost = self._lost or now
-            return f"the connection to {self} was lost" if now >= self._lost + SILENCE else ""
-        return f"nothing was heard of {self} for {SILENCE:.0f} s" if self._line.silent > SILENCE else ""
+    def _cause(self) -> str:
+        if self._line.silent <= SILENCE:  # also where the connection was lost its launcher may live, as may its workers
+            return ""
+        return f"the connection to {self} was lost" if self.lost else f"nothing was heard of {self} for {SILENCE:.0f} s"
 
     def __str__(self) -> str:
         return f"node {self.joins.node if self.joins is not None else '?'} ({self.host})"
