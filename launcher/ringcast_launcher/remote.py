@@ -178,6 +178,12 @@ class Remote(Distant):
         self._process.stderr.close()
         self._errors = None
 
+    def _last_word(self) -> str:
+        """Return what tells most of an end: what our own programs said there, before what a shell says of them."""
+        lines = self.words.splitlines()
+        last = [line for line in lines if line.startswith("ringcast: ")] or lines
+        return f": {last[-1]}" if last else ""
+
     def _listen(self) -> None:
         assert self._errors is not None
         with suppress(BlockingIOError):
@@ -199,7 +205,7 @@ class Remote(Distant):
             return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last words, may still come
-        told = f": {self.words.splitlines()[-1]}" if self.words else ""
+        told = self._last_word()
         if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:
