@@ -58,7 +58,10 @@ class Guardian:
         os.set_blocking(self._child.stdin.fileno(), False)  # were it stopped, and the pipe full, we would be as well
 
     def tell(self, word: str, value: str) -> None:
-        """Let it know of a `worker` (its process number), the `directory`, or a `mark` of the job's processes."""
+        """Let it know of a `worker` (its process number), the `directory`, or a `mark` of the job's processes.
+
+        Or of a `file` that is to go if it still holds the text before the blank; what is written there later stays.
+        """
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):  # somebody killed it: the launcher does what there is to do itself
             self._child.stdin.write(os.fsencode(f"{word} {value}\n"))
@@ -91,9 +94,11 @@ def main() -> None:
     """Be the guardian; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    told: dict[bytes, list[bytes]] = {b"worker": [], b"mark": [], b"directory": [], b"watched": []}
+    told: dict[bytes, list[bytes]] = {word: [] for word in (b"worker", b"mark", b"directory", b"file", b"watched")}
     if _all_done(told):
         return
+    for text, _, file in (one.partition(b" ") for one in told[b"file"]):
+        _remove(file, text)
     leaders = [int(pid) for pid in told[b"worker"]]
     family.kill(lambda: family.members(leaders, told[b"mark"]))
     stood_still = os.getppid() in map(int, told[b"watched"])
@@ -108,6 +113,13 @@ def main() -> None:
         words = f"ringcast: process {told[b'watched'][0].decode()} stood still for {SILENCE:g} s (stopped, or hung)"
         with suppress(OSError):  # nobody may listen any more
             os.write(2, f"{words}; it was ended with its ranks\n".encode())
+
+
+def _remove(path: bytes, text: bytes) -> None:
+    """Remove a file if it holds the text; another one of its name may be there by now."""
+    with suppress(OSError), open(path, "rb") as file:
+        if text in file.read(CHUNK):
+            os.unlink(path)
 
 
 def _all_done(told: dict[bytes, list[bytes]]) -> bool:

@@ -17,6 +17,7 @@ import zmq
 
 from ringcast_launcher import nodes
 from ringcast_launcher.fleet import end_if_asked, mismatch
+from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, Node, Rendezvous
 from ringcast_launcher.orders import Hello, Joins, Over, Report, plain
 from ringcast_launcher.polling import File, usable
@@ -66,7 +67,7 @@ class Visitor(Distant):
 
 @contextmanager
 def visited(
-    job: Job, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None
+    job: Job, one: Rendezvous, guardian: Guardian, signals: int, limit: StartLimit, show: Show | None
 ) -> Iterator[tuple[Job, list[Visitor]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
 
@@ -78,7 +79,7 @@ def visited(
     with zmq.Context() as context:
         reception = _reception(context, one)
         try:
-            with nodes.told_key(one):
+            with nodes.told_key(one, guardian):
                 visitors = _await(reception, one, signals, limit, show)
             reception.be_full(
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "
