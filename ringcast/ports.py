@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import zmq
 
 LARGEST = 65535
+# Connections that may wait to be accepted, as far as the system allows: all peers of a large job may come in the same
+# moment, and many strangers. One that finds no room is not refused: it tries again a second later, then 2, 4, … .
+BACKLOG = 4096
 
 
 @dataclass(frozen=True, slots=True)

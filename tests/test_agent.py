@@ -11,10 +11,13 @@ from typing import ClassVar
 
 import pytest
 
+from ringcast import family
+from ringcast_launcher import guardian
 from ringcast_launcher.agent import PATIENCE, PENDING, Agent
-from ringcast_launcher.channel import Channel
+from ringcast_launcher.channel import BEAT, Channel
 from ringcast_launcher.frames import encode
 from ringcast_launcher.orders import Finish, Finished, Hold, Order, Output, Report, Stop, plain
+from ringcast_launcher.remote import SILENCE
 from ringcast_launcher.supervisor import Send
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -31,6 +34,11 @@ class Talkative:
     def __init__(self) -> None:
         self.ordered: list[Order] = []
         self.held = False
+        self.guardian = self
+        self.signs = 0
+
+    def sign(self, now: float) -> None:
+        self.signs += 1
 
     def order(self, order: Order) -> None:
         self.ordered.append(order)
@@ -104,6 +112,23 @@ def test_the_silence_of_a_launcher_that_was_stopped_counts_neither_then_nor_afte
         assert not bench.agent._abandoned
         bench.channel.unanswered = bench.channel.silent = 2 * PATIENCE
         assert bench.agent._abandoned == isinstance(order, Send)
+
+
+def test_the_guardian_is_given_signs_of_life_while_the_launcher_is_heard_or_stopped(bench: Bench) -> None:
+    """Else a guardian that waits for the agent, which has waited for the launcher, would end the ranks too late."""
+    bench.crew.held = True
+
+    def signs(silence: float) -> int:
+        before = bench.crew.signs
+        bench.channel._next_beat, bench.channel.unanswered = 0.0, silence
+        bench.agent._turn()
+        return bench.crew.signs - before
+
+    assert [signs(0.0), signs(2 * PATIENCE)] == [1, 0]
+    os.write(bench.orders, encode(plain(Stop())))
+    assert [signs(0.0), signs(2 * PATIENCE)] == [1, 1]
+    # Seconds from the last sign of the launcher's life: of the agent's, and of the guardian's patience; to be killed.
+    assert 2 * BEAT + guardian.BEAT + guardian.SILENCE + family.PATIENCE <= SILENCE - BEAT
 
 
 @pytest.mark.parametrize("garbage", [b"what is this?", encode(["Rubbish"]), encode(plain(Finished()))])

@@ -118,7 +118,10 @@ except ringcast.RingcastError as error:
 """
 
 
-def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None]) -> None:
+CUT = "(nothing was heard of|the connection to) its host h1"
+
+
+def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None], how: str = CUT) -> None:
     """Lose h1 in the middle of a job; its rank must have ended before any other one is told that it failed."""
     folder = hosts.folder / f"watched-{time.monotonic_ns()}"
     folder.mkdir()
@@ -138,8 +141,16 @@ def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None]) -> Non
     for when, what in told.values():
         assert last < float(when), (last, told)
         assert "rank 1" in what
-    assert re.match(named(1, "h1", "failed: (nothing was heard of|the connection to) its host h1"), last_line(done))
+    assert re.match(named(1, "h1", f"failed: {how}"), last_line(done))
     assert done.returncode == 1
+
+
+@pytest.mark.long
+def test_an_agent_that_is_stopped_has_a_guardian_who_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
+    def stop() -> None:
+        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGSTOP)
+
+    lose(hosts, stop, lambda: None, "the agent on its host h1 ended, killed by SIGKILL")
 
 
 @pytest.mark.long

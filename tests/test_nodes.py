@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from ringcast.control import version
 from ringcast.keys import new_key, new_pair
 from ringcast_launcher import cli, nodes
 from ringcast_launcher.caller import Caller
+from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, Rendezvous
 from ringcast_launcher.orders import Hello, Joins, Over, parse_order, plain
 from ringcast_launcher.polling import usable
@@ -196,11 +198,11 @@ def test_a_file_tells_the_key_as_long_as_nodes_are_awaited(tmp_path: Path) -> No
     mine = replace(meeting_at("h0"), file=str(file))
     other = replace(mine, node=1, key="")
     assert nodes.find_key(other) is None
-    with nodes.told_key(mine):
+    with Guardian(os.environ) as guardian, nodes.told_key(mine, guardian):
         assert nodes.find_key(other) == KEY
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     file.write_text('{"key": "of one who was killed"}')
-    with nodes.told_key(mine):
+    with Guardian(os.environ) as guardian, nodes.told_key(mine, guardian):
         assert nodes.find_key(other) == KEY
     assert not file.exists()
     file.write_text("nonsense")
@@ -391,7 +393,11 @@ def guests() -> Iterator[Guests]:
 def meet(guests: Guests, seconds: float = LIMIT) -> list[tuple[str, tuple[int, ...]]]:
     job = Job(nodes=(), argv=["true"], environment={}, directory="/")
     limit = StartLimit(seconds, start=time.monotonic(), timeout=None)
-    with noted((signal.SIGINT,)) as signals, visited(job, guests.one, signals, limit, None) as (placed, visitors):
+    with (
+        noted((signal.SIGINT,)) as signals,
+        Guardian(os.environ) as guardian,
+        visited(job, guests.one, guardian, signals, limit, None) as (placed, visitors),
+    ):
         assert [node.host for node in placed.nodes[1:]] == [visitor.host for visitor in visitors]
         return [(node.host, node.ranks) for node in placed.nodes]
 
@@ -579,11 +585,42 @@ def test_who_is_back_before_node_0_has_closed_the_job_that_failed_joins_the_next
     assert all("ringcast-launch: rank 1 (" in error.splitlines()[-1] for _, _, error in ended.values())
 
 
-def test_a_key_that_a_killed_node_0_left_behind_gives_way_to_the_next(launched: Launched) -> None:
+def keys(launched: Launched) -> list[Path]:
+    """Return the files by which a node 0 tells its key."""
+    return list((launched.folder / "home").glob(".ringcast/nodes-*"))
+
+
+def test_the_key_of_a_node_0_that_is_killed_while_it_waits_goes_with_it(launched: Launched) -> None:
     launched.start(0)
-    until(lambda: list((launched.folder / "home").glob(".ringcast/nodes-*")))
+    until(lambda: keys(launched))
     launched.running[0].kill()
     launched.running[0].communicate()
+    until(lambda: not keys(launched))
+    until(lambda: not list((launched.folder / "jobs").iterdir()))
+
+
+def test_the_guardian_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Launched) -> None:
+    launched.start(0)
+    until(lambda: keys(launched))
+    (file,) = keys(launched)
+    (guardian,) = psutil.Process(launched.running[0].pid).children()
+    guardian.suspend()  # it comes too late
+    launched.running[0].kill()
+    launched.running[0].communicate()
+    file.write_text('{"key": "of the next"}')
+    guardian.resume()
+    until(lambda: not list((launched.folder / "jobs").iterdir()))  # which it removes last
+    assert file.read_text() == '{"key": "of the next"}'
+    file.unlink()
+
+
+def test_a_key_that_node_0_and_its_guardian_left_behind_gives_way_to_the_next(launched: Launched) -> None:
+    launched.start(0)
+    until(lambda: keys(launched))
+    for one in (*psutil.Process(launched.running[0].pid).children(), launched.running[0]):
+        one.kill()
+    launched.running[0].communicate()
+    assert keys(launched)
     with socket.create_server(("127.0.0.1", launched.port)) as nobody:
         launched.start(1, "--start-timeout", "30")
         nobody.accept()[0].close()  # it has read the old key
@@ -721,4 +758,44 @@ def test_a_launcher_that_is_killed_ends_the_job_on_all_hosts(three: Bed, tmp_pat
     else:
         assert all("the connection to node 2 (h2) was lost" in last for last in others)
     assert all(launcher.returncode != 0 for launcher in launchers)
+    nothing_runs(three, tmp_path)
+
+
+TOLD = """
+import time, ringcast
+def write(what):
+    with open(what, "a") as file:
+        file.write(f"{time.monotonic()}\\n")
+comm = ringcast.init()
+comm.barrier()
+if comm.rank == 0:
+    print("there", flush=True)
+if comm.rank == 2:
+    while True:
+        write("alive")
+        time.sleep(0.05)
+try:
+    comm.barrier()
+except ringcast.RingcastError:
+    write("told")
+    raise
+"""
+
+
+@pytest.mark.long
+def test_the_ranks_of_a_launcher_that_is_stopped_are_ended_before_the_others_are_told(
+    three: Bed, tmp_path: Path
+) -> None:
+    launchers = launch_on(three, tmp_path, TOLD, RINGCAST_KEY=KEY)
+    assert launchers[0].stdout.readline() == "[0] there\n"
+    launchers[2].send_signal(signal.SIGSTOP)
+    said = [one.communicate(timeout=LIMIT)[1] for one in launchers[:2]]
+    os.kill(launchers[2].pid, signal.SIGCONT)  # nsenter stops with its command, and would not see it end
+    said.append(launchers[2].communicate(timeout=LIMIT)[1])
+    alive, told = ([float(line) for line in (tmp_path / name).read_text().split()] for name in ("alive", "told"))
+    assert alive[-1] < told[0]
+    assert len(told) == 2
+    assert re.search(r"ringcast: process \d+ stood still for 8 s \(stopped, or hung\); it was ended with its", said[2])
+    assert all("ringcast-launch: rank 2 (h2, pid" in said[k].splitlines()[-1] for k in (0, 1)), said
+    assert all(one.returncode != 0 for one in launchers)
     nothing_runs(three, tmp_path)

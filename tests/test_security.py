@@ -207,6 +207,36 @@ def test_ten_thousand_connections_of_garbage_change_nothing(working: Working) ->
     assert f"{each} connections to the control plane were not admitted" in said
 
 
+DOORS = {
+    "the control plane": "ControlServer(zmq.Context(), 'tcp://127.0.0.1:*', size=2, nonce=5, key=new_key()).socket",
+    "an inbox": "ZeroMQTransport('tcp://127.0.0.1:*')._inbox",
+    "node 0": "Reception(zmq.Context(), 'tcp://127.0.0.1:*', new_key()).socket",
+}
+STAND_STILL = """
+import os, signal, zmq
+from ringcast.control import ControlServer, new_key
+from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast_launcher.reception import Reception
+door = {door}
+print(door.getsockopt(zmq.LAST_ENDPOINT).decode(), flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("door", list(DOORS))
+def test_hundreds_find_room_at_a_door_while_nobody_opens_it(door: str) -> None:
+    """A connection without room is not refused, but made a second later at the earliest: a flood would stop members."""
+    many = min(400, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    command = [sys.executable, "-c", STAND_STILL.format(door=DOORS[door])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, contextlib.ExitStack() as stack:
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        port = int(process.stdout.readline().strip("\0\n").rpartition(":")[2])
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        for _ in range(many):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+
+
 class Tap:
     """Listens in front of a server, passes everything on, and records what the client says."""
 

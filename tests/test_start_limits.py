@@ -67,6 +67,25 @@ def test_the_timeout_of_the_job_counts_while_a_node_is_missing(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "key"),
+    [("127.0.0.1:{}", "k" * 40), ("127.0.0.1:{}", ""), ("nowhere.invalid:{}", "")],
+    ids=["it does not answer", "it has not told its key", "it has no address"],
+)
+def test_the_timeout_of_the_job_counts_while_node_0_is_missing(
+    endpoint: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGCAST_KEY", key)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint.format(port)]
+    done, took = launch("--timeout", "2", "--start-timeout", "60", *options, *SLEEP)
+    text = "timeout: the job did not end within 2 s; not started yet: node 0"
+    assert (done.returncode, done.stderr) == (124, f"ringcast-launch: {text}\n")
+    assert took < 30
+
+
+@pytest.mark.parametrize(
     ("options", "code", "words"),
     [
         (["--timeout", "2"], 124, "timeout: the job did not end within 2 s; not started yet: host h1.test"),
@@ -98,3 +117,12 @@ def test_hosts_that_cannot_start_are_told_before_long(tmp_path: Path) -> None:
     assert re.match(r"ringcast-launch: the job cannot start: host h1\.test: .*: no way\n", done.stderr)
     assert "host h2.test: its agent has not started yet" in done.stderr
     assert took < 30
+
+
+def test_what_a_guardian_says_of_the_end_of_an_agent_tells_more_than_what_a_shell_says(tmp_path: Path) -> None:
+    (tmp_path / "mute.py").write_text(MUTE)
+    words = "ringcast: process 7 stood still"
+    dies = starter(tmp_path, f"{sys.executable} {tmp_path}/mute.py; echo {words} >&2; echo Killed >&2; exit 137")
+    done, _ = launch(*dies, "-H", "localhost,h1.test", *SLEEP)
+    assert done.returncode == 1
+    assert f"the agent on its host h1.test ended, killed by SIGKILL: {words}\n" in done.stderr

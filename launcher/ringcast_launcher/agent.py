@@ -2,7 +2,7 @@
 
 Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
 lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
-when nothing was heard of the launcher for a while.
+when nothing was heard of the launcher for a while. If it cannot, as it is stopped or hangs, its guardian does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ringcast.control import version
 from ringcast_launcher import slurm
-from ringcast_launcher.channel import Channel, Line
+from ringcast_launcher.channel import BEAT, Channel, Line
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.frames import FrameError
@@ -70,6 +70,9 @@ class Agent:
                 self._obey(parse_order(message))
         except FrameError as error:
             self._line.refuse(str(error))
+        # None while the launcher is not heard: together the two silences would last longer than it waits.
+        if self._paused or self._line.unanswered <= 2 * BEAT:
+            self._crew.guardian.sign(time.monotonic())
         if signal.SIGCHLD in signals:
             self._crew.note_ends()
         for report in self._crew.reports(ready):
@@ -89,6 +92,7 @@ class Agent:
             return
         if isinstance(order, Start):
             order = replace(order, world={**order.world, "RINGCAST_ADVERTISE": self._advertise})
+            self._crew.guardian.watch()
         if isinstance(order, Hold):
             self._held = order.held
             order = Hold(self._held or self._full)
@@ -136,7 +140,7 @@ def main() -> None:
     with ExitStack() as stack:
         signals = stack.enter_context(noted(ENDING))
         stack.enter_context(subreaper())
-        guardian = stack.enter_context(Guardian(os.environ))
+        guardian = stack.enter_context(Guardian(os.environ, speaks=True))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
         channel = Channel(reading, writing, time.monotonic(), marks=True)

@@ -27,7 +27,7 @@ def assembled(
         JobError: a host is not there in time, or does not fit; or a signal asks us to end.
     """
     if job.rendezvous is not None:
-        with visited(job, job.rendezvous, signals, limit, show) as (placed, visitors):
+        with visited(job, job.rendezvous, guardian, signals, limit, show) as (placed, visitors):
             yield placed, visitors, nodes.listening(job.rendezvous, job.settings.iface)
         return
     commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}

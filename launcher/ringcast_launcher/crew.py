@@ -65,8 +65,11 @@ class Crew:
     """The ranks of one host, from their start to the end of the last process; `close` leaves nothing."""
 
     def __init__(self, directory: str, guardian: Guardian, environment: Mapping[str, str]) -> None:
-        """`directory` is the job's on this host; `environment` what workers have beside that of their order."""
-        self._directory, self._guardian, self._environment = directory, guardian, environment
+        """`directory` is the job's on this host; `environment` what workers have beside that of their order.
+
+        The `guardian` is told of all of them.
+        """
+        self._directory, self.guardian, self._environment = directory, guardian, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
         self._to_start: deque[int] = deque()
         self._limits: dict[str, str] = {}
@@ -152,7 +155,7 @@ class Crew:
             self._reports.append(NotStarted(str(error), USAGE))
             return
         for mark in self._marks:
-            self._guardian.tell("mark", mark.decode())
+            self.guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}
         self._limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
         self._environment = {**environment, **self._limits}
@@ -172,7 +175,7 @@ class Crew:
             )
             return
         self._processes[rank] = process
-        self._guardian.tell("worker", str(process.pid))
+        self.guardian.tell("worker", str(process.pid))
         self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
         if not self._to_start:
             self._describe(order)

@@ -31,9 +31,11 @@ from ringcast_launcher.orders import Hello, Joins, Order, Over, Report, Start, p
 from ringcast_launcher.polling import usable
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.signals import ENDING, noted
+from ringcast_launcher.startlimit import StartLimit
 from ringcast_launcher.supervisor import Signalled
 
 REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
+_AWAITED = ("node 0",)
 _LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0, and between two calls
 
 
@@ -80,81 +82,89 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
     """Take part in the job until it is over, with its restarts; say on standard error what went wrong.
 
     Raises:
-        JobError: node 0 is not found, or was lost, or a signal came before it was found; nothing is left behind.
+        JobError: node 0 is not found in time, or was lost, or a signal came before it was found; nothing is left.
     """
+    start = time.monotonic()
     with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
-        address, again = _address(one, signals, job.settings.start_timeout), True
-        while again:
-            over = _serve_once(job, one, address, signals)
+        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        address = _address(one, signals, limit)
+        while (over := _serve_once(job, one, address, signals, limit)).again:
             sys.stderr.write(over.words)
-            again = over.again
+            limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        sys.stderr.write(over.words)
     return JobReport(over.code, over.words)
 
 
-def _address(one: Rendezvous, signals: int, seconds: float) -> str:
+def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:
     """Return the address of node 0, whose name may become known only when it is there, as with a pod."""
-    deadline = time.monotonic() + seconds
     while True:
         try:
             return nodes.address(one)
         except JobError:
-            if time.monotonic() >= deadline:
+            if limit.over:
+                limit.end_if_timed_out(_AWAITED)
                 raise
-        _pause(signals)
+        _pause(signals, limit)
 
 
-def _key(one: Rendezvous, signals: int, seconds: float) -> str:
-    deadline = time.monotonic() + seconds
+def _key(one: Rendezvous, signals: int, limit: StartLimit) -> str:
     while (key := nodes.find_key(one)) is None:
-        if time.monotonic() >= deadline:
-            what = f"node 0 has not written {one.file} within {seconds:g} s; is it running"
+        if limit.over:
+            limit.end_if_timed_out(_AWAITED)
+            what = f"node 0 has not written {one.file} within {limit.seconds:g} s; is it running"
             raise JobError(
                 f"node {one.node}: {what}, and do all nodes share that directory? If not, {nodes.ONE_KEY}", 1
             )
-        _pause(signals)
+        _pause(signals, limit)
     return key
 
 
-def _pause(signals: int) -> None:
-    usable({signals: select.POLLIN}, _LOOK_AGAIN)
+def _pause(signals: int, limit: StartLimit) -> None:
+    usable({signals: select.POLLIN}, min(_LOOK_AGAIN, limit.due - time.monotonic()))
     end_if_asked(signals)
 
 
-def _serve_once(job: Job, one: Rendezvous, address: str, signals: int) -> Over:
+def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartLimit) -> Over:
     with ExitStack() as stack:
-        guardian = stack.enter_context(Guardian(job.environment))
+        guardian = stack.enter_context(Guardian(job.environment, speaks=True))
         directory = stack.enter_context(job_directory())
         guardian.tell("directory", directory)
         context = stack.enter_context(zmq.Context())
         crew = Crew(directory, guardian, job.environment)
         stack.callback(crew.close)
-        return _answered(job, one, address, context, crew, signals)
+        return _answered(job, one, address, context, crew, signals, limit)
 
 
 def _answered(
-    job: Job, one: Rendezvous, address: str, context: zmq.Context[zmq.Socket[bytes]], crew: Crew, signals: int
+    job: Job,
+    one: Rendezvous,
+    address: str,
+    context: zmq.Context[zmq.Socket[bytes]],
+    crew: Crew,
+    signals: int,
+    limit: StartLimit,
 ) -> Over:
     """Call node 0 until it answers, and do as it says until the job is over.
 
     Who answers nothing and hangs up may have been that of an earlier start, and a key that is refused that of one that
     was killed: the next may be there soon, and its key in the file.
     """
-    seconds = job.settings.start_timeout
-    key, deadline = _key(one, signals, seconds), time.monotonic() + seconds
-    refused = False
+    key, refused = _key(one, signals, limit), False
     while True:
         with closing(Caller(context, address, key, time.monotonic())) as caller:
             _introduce(caller, one, address)
-            agent = _NodeAgent(caller, crew, signals, job, deadline, 0.0 if one.file else REFUSED)
+            agent = _NodeAgent(caller, crew, signals, job, limit.due, 0.0 if one.file else REFUSED)
             agent.run()
         if agent.over is not None:
             return agent.over
         if agent.asked:
             raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
         refused = caller.refused or (refused and not caller.connected)
-        if caller.heard or (refused and not one.file) or time.monotonic() >= deadline:
-            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, refused, seconds)}", 1)
-        _pause(signals)
+        if caller.heard or (refused and not one.file) or limit.over:
+            if not caller.heard:
+                limit.end_if_timed_out(_AWAITED)
+            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, refused, limit.seconds)}", 1)
+        _pause(signals, limit)
         key = nodes.find_key(one) or key
 
 

@@ -17,6 +17,7 @@ from ringcast.config import HOMES
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.keys import is_key, new_key
 from ringcast.ports import LARGEST
+from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import JobError, Node, Rendezvous
 
 PORT = 29400  # where none is given, as with torchrun
@@ -125,10 +126,11 @@ def listening(one: Rendezvous, wish: str) -> str:
 
 
 @contextmanager
-def told_key(one: Rendezvous) -> Iterator[None]:
+def told_key(one: Rendezvous, guardian: Guardian) -> Iterator[None]:
     """If the user gave no key, let a file tell the others that of node 0 within the block.
 
-    Node 0 listens at its port already, so whoever left such a file behind does not any more.
+    Node 0 listens at its port already, so whoever left such a file behind, as its guardian was killed too, does not any
+    more.
 
     Raises:
         JobError: the file cannot be written.
@@ -140,6 +142,7 @@ def told_key(one: Rendezvous) -> Iterator[None]:
     try:
         meeting.private(path.parent)
         path.unlink(missing_ok=True)
+        guardian.tell("file", f"{one.key} {path}")
         meeting.publish(path, {"key": one.key}, "node 0")
     except (ConfigError, OSError) as error:
         raise JobError(str(error), 1) from error

@@ -18,6 +18,7 @@ import zmq
 from ringcast.control.messages import PATIENCE, Context
 from ringcast.doorkeeper import Doorkeeper
 from ringcast.keys import control_pair, member_pair
+from ringcast.ports import BACKLOG
 from ringcast_launcher.channel import Line
 from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
 from ringcast_launcher.orders import Over, plain
@@ -45,6 +46,7 @@ class Reception:
         self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
         self.socket.router_mandatory = True
         self.socket.handshake_ivl = PATIENCE
+        self.socket.backlog = BACKLOG
         self.socket.maxmsgsize = LARGEST
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True

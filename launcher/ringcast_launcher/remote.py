@@ -66,11 +66,10 @@ class Distant(ABC):
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; the last one of all is Finished or Gone."""
-        now = time.monotonic()
-        found = self._parsed(self._line.turn(ready, now))
+        found = self._parsed(self._line.turn(ready, time.monotonic()))
         for report in found:
             self._note(report)
-        if not self._over and (cause := self._cause(now)):
+        if not self._over and (cause := self._cause()):
             self._over = True
             found.append(Gone(cause))
         return found
@@ -95,7 +94,7 @@ class Distant(ABC):
         """Let the agent know that the job is over, and how."""
 
     @abstractmethod
-    def _cause(self, now: float) -> str:
+    def _cause(self) -> str:
         """Return why the host counts as lost; nothing as long as it does not."""
 
 
@@ -179,6 +178,12 @@ class Remote(Distant):
         self._process.stderr.close()
         self._errors = None
 
+    def _last_word(self) -> str:
+        """Return what tells most of an end: what our own programs said there, before what a shell says of them."""
+        lines = self.words.splitlines()
+        last = [line for line in lines if line.startswith("ringcast: ")] or lines
+        return f": {last[-1]}" if last else ""
+
     def _listen(self) -> None:
         assert self._errors is not None
         with suppress(BlockingIOError):
@@ -187,7 +192,8 @@ class Remote(Distant):
             if not data:
                 self._errors = None
 
-    def _cause(self, now: float) -> str:
+    def _cause(self) -> str:
+        now = time.monotonic()
         # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
         if not self._channel.ended:
             silent = self.hello is not None and self._channel.silent > SILENCE
@@ -199,7 +205,7 @@ class Remote(Distant):
             return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last words, may still come
-        told = f": {self.words.splitlines()[-1]}" if self.words else ""
+        told = self._last_word()
         if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:

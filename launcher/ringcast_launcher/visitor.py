@@ -17,6 +17,7 @@ import zmq
 
 from ringcast_launcher import nodes
 from ringcast_launcher.fleet import end_if_asked, mismatch
+from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, Node, Rendezvous
 from ringcast_launcher.orders import Hello, Joins, Over, Report, plain
 from ringcast_launcher.polling import File, usable
@@ -37,7 +38,6 @@ class Visitor(Distant):
     def __init__(self, line: Extension) -> None:
         super().__init__()
         self._line, self.came = line, time.monotonic()
-        self._lost: float | None = None  # when the line ended
         self.host = "?"  # by the name that it has for itself
         self.joins: Joins | None = None
 
@@ -56,11 +56,10 @@ class Visitor(Distant):
         elif isinstance(report, Joins):
             self.joins = report
 
-    def _cause(self, now: float) -> str:
-        if self._line.ended:  # its launcher may live, and is given the time in which it kills its workers
-            self._lost = self._lost or now
-            return f"the connection to {self} was lost" if now >= self._lost + SILENCE else ""
-        return f"nothing was heard of {self} for {SILENCE:.0f} s" if self._line.silent > SILENCE else ""
+    def _cause(self) -> str:
+        if self._line.silent <= SILENCE:  # also where the connection was lost its launcher may live, as may its workers
+            return ""
+        return f"the connection to {self} was lost" if self.lost else f"nothing was heard of {self} for {SILENCE:.0f} s"
 
     def __str__(self) -> str:
         return f"node {self.joins.node if self.joins is not None else '?'} ({self.host})"
@@ -68,7 +67,7 @@ class Visitor(Distant):
 
 @contextmanager
 def visited(
-    job: Job, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None
+    job: Job, one: Rendezvous, guardian: Guardian, signals: int, limit: StartLimit, show: Show | None
 ) -> Iterator[tuple[Job, list[Visitor]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
 
@@ -80,7 +79,7 @@ def visited(
     with zmq.Context() as context:
         reception = _reception(context, one)
         try:
-            with nodes.told_key(one):
+            with nodes.told_key(one, guardian):
                 visitors = _await(reception, one, signals, limit, show)
             reception.be_full(
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "

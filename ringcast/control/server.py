@@ -25,7 +25,7 @@ from ringcast.control.messages import (
 from ringcast.doorkeeper import Doorkeeper
 from ringcast.errors import RendezvousError
 from ringcast.keys import control_pair, is_key, member_pair
-from ringcast.ports import bind_first
+from ringcast.ports import BACKLOG, bind_first
 from ringcast.rendezvous import (
     Abort,
     Action,
@@ -101,7 +101,7 @@ class ControlServer:
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
         self.socket.handshake_ivl = PATIENCE
         self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
-        self.socket.backlog = max(100, 2 * size)
+        self.socket.backlog = max(BACKLOG, 2 * size)
         self.socket.router_mandatory = True
         if not hosted:
             self.socket.heartbeat_ivl = int(1000 * pace.beat)

@@ -20,11 +20,10 @@ from ringcast.errors import LinkLost
 from ringcast.keys import new_pair
 from ringcast.limits import sockets_needed
 from ringcast.monitor import told
-from ringcast.ports import bind_first
+from ringcast.ports import BACKLOG, bind_first
 from ringcast.transports.base import Frame
 
 LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
-BACKLOG = 4096  # all peers of a large job may connect in the same moment
 LINGER = 5000  # ms in which close() still delivers what was sent …
 HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more
 _BROKEN = {
