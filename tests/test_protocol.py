@@ -1614,3 +1614,30 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
             assert not +protocol._budgets.held
             assert not any(protocol._budgets.kept.values())
             assert not protocol.failed
+
+
+def early(op: Operation, **fields: int) -> bytes:
+    """Return the header of a message from rank 0 that comes before rank 1 needs it."""
+    plain = Header(wire.VERSION, 0, 0, 0, NONCE, CONTEXT, op.number, 0, 0, 0, 0, 0, op.fingerprint)
+    return wire.pack(plain._replace(**fields))
+
+
+def test_two_early_requests_of_one_number_are_found_when_the_receives_are_posted() -> None:
+    net = Net(2)
+    op = net.begin()[1]
+    for i in range(2):
+        header = early(op, kind=Kind.RTS, ordinal=i, pair=i, transfer=5, length=LARGE)
+        net.inject(1, header, LARGE.to_bytes(8, "little"))
+    for _ in range(2):
+        net.ranks[1].receive(op, 0, Buffer(LARGE))
+    assert "twice" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)
+
+
+def test_an_early_grant_of_too_much_is_found_when_the_message_is_sent() -> None:
+    net = Net(2)
+    op = net.begin(granted=True)[1]
+    net.inject(1, early(op, kind=Kind.GRANT, length=10, word=50))
+    net.ranks[1].send(op, 0, [memoryview(bytes(10))])
+    assert "it granted 50 bytes of a message of 10" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)
