@@ -6,13 +6,12 @@ Time is that of the one-ported linear model: a message takes alpha + beta * byte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ringcast.algorithms import ALGORITHMS, Params, build, find, nonsense
+from ringcast.algorithms import Params, build, find, nonsense
 from ringcast.algorithms.load import Call
-from ringcast.cost import Network, choose, predict
+from ringcast.cost import Network, choose, legal, predict
 from ringcast.networks import FULL, Traffic, route_on, traffic
 from ringcast.rounds import messages
 from ringcast.schedule import Schedule
@@ -109,11 +108,8 @@ def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
     """Return the algorithms to compare, each with its number of blocks."""
     if names:
         return [_choose(case, name) for name in names]
-    legal = []
-    for name in ALGORITHMS[case.collective]:
-        with suppress(ValueError):
-            legal.append(_choose(case, name))
-    return legal
+    plans, _ = legal(case.collective, lambda name: _choose(case, name))
+    return list(plans.values())
 
 
 def _choose(case: Case, name: str | None) -> tuple[str, int]:

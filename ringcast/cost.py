@@ -10,11 +10,12 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
+from typing import TypeVar
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, known, nonsense, table
 from ringcast.algorithms.load import SMOOTH, Call, Load
@@ -27,6 +28,9 @@ MAX_BLOCK = 1 << 19
 MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
 TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far
 SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,24 @@ def choose(
     seconds, steps = least
     factor = TIE if seconds == steps else 1.0  # what the wire makes equal is told apart by the rounds alone
     return next(option[1:] for option in options if option[0] <= (factor * seconds, factor * steps))
+
+
+def legal(
+    collective: str, plan: Callable[[str], T], algorithm: str | None = None
+) -> tuple[dict[str, T], dict[str, ValueError]]:
+    """Return what `plan` returns for the name of each algorithm, and its ValueErrors for those that cannot do the call.
+
+    `plan` is `choose` for that algorithm alone, or what is built on it. With `algorithm`, that is among them if there
+    is such a one.
+    """
+    plans: dict[str, T] = {}
+    objections: dict[str, ValueError] = {}
+    for name in table(collective, algorithm):
+        try:
+            plans[name] = plan(name)
+        except ValueError as error:
+            objections[name] = error
+    return plans, objections
 
 
 def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], params: Params, nblocks: int | None) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.algorithms import ALGORITHMS, find, table
+from ringcast.algorithms import ALGORITHMS, find
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
-from ringcast.cost import predict
+from ringcast.cost import legal, predict
 from ringcast.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.errors import ArgumentError
 from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan
@@ -110,16 +110,14 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     data = _data(group, collective, size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
-    options, excluded = [], {}
-    algorithms = table(stage.collective, stage.algorithm)
-    for name in algorithms:
-        try:
-            one = _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks))
-        except ArgumentError as error:
-            excluded[name] = _reason(error)
-        else:
-            options.append(_option(group, one, _buffer(collective, data)))
+    stages, objections = legal(
+        stage.collective,
+        lambda name: _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks)),
+        stage.algorithm,
+    )
+    options = [_option(group, one, _buffer(collective, data)) for one in stages.values()]
     options.sort(key=lambda option: (option.algorithm != stage.algorithm, option.seconds))
+    excluded = {name: _reason(error) for name, error in objections.items()}
     return Explanation(
         collective, group.size, data.nbytes, options[0], tuple(options), excluded, _remarks(collective, data, choice)
     )
@@ -161,8 +159,10 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
     )
 
 
-def _reason(error: ArgumentError) -> str:
+def _reason(error: ValueError) -> str:
     """Return the bare reason why an algorithm is not possible, without what else there is."""
+    if not isinstance(error, ArgumentError):
+        raise error
     return error.expected.partition(": ")[2].partition("; possible here")[0]
 
 

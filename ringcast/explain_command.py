@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ringcast import call_options, catalogue, diagram, outfile, sizes, tables
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build, find, table
-from ringcast.cost import NETWORKS, choose, predict
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build, find
+from ringcast.cost import NETWORKS, choose, legal, predict
 from ringcast.hosts import hosts_of
 from ringcast.rounds import Message, label, messages
 from ringcast.schedule import Schedule
@@ -144,11 +144,8 @@ def _with_schedules(options: argparse.Namespace) -> str | None:
 
 def _prices(collective: str, chosen: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
     """Yield seconds, name and number of blocks of all algorithms that can do the call."""
-    for name in table(collective, chosen):
-        try:
-            _, n = choose(collective, algorithm=name, **facts)
-        except ValueError:
-            continue
+    plans, _ = legal(collective, lambda name: choose(collective, algorithm=name, **facts), chosen)
+    for name, n in plans.values():
         params = Params(facts["size"], facts["root"], n, facts["counts"], facts["distance"], facts["hosts"])
         yield predict(collective, name, params, facts["nbytes"], NETWORK), name, n
 

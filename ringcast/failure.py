@@ -29,3 +29,7 @@ class Failure:
         except (ValueError, RecursionError):
             pass
         return cls(data.decode(errors="replace"))
+
+
+class Broken(Exception):
+    """What a peer has sent is against the rules; the text says how. So it counts as failed."""

@@ -18,9 +18,9 @@ from ringcast.execute import QUIET
 from ringcast.failure import Failure
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
-from ringcast.protocol import P2P
 from ringcast.recorder import encoded
 from ringcast.transfers import Operation
+from ringcast.wire import P2P
 
 _LEFT = Failure("it left the job")
 

@@ -166,6 +166,12 @@ class Operation:
         """Ranks whose messages, grants or completions are missing."""
         return tuple(sorted({t.peer for t in self.pending}))
 
+    def complete(self, transfer: Transfer) -> None:
+        """Wait for this transfer no more."""
+        if self.ahead is transfer:
+            self.ahead = None
+        self.pending.discard(transfer)
+
 
 def _plain(text: str) -> str:
     """Return `text` as it always travels: bounded, without lone surrogates, which names of files may have."""

@@ -91,7 +91,7 @@ def read(rank: int, message: Mapping[str, Any]) -> Report | None:
         }:
             calls = [made for each in (call, *ended) if (made := _made(each)) is not None]
             numbers = (context, round_ or 0, times, *waits, *sources, *owes, *sent, *sent.values())
-            if len(calls) != 1 + len(ended) or not _counts((*numbers, *seen, *seen.values())):
+            if len(calls) != 1 + len(ended) or not are_counts((*numbers, *seen, *seen.values())):
                 return None
             return Report(
                 rank,
@@ -117,7 +117,8 @@ def _made(message: object) -> Made | None:
     return None
 
 
-def _counts(values: Iterable[Any]) -> bool:
+def are_counts(values: Iterable[object]) -> bool:
+    """Whether all values are whole numbers, and none is below 0."""
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
@@ -185,7 +186,7 @@ def decode(data: bytes) -> Finding | None:
             "seconds": int() | float() as seconds,
             "circle": list(circle),
             "calls": list(calls),
-        } if _counts(circle):
+        } if are_counts(circle):
             return Deadlock(rank, context, number, seconds, tuple(circle), tuple(map(str, calls)))
     return None
 

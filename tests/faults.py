@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, product
+from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
@@ -107,7 +108,7 @@ class World:
         self.wire = FaultyWire(p, self._fate)
         self.ends = [Endpoint(rank, p, NONCE, self.wire.ends[rank], Plane(self, rank)) for rank in range(p)]
         for end in self.ends:
-            end.protocol.budget = BUDGET.get(case.nbytes, end.protocol.budget)
+            end.protocol._budgets.each = BUDGET.get(case.nbytes, end.protocol._budgets.each)
         self.when: float | None = None  # of the fault
         self.link: tuple[int, int] | None = None  # of the message that it is about
         self.silent: set[int] = set()  # dead or stopped
@@ -358,9 +359,16 @@ def names(error: Exception, ranks: set[int]) -> bool:
 def left_over(end: Endpoint) -> list[str]:
     """Return what a rank still holds of the call."""
     protocol = end.protocol
-    tables = ("_sending", "_promised", "_receiving", "_moving", "_withheld", "outbox")
+    tables = (
+        "_sending.transfers",
+        "_sending.promised",
+        "_granting.receiving",
+        "_granting.moving",
+        "_granting.withheld",
+        "outbox",
+    )
     state = protocol._contexts[CONTEXT]
-    return [name for name in tables if getattr(protocol, name)] + [
+    return [name for name in tables if attrgetter(name)(protocol)] + [
         name for name in ("active", "exchanges", "mail", "grants") if getattr(state, name)
     ]
 

@@ -12,12 +12,14 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgpack
 import numpy as np
 
 from ringcast import collectives, wire
+from ringcast.budgets import BUDGET
 from ringcast.collectives import sendrecv
 from ringcast.config import WorkerConfig
 from ringcast.control import ControlClient
@@ -32,7 +34,7 @@ from ringcast.failure import Failure
 from ringcast.group import AUTOMATIC, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import SUM
-from ringcast.protocol import BUDGET, Protocol
+from ringcast.protocol import Protocol
 from ringcast.rendezvous import Roster, Tick
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
@@ -311,8 +313,17 @@ def held(protocol: Protocol) -> int:
     waits = [item for box in boxes for queue in box._arrived.values() for item in queue]
     size = sum(len(frame) for _, frames in waits for frame in frames)
     grants = sum(len(found) + 1 for state in states for found in state.grants.values())
-    tables = "_sending", "_promised", "_receiving", "_moving", "_withheld", "_retired", "failed", "finished"
-    named = sum(len(getattr(protocol, name)) for name in tables)
+    tables = (
+        "_sending.transfers",
+        "_sending.promised",
+        "_granting.receiving",
+        "_granting.moving",
+        "_granting.withheld",
+        "_contexts.retired",
+        "failed",
+        "finished",
+    )
+    named = sum(len(attrgetter(name)(protocol)) for name in tables)
     return len(protocol._contexts) + len(boxes) + mail + size // 1000 + grants + named
 
 
@@ -321,16 +332,16 @@ MOST = 40_000  # things that one member may make another keep: small messages fi
 
 def check(protocol: Protocol) -> None:
     """Assert what holds after every message, whoever sent it."""
-    for source, size in protocol._held.items():
-        assert 0 <= size <= protocol.budget + wire.SIZE, f"{size} eager bytes of rank {source} are held"
-    for spent in protocol._spent.values():
-        assert 0 <= spent <= protocol.budget
-    for recv in protocol._receiving.values():
+    for source, size in protocol._budgets.held.items():
+        assert 0 <= size <= protocol._budgets.each + wire.SIZE, f"{size} eager bytes of rank {source} are held"
+    for spent in protocol._budgets.spent.values():
+        assert 0 <= spent <= protocol._budgets.each
+    for recv in protocol._granting.receiving.values():
         assert recv.total is not None
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
-    assert 0 <= protocol._trailing <= protocol.lookahead
-    assert all(0 <= kept <= BUDGET for peer, kept in protocol._kept.items() if peer not in protocol.failed)
+    assert 0 <= protocol._sending.trailing <= protocol.lookahead
+    assert all(0 <= kept <= BUDGET for peer, kept in protocol._budgets.kept.items() if peer not in protocol.failed)
     assert len(protocol._contexts) < MOST
 
 

@@ -6,6 +6,7 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,15 @@ class Job:
 
     def left_over(self) -> dict[int, list[str]]:
         """Return, by rank, the tables of the protocol that still hold transfers; there must be none between calls."""
-        tables = ("_sending", "_promised", "_receiving", "_moving", "_withheld", "failed")
-        found = {e.rank: [name for name in tables if getattr(e.protocol, name)] for e in self.endpoints}
+        tables = (
+            "_sending.transfers",
+            "_sending.promised",
+            "_granting.receiving",
+            "_granting.moving",
+            "_granting.withheld",
+            "failed",
+        )
+        found = {e.rank: [name for name in tables if attrgetter(name)(e.protocol)] for e in self.endpoints}
         return {rank: names for rank, names in found.items() if names}
 
     def abort(self, cause: str) -> None:

@@ -126,10 +126,10 @@ def test_giving_up_takes_back_what_nobody_waits_for() -> None:
     net.collect()
     net.step(1, 0)
     net.ranks[0].send(ops[0], 1, [memoryview(bytes(SIZE))])
-    assert net.ranks[0]._trailing == SIZE
+    assert net.ranks[0]._sending.trailing == SIZE
     net.ranks[0].fail(ops[0], ValueError("no more"))
-    assert not net.ranks[0]._trailing
-    assert not net.ranks[0]._sending
+    assert not net.ranks[0]._sending.trailing
+    assert not net.ranks[0]._sending.transfers
     net.run()
     assert not ops[1].pending  # it was on its way, like an eager message
     assert net.ranks[0].dropped == {}

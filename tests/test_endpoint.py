@@ -134,8 +134,8 @@ def test_an_interrupt_in_the_middle_ends_the_communicator_everywhere(when: int) 
     for endpoint in made:
         with pytest.raises(Revoked, match="KeyboardInterrupt"):
             drive(endpoint, barrier(endpoint))
-        assert not endpoint.protocol._sending
-        assert not endpoint.protocol._receiving
+        assert not endpoint.protocol._sending.transfers
+        assert not endpoint.protocol._granting.receiving
     quietly_close(made)
 
 

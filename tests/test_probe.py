@@ -9,10 +9,9 @@ from test_protocol import CALL, CONTEXT, NONCE, Buffer, Net, check_quiet
 
 from ringcast import wire
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
-from ringcast.protocol import ECHO, PROBE
 from ringcast.transfers import Operation
 from ringcast.waits import Deadlock, Finding, Mismatch
-from ringcast.wire import Kind
+from ringcast.wire import ECHO, PROBE, Kind
 
 
 def two(p2p: bool) -> tuple[Net, list[Operation]]:

@@ -11,6 +11,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -18,14 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import wire
+from ringcast.accounts import PATIENCE
 from ringcast.call import Call
+from ringcast.contexts import NAMED
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
 from ringcast.failure import Failure
-from ringcast.protocol import LOST, MISMATCH, NAMED, PATIENCE, Protocol
+from ringcast.protocol import Protocol
 from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import EAGER_IN_COLLECTIVES as EAGER_LIMIT
-from ringcast.wire import Header, Kind
+from ringcast.wire import LOST, MISMATCH, Header, Kind
 
 NONCE = 0x1234_5678_9ABC_DEF0
 CONTEXT = 7
@@ -86,7 +89,8 @@ class Net:
     def collect(self) -> None:
         """Take what the protocols want sent; a copy, as on a real wire."""
         for a, protocol in enumerate(self.ranks):
-            outbox, protocol.outbox = protocol.outbox, []
+            outbox = [*protocol.outbox]
+            protocol.outbox.clear()
             for b, frames, _ in outbox:
                 self.links[a, b].append([bytes(frame) for frame in frames])
                 self.log.append((a, b, wire.unpack(bytes(frames[0]))))
@@ -125,40 +129,47 @@ class Net:
 
 def check_laws(protocol: Protocol) -> None:
     """Assert what holds after every message."""
-    for source, held in protocol._held.items():
-        assert 0 <= held <= protocol.budget, f"{held} eager bytes of rank {source} are held"
-    for spent in protocol._spent.values():
-        assert 0 <= spent <= protocol.budget
-    for recv in protocol._receiving.values():
+    for source, held in protocol._budgets.held.items():
+        assert 0 <= held <= protocol._budgets.each, f"{held} eager bytes of rank {source} are held"
+    for spent in protocol._budgets.spent.values():
+        assert 0 <= spent <= protocol._budgets.each
+    for recv in protocol._granting.receiving.values():
         assert recv.total is not None
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
-    for send in protocol._sending.values():
+    for send in protocol._sending.transfers.values():
         assert send.offset <= max(send.credit, 0) or send.total == 0
-    for recv in protocol._withheld:
+    for recv in protocol._granting.withheld:
         before = (
             {t for t in recv.operation.pending if isinstance(t, Receive)} if recv.operation.ahead is recv else set()
         )
-        assert protocol._moving or before, "a grant is withheld while nothing moves, and no round comes before"
-    assert 0 <= protocol._trailing <= protocol.lookahead
+        assert protocol._granting.moving or before, "a grant is withheld while nothing moves, and no round comes before"
+    assert 0 <= protocol._sending.trailing <= protocol.lookahead
 
 
 def check_quiet(net: Net) -> None:
     """Assert that no table of any rank holds anything, and that every byte of budget is accounted for."""
     assert net.waiting() == []
     for protocol in net.ranks:
-        for name in ("_sending", "_promised", "_receiving", "_moving", "_withheld", "outbox"):
-            assert not getattr(protocol, name), f"rank {protocol.rank}: {name} = {getattr(protocol, name)}"
-        assert not protocol._trailing
+        for name in (
+            "_sending.transfers",
+            "_sending.promised",
+            "_granting.receiving",
+            "_granting.moving",
+            "_granting.withheld",
+            "outbox",
+        ):
+            assert not attrgetter(name)(protocol), f"rank {protocol.rank}: {name} = {attrgetter(name)(protocol)}"
+        assert not protocol._sending.trailing
         for context in protocol._contexts.values():
             assert not context.active
             assert not context.exchanges
             assert not any(box._posted or box._arrived for box in context.mail.values())
             assert not any(context.grants.values())
-        assert not +protocol._held
-        assert not any(protocol._kept.values())
+        assert not +protocol._budgets.held
+        assert not any(protocol._budgets.kept.values())
     for a, b in net.links:
-        assert net.ranks[a]._spent[b] == net.ranks[b]._owed[a]
+        assert net.ranks[a]._budgets.spent[b] == net.ranks[b]._budgets.owed[a]
 
 
 def content(a: int, b: int, n: int, size: int) -> bytes:
@@ -590,7 +601,7 @@ def test_a_root_that_runs_ahead_cannot_fill_a_slow_rank(size: int) -> None:
     eager = kinds.count(Kind.EAGER)
     net.run()  # checks after every message what is held
     assert kinds == [Kind.EAGER] * eager + [Kind.RTS] * (count - eager)
-    assert eager == min(count, net.ranks[0].budget // (size + 64))
+    assert eager == min(count, net.ranks[0]._budgets.each // (size + 64))
     assert len(ops[0].pending) == count - eager
     for message in data:
         sink = Buffer(size)
@@ -601,7 +612,7 @@ def test_a_root_that_runs_ahead_cannot_fill_a_slow_rank(size: int) -> None:
     for protocol, op in zip(net.ranks, ops, strict=True):
         protocol.end(op)
     check_quiet(net)
-    assert net.ranks[0]._spent[1] < net.ranks[0].budget // 2
+    assert net.ranks[0]._budgets.spent[1] < net.ranks[0]._budgets.each // 2
 
 
 def test_budget_comes_back_with_the_next_message_that_way() -> None:
@@ -609,11 +620,11 @@ def test_budget_comes_back_with_the_next_message_that_way() -> None:
     ops = net.begin()
     net.ranks[0].send(ops[0], 1, [memoryview(b"ping")])
     net.run()
-    assert net.ranks[0]._spent[1] == 4 + 64
+    assert net.ranks[0]._budgets.spent[1] == 4 + 64
     net.ranks[1].receive(ops[1], 0, Buffer(4))
     net.ranks[1].send(ops[1], 0, [memoryview(b"pong")])
     net.run()
-    assert net.ranks[0]._spent[1] == 0
+    assert net.ranks[0]._budgets.spent[1] == 0
     assert net.log[-1][2].word == 4 + 64
     assert net.kinds(1, 0) == [Kind.EAGER]
 
@@ -626,26 +637,27 @@ def test_budget_comes_back_with_an_rts_too() -> None:
     net.run()
     net.ranks[1].send(ops[1], 0, [memoryview(bytes(LARGE))])
     net.run()
-    assert net.ranks[0]._spent[1] == 0
+    assert net.ranks[0]._budgets.spent[1] == 0
 
 
 def test_half_of_the_budget_comes_back_by_itself() -> None:
     net = Net(2)
     ops = net.begin()
-    half = net.ranks[0].budget // 2
+    half = net.ranks[0]._budgets.each // 2
     for i in range(1, 100):
         net.ranks[0].send(ops[0], 1, [memoryview(bytes(EAGER_LIMIT))])
         net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
         net.run()
-        assert net.ranks[0]._spent[1] < half
-        assert net.ranks[0]._spent[1] == i * (EAGER_LIMIT + 64) % (-(-half // (EAGER_LIMIT + 64)) * (EAGER_LIMIT + 64))
+        assert net.ranks[0]._budgets.spent[1] < half
+        spent = i * (EAGER_LIMIT + 64) % (-(-half // (EAGER_LIMIT + 64)) * (EAGER_LIMIT + 64))
+        assert net.ranks[0]._budgets.spent[1] == spent
     assert Kind.RTS not in net.kinds(0, 1)
     assert set(net.kinds(1, 0)) == {Kind.GRANT}
 
 
 @pytest.mark.parametrize("p", [2, 64, 65, 1000, 100_000])
 def test_all_budgets_together_are_bounded(p: int) -> None:
-    assert Protocol(0, p, NONCE).budget == min(1 << 20, (64 << 20) // p)
+    assert Protocol(0, p, NONCE)._budgets.each == min(1 << 20, (64 << 20) // p)
 
 
 def test_budgets_of_peers_are_separate() -> None:
@@ -678,8 +690,8 @@ def test_budget_comes_back_for_messages_that_nobody_takes(how: str) -> None:
         net.run()
         theirs.end(other)
     net.run()
-    assert theirs._held[0] == 0
-    assert theirs._owed[0] == mine._spent[1] == 4 + 64
+    assert theirs._budgets.held[0] == 0
+    assert theirs._budgets.owed[0] == mine._budgets.spent[1] == 4 + 64
 
 
 # Rule 3: larger messages go in segments, under a window.
@@ -958,7 +970,7 @@ def test_a_failure_of_this_rank_or_of_none_is_not_believed(word: int) -> None:
     net = Net(2)
     ops = net.begin(granted=True)
     net.ranks[0].receive(ops[0], 1, Buffer(5))
-    net.ranks[1]._refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
+    net.ranks[1]._endings.refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
     net.run()
     assert isinstance(ops[0].error, Revoked)
 
@@ -1012,10 +1024,10 @@ def test_a_dead_operation_sends_nothing_more(granted: bool) -> None:
 
 
 def check_quiet_rank(protocol: Protocol) -> None:
-    assert not protocol._sending
-    assert not protocol._promised
-    assert not protocol._receiving
-    assert not protocol._withheld
+    assert not protocol._sending.transfers
+    assert not protocol._sending.promised
+    assert not protocol._granting.receiving
+    assert not protocol._granting.withheld
     assert not any(box._posted for context in protocol._contexts.values() for box in context.mail.values())
 
 
@@ -1457,7 +1469,8 @@ def test_a_peer_that_is_gone_need_not_take_its_budget_back() -> None:
     returned = 0
     for _ in range(10):
         net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
-        outbox, net.ranks[1].outbox = net.ranks[1].outbox, []
+        outbox = [*net.ranks[1].outbox]
+        net.ranks[1].outbox.clear()
         assert not any(vital for _, _, vital in outbox)
         returned += len(outbox)
     assert returned == 1
@@ -1598,6 +1611,33 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
     if any(player.op.error for player in players):
         for protocol in net.ranks:
             check_quiet_rank(protocol)
-            assert not +protocol._held
-            assert not any(protocol._kept.values())
+            assert not +protocol._budgets.held
+            assert not any(protocol._budgets.kept.values())
             assert not protocol.failed
+
+
+def early(op: Operation, **fields: int) -> bytes:
+    """Return the header of a message from rank 0 that comes before rank 1 needs it."""
+    plain = Header(wire.VERSION, 0, 0, 0, NONCE, CONTEXT, op.number, 0, 0, 0, 0, 0, op.fingerprint)
+    return wire.pack(plain._replace(**fields))
+
+
+def test_two_early_requests_of_one_number_are_found_when_the_receives_are_posted() -> None:
+    net = Net(2)
+    op = net.begin()[1]
+    for i in range(2):
+        header = early(op, kind=Kind.RTS, ordinal=i, pair=i, transfer=5, length=LARGE)
+        net.inject(1, header, LARGE.to_bytes(8, "little"))
+    for _ in range(2):
+        net.ranks[1].receive(op, 0, Buffer(LARGE))
+    assert "twice" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)
+
+
+def test_an_early_grant_of_too_much_is_found_when_the_message_is_sent() -> None:
+    net = Net(2)
+    op = net.begin(granted=True)[1]
+    net.inject(1, early(op, kind=Kind.GRANT, length=10, word=50))
+    net.ranks[1].send(op, 0, [memoryview(bytes(10))])
+    assert "it granted 50 bytes of a message of 10" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)

@@ -45,7 +45,7 @@ from ringcast.rendezvous import (
     Tick,
     Waiting,
 )
-from ringcast.waits import read
+from ringcast.waits import are_counts, read
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 
@@ -264,7 +264,7 @@ def _member_event(message: Message, rank: int) -> Event | None:
         case {"type": "alive"}:
             return Alive(rank)
         case {"type": "revoke", "context": int(context), "cause": str(cause), "failed": failed} if context >= 0:
-            return Revoke(rank, context, cause, failed) if failed is None or _counts([failed]) else None
+            return Revoke(rank, context, cause, failed) if failed is None or are_counts([failed]) else None
         case {"type": "waiting", "report": dict(report)}:
             waits = read(rank, report)
             return Waiting(rank, waits) if waits is not None else None
@@ -278,10 +278,10 @@ def _member_event(message: Message, rank: int) -> Event | None:
             "flag": int(flag),
             "acknowledged": [*acknowledged],
         }:
-            fine = context >= 0 and -FLAG_LIMIT <= flag < FLAG_LIMIT and _counts(acknowledged)
+            fine = context >= 0 and -FLAG_LIMIT <= flag < FLAG_LIMIT and are_counts(acknowledged)
             return Vote(rank, context, number, verb, flag, tuple(acknowledged)) if fine else None
         case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
-            return Failing(rank, error, traceback, tuple(blames)) if _counts(blames) else None
+            return Failing(rank, error, traceback, tuple(blames)) if are_counts(blames) else None
         case {
             "type": "finished",
             "sent": dict(sent),
@@ -292,10 +292,7 @@ def _member_event(message: Message, rank: int) -> Event | None:
             "traceback": str(traceback),
         }:
             counts = sent, posted, matched
-            fine = _counts(blames) and all(_counts(numbers) and _counts(numbers.values()) for numbers in counts)
+            numbers = [number for count in counts for number in (*count, *count.values())]
+            fine = are_counts([*blames, *numbers])
             return Finished(rank, *counts, tuple(blames), error, traceback) if fine else None
     return None
-
-
-def _counts(values: Iterable[object]) -> bool:
-    return all(isinstance(value, int) and value >= 0 for value in values)
