@@ -100,10 +100,10 @@ def _ipc_address(config: WorkerConfig) -> str:
 def _check_private(directory: str) -> None:
     """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
     try:
-        status = os.stat(directory)
+        os.stat(directory)
     except OSError as error:
         raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    if not nearby.is_private(directory):
         raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
 
 

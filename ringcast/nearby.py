@@ -49,7 +49,7 @@ def socket_path(directory: str, rank: int) -> str:
 def is_private(directory: str) -> bool:
     """Return whether this is a directory that nobody but us may enter."""
     try:
-        status = os.lstat(directory)
+        status = os.stat(directory)
     except (OSError, ValueError):  # which is of a path that can be none
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077

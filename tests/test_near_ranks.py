@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import Fleet, last_line
+from fleets import Fleet, finished, last_line
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
@@ -138,3 +140,52 @@ def test_a_killed_rank_is_named_to_those_near_and_far(hosts: Fleet, items: str) 
     heard: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines() if line != "running"]
     assert {each["rank"]: each["peer"] for each in heard} == {0: 2, 1: 2, 3: 2}
     assert max(each["after"] for each in heard) < HEARD
+
+
+TOGETHER = """
+import time, ringcast
+comm = ringcast.init()
+comm.allgather(comm.rank)
+print("running", flush=True)
+time.sleep(1000)
+"""
+ENDS: dict[str, Callable[[Fleet, int], None]] = {
+    "the agent is killed": lambda hosts, _: os.kill(
+        hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGKILL
+    ),
+    "the launcher is killed": lambda _, launcher: os.kill(launcher, signal.SIGKILL),
+    "the launcher is asked to end": lambda _, launcher: os.kill(launcher, signal.SIGTERM),
+    "a rank is killed": lambda hosts, _: os.kill(hosts.workers(1)[0], signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize("end", list(ENDS))
+def test_no_socket_stays_however_a_job_ends(hosts: Fleet, end: str) -> None:
+    """What is left is looked for after each test."""
+    with hosts.started("-H", "h0:2,h1:2", "--output", "none", hosts.program(TOGETHER)) as process:
+        assert [process.stdout.readline() for _ in range(4)] == ["running\n"] * 4
+        sockets = [file.name for file in hosts.temporary.glob("*/rank-*")]
+        assert sorted(sockets) == [f"rank-{rank}" for rank in range(4)]
+        ENDS[end](hosts, process.pid)
+        finished(process)
+
+
+def test_nodes_that_come_by_themselves_are_no_exception(hosts: Fleet) -> None:
+    program = hosts.program(SOCKETS)
+    address = hosts.bed.hosts[0].address
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(
+                hosts.started(
+                    *("--nnodes", "2", "--node-rank", str(node), "--rdzv-endpoint", f"{address}:29500", "-N", "2"),
+                    *("--output", "none", program),
+                    host=node,
+                    HOME=str(hosts.folder),
+                )
+            )
+            for node in range(2)
+        ]
+        done = [finished(node) for node in nodes]
+    assert [each.returncode for each in done] == [0, 0], done
+    told = [Told(**json.loads(line)) for line in done[0].stdout.splitlines()]
+    check(sorted(told, key=lambda each: each.rank), dict.fromkeys(range(4), 1))
