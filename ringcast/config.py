@@ -9,11 +9,11 @@
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
 | RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
 | RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
-| RINGCAST_TRANSPORT | ipc or tcp (default: as RINGCAST_CONTROL) |
+| RINGCAST_TRANSPORT | ipc, tcp, or auto (default): as RINGCAST_CONTROL, but ipc within a host that has a RINGCAST_DIR |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
 | RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
 | RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
-| RINGCAST_DIR | directory of the job's sockets (mode 0700) for ipc |
+| RINGCAST_DIR | directory of the job's sockets on this host (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
 | RINGCAST_CONFIG | file with the constants of the network, see `ringcast.networkfile` (default: the transport's) |
@@ -40,6 +40,7 @@ from ringcast.ports import PortRange
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
+AUTO = "auto"  # what RINGCAST_TRANSPORT may say beside ipc and tcp
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
 
@@ -55,6 +56,7 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
+    mixed: bool = False  # over tcp, but over ipc between ranks of one host, where that is possible
     security: str = CURVE
     pickle: bool = True
     iface: str = ""
@@ -79,7 +81,7 @@ class WorkerConfig:
             "RINGCAST_HOSTED": str(int(self.hosted)),
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
-            "RINGCAST_TRANSPORT": self.transport,
+            "RINGCAST_TRANSPORT": AUTO if self.mixed else self.transport,
             "RINGCAST_SECURITY": self.security,
             "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
             "RINGCAST_IFACE": self.iface,
@@ -112,7 +114,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     if not 0 <= rank < size:
         raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
     control = env.get("RINGCAST_CONTROL", "")
-    transport = env.get("RINGCAST_TRANSPORT") or ("tcp" if control.startswith(("tcp://", "file:///")) else "ipc")
+    wish = env.get("RINGCAST_TRANSPORT") or AUTO
+    transport = wish if wish != AUTO else "tcp" if control.startswith(("tcp://", "file:///")) else "ipc"
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
@@ -120,7 +123,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in ("ipc", "tcp"):
-        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc or tcp")
+        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc, tcp or auto")
     security = env.get("RINGCAST_SECURITY") or CURVE
     if security not in (CURVE, NONE):
         raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
@@ -139,6 +142,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
+        mixed=wish == AUTO and transport == "tcp",
         security=security,
         pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),

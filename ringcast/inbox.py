@@ -6,12 +6,12 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import zmq
 
-from ringcast import interfaces
+from ringcast import interfaces, nearby
 from ringcast.config import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.interfaces import Place, in_brackets
@@ -21,11 +21,19 @@ from ringcast.ports import endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
 
 
-def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, str]:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the other ranks are to be told of an inbox: its address, and where ranks of its own host find it."""
+
+    address: str
+    near: str = ""
+
+
+def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Told]:
     """Bind the inbox of this rank.
 
-    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and the
-    address of the inbox that the other ranks are to be told.
+    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and what
+    the other ranks are to be told.
 
     Raises:
         ConfigError: the environment asks for something that is not there.
@@ -38,12 +46,25 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, str
         config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
     if place is None or config.transport == "ipc":
         transport = _bind(config, [_ipc_address(config)])
-        return config, transport, transport.address
-    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)))
+        return config, transport, Told(transport.address)
+    near = nearby.socket_path(config.directory, config.rank) if config.mixed else ""
+    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug:
-        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why})", file=sys.stderr)
+        too = f", and at {transport.near}" if transport.near else ""
+        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
-    return config, transport, f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
+    address = f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
+    return config, transport, Told(address, nearby.told(nearby.system(), near) if transport.near else "")
+
+
+def near_ranks(config: WorkerConfig, own: Told, told: Sequence[str]) -> dict[int, str]:
+    """Return the ranks of this host to whose inboxes there is an ipc socket, and where; `told` is of all, by rank."""
+    found = nearby.reached(nearby.system(), told) if own.near else {}
+    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
+    if config.debug and own.near:
+        others = f"{len(near)} of {config.size - 1} other ranks"
+        print(f"ringcast: rank {config.rank} reaches {others} over ipc, on its own host", file=sys.stderr)
+    return near
 
 
 def _place(config: WorkerConfig) -> Place | None:
@@ -53,9 +74,11 @@ def _place(config: WorkerConfig) -> Place | None:
     return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
 
 
-def _bind(config: WorkerConfig, addresses: Sequence[str]) -> ZeroMQTransport:
+def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:
     try:
-        return ZeroMQTransport(addresses, size=config.size, secure=config.security == CURVE)
+        return ZeroMQTransport(
+            addresses, size=config.size, secure=config.security == CURVE, near=near and f"ipc://{near}"
+        )
     except zmq.ZMQError as error:
         if config.ports is None or error.errno != errno.EADDRINUSE:
             raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error
@@ -77,10 +100,10 @@ def _ipc_address(config: WorkerConfig) -> str:
 def _check_private(directory: str) -> None:
     """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
     try:
-        status = os.stat(directory)
+        os.stat(directory)
     except OSError as error:
         raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    if not nearby.is_private(directory):
         raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
 
 

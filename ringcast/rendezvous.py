@@ -21,7 +21,7 @@ Times are seconds on the caller's clock. Messages are what travels: dictionaries
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -47,6 +47,7 @@ class Hello:
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
     key: str = ""  # public, of its inbox; empty where nothing is encrypted
     pickle: bool = True  # whether it takes Python objects; all must agree
+    near: str = ""  # where ranks of its own host find it, see `ringcast.nearby`; empty: as all others do
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +309,7 @@ class Roster:
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.
-            hellos = [self._members[rank].hello for rank in range(self.size)]
-            roster = {"type": "roster", "addresses": [h.address for h in hellos], "keys": [h.key for h in hellos]}
+            roster = _roster([self._members[rank].hello for rank in range(self.size)])
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
@@ -540,6 +540,12 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
             "give all ranks the same RINGCAST_NO_PICKLE"
         )
     return ""
+
+
+def _roster(hellos: Sequence[Hello]) -> Message:
+    """Return what all ranks are told of all ranks."""
+    told = {"addresses": [h.address for h in hellos], "keys": [h.key for h in hellos], "near": [h.near for h in hellos]}
+    return {"type": "roster", **told}
 
 
 def _abort(cause: str) -> Message:

@@ -21,7 +21,7 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
-from ringcast.inbox import open_inbox
+from ringcast.inbox import near_ranks, open_inbox
 from ringcast.keys import OPEN
 from ringcast.local import thread_endpoints
 from ringcast.meeting import Met, meeting
@@ -128,11 +128,12 @@ def join(met: Met, network: Network) -> Group:
     config, transport, told = open_inbox(met.config)
     control = ControlClient(
         config,
-        told,
+        told.address,
         transport.inject,
         transport.context,
         network=repr(network),
         public_key=transport.public_key,
+        near=told.near,
         lifeline=met.lifeline,
     )
     mapped = None
@@ -141,7 +142,7 @@ def join(met: Met, network: Network) -> Group:
         stacks.listen(config.directory, config.rank)
     try:
         addresses = control.join(config.start_timeout)
-        transport.meet(addresses, control.keys)
+        transport.meet(addresses, control.keys, near_ranks(config, told, control.near))
     except BaseException:
         control.close()
         transport.close()

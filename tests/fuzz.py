@@ -121,7 +121,17 @@ def plain(rng: random.Random, depth: int = 0) -> Any:
 
 
 REQUESTS: tuple[dict[str, Any], ...] = (
-    {"type": "hello", "rank": 1, "size": 3, "address": "a", "pid": 5, "host": "h", "version": "1", "network": ""},
+    {
+        "type": "hello",
+        "rank": 1,
+        "size": 3,
+        "address": "a",
+        "pid": 5,
+        "host": "h",
+        "version": "1",
+        "network": "",
+        "near": "s 1:1 /a",
+    },
     {"type": "alive"},
     {"type": "leave"},
     {"type": "revoke", "context": 9, "cause": "because", "failed": 1},
@@ -129,7 +139,7 @@ REQUESTS: tuple[dict[str, Any], ...] = (
     {"type": "finished", "sent": {0: 3}, "posted": {0: 1}, "matched": {0: 1}},
 )
 ANSWERS: tuple[dict[str, Any], ...] = (
-    {"type": "roster", "addresses": ["a", "b", "c"]},
+    {"type": "roster", "addresses": ["a", "b", "c"], "keys": ["", "", ""], "near": ["", "s 1:1 /a", ""]},
     {"type": "refused", "reason": "no"},
     {"type": "left"},
     {"type": "beat"},

@@ -24,13 +24,17 @@ KINDS = ("threads", "ipc", "tcp")
 
 
 def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
-    """Return connected transports of one job; `folder` is where ipc sockets lie."""
+    """Return connected transports of one job; `folder` is where ipc sockets lie. Of "mixed" ones 0 and 1 share a host,
+    as 2 and 3 do.
+    """
     if kind == "threads":
         hub = ThreadHub(size)
         return [hub.transport(rank) for rank in range(size)]
     if kind == "ipc":
         assert folder is not None
         made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
+    elif kind == "mixed":
+        made = [ZeroMQTransport("tcp://127.0.0.1:*", near=f"ipc://{folder}/{rank}") for rank in range(size)]
     else:
         made = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
     meet(made)
@@ -40,8 +44,10 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
 def meet(made: Sequence[ZeroMQTransport]) -> None:
     """Tell every rank where the others are, and which keys they have."""
     addresses, keys = zip(*((transport.address, transport.public_key) for transport in made), strict=True)
-    for transport in made:
-        transport.meet(addresses, keys)
+    for rank, transport in enumerate(made):
+        other = rank ^ 1
+        near = {other: made[other].near} if transport.near and other < len(made) else {}
+        transport.meet(addresses, keys, near)
 
 
 class Job:

@@ -72,11 +72,11 @@ def test_ranks_that_differ_in_what_they_let_in_are_refused(differs: dict[str, ob
     assert re.match(words, str(refusal["reason"]))
 
 
-def test_the_roster_has_the_keys_of_all() -> None:
+def test_the_roster_has_the_keys_of_all_and_where_they_are_near() -> None:
     roster = Roster(2, version="1")
-    roster.handle(replace(hello(1, 2), key="one"), 0.0)
+    roster.handle(replace(hello(1, 2), key="one", near="here"), 0.0)
     told = sent(roster.handle(replace(hello(0, 2), key="zero"), 0.0))
-    assert [m["keys"] for m in told["c1"] if m["type"] == "roster"] == [["zero", "one"]]
+    assert [(m["keys"], m["near"]) for m in told["c1"] if m["type"] == "roster"] == [(["zero", "one"], ["", "here"])]
 
 
 def failure(rank: int, cause: str, traceback: str = "") -> dict[str, object]:
@@ -98,7 +98,9 @@ def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) ->
     for rank in order[:-1]:
         assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host", f"addr{rank}")]
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
-    expected = [{"type": "roster", "addresses": ["addr0", "addr1", "addr2"], "keys": ["", "", ""]}]
+    expected = [
+        {"type": "roster", "addresses": ["addr0", "addr1", "addr2"], "keys": ["", "", ""], "near": ["", "", ""]}
+    ]
     assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
     assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), Started()]
 

@@ -25,7 +25,7 @@ from ringcast.transports.zeromq import LARGEST_MESSAGE, ZeroMQTransport
 
 THREADED = {"inject_wakes_a_waiting_poll", "inject_may_come_from_many_threads"}
 # All ranks of a simulated wire live in one thread: what several threads do is not asked of it.
-CASES = [(check, kind) for check in CHECKS for kind in KINDS] + [
+CASES = [(check, kind) for check in CHECKS for kind in (*KINDS, "mixed")] + [
     (check, "simulated") for check in CHECKS if check.__name__ not in THREADED
 ]
 
@@ -236,7 +236,7 @@ def test_ipc_opens_no_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("kind", ["ipc", "tcp"])
+@pytest.mark.parametrize("kind", ["ipc", "tcp", "mixed"])
 def test_close_gives_back_threads_files_and_sockets(kind: str, tmp_path: Path) -> None:
     made = transports(kind, 3, tmp_path)
     for a, transport in enumerate(made):
@@ -250,6 +250,7 @@ def test_close_gives_back_threads_files_and_sockets(kind: str, tmp_path: Path) -
                 pass
     for transport in made:
         transport.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -158,7 +158,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the hosts and their workers may take to start, and then the ranks to join "
             "after the first one (default 60)"),
         add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
-            help="auto: ipc on one machine, tcp between several; tcp: encrypted, on one machine over loopback"),
+            help="auto: ipc within a host, tcp between hosts; tcp: encrypted between all, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
@@ -306,7 +306,8 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
     if said.security == NONE and transport == "tcp":
         print(f"ringcast-launch: warning: {OPEN}", file=sys.stderr)
     start_timeout = options.start_timeout or said.start_timeout
-    return replace(said, transport=transport, file=file, start_timeout=start_timeout)
+    mixed = far and options.transport == "auto"
+    return replace(said, transport=transport, mixed=mixed, file=file, start_timeout=start_timeout)
 
 
 def _config_file(path: str, transport: str) -> str:

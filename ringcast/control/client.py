@@ -40,7 +40,8 @@ class ControlClient:
     """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
 
     `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
-    `network` is the text of the constants that all ranks must have alike; `public_key` that of this rank's inbox.
+    `network` is the text of the constants that all ranks must have alike; `public_key` that of this rank's inbox,
+    `near` where ranks of its own host find that.
     `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
@@ -54,14 +55,16 @@ class ControlClient:
         *,
         network: str = "",
         public_key: str = "",
+        near: str = "",
         pace: Pace = PACE,
         lifeline: IO[bytes] | None = None,
     ) -> None:
         self._config, self._inject, self._context, self._pace = config, inject, context, pace
-        self._hello = _hello(config, address, network, public_key)
+        self._hello = _hello(config, address, network, public_key, near)
         self.keys: list[str] = []  # the public keys of all ranks, by rank, from `join` on
+        self.near: list[str] = []  # what they told the ranks of their own hosts, likewise
         self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._answer: queue.SimpleQueue[tuple[list[str], list[str]] | str] = queue.SimpleQueue()
+        self._answer: queue.SimpleQueue[tuple[list[str], ...] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
@@ -90,7 +93,7 @@ class ControlClient:
         answer = self._await_answer(deadline)
         if isinstance(answer, str):
             raise RendezvousError(f"rank {config.rank} cannot join the job: {answer}")
-        addresses, self.keys = answer
+        addresses, self.keys, self.near = answer
         return addresses
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
@@ -163,7 +166,7 @@ class ControlClient:
                 self._outbox.put(message)
                 os.eventfd_write(self._wake, 1)
 
-    def _await_answer(self, deadline: float) -> tuple[list[str], list[str]] | str:
+    def _await_answer(self, deadline: float) -> tuple[list[str], ...] | str:
         try:
             return self._answer.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -260,10 +263,10 @@ class _Conversation:
 
     def _understand(self, message: Message) -> None:
         match message:
-            case {"type": "roster", "addresses": [*addresses], "keys": [*keys]}:
-                if len(addresses) == len(keys) == self._client._config.size:
+            case {"type": "roster", "addresses": [*addresses], "keys": [*keys], "near": [*near]}:
+                if len(addresses) == len(keys) == len(near) == self._client._config.size:
                     self._joined = True
-                    self._client._answer.put(([*map(str, addresses)], [*map(str, keys)]))
+                    self._client._answer.put(([*map(str, addresses)], [*map(str, keys)], [*map(str, near)]))
             case {"type": "refused", "reason": str(reason)}:
                 self._client._answer.put(reason)
             case {"type": "left"}:
@@ -319,7 +322,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     dealer.routing_id = b"worker" + os.urandom(10)  # kept when reconnecting; a lost message is seen by its number
     dealer.sndhwm = dealer.rcvhwm = 0
     dealer.handshake_ivl = PATIENCE
-    dealer.maxmsgsize = 10 * MAX_TEXT + 300 * config.size
+    dealer.maxmsgsize = 10 * MAX_TEXT + 500 * config.size
     dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
     try:
         if config.control.startswith("tcp://"):
@@ -339,7 +342,7 @@ def _use_curve(sock: zmq.Socket[bytes], key: str) -> None:
     sock.curve_publickey, sock.curve_secretkey = mine.public, mine.secret
 
 
-def _hello(config: WorkerConfig, address: str, network: str, public_key: str) -> Message:
+def _hello(config: WorkerConfig, address: str, network: str, public_key: str, near: str) -> Message:
     return {
         "type": "hello",
         "rank": config.rank,
@@ -351,4 +354,5 @@ def _hello(config: WorkerConfig, address: str, network: str, public_key: str) ->
         "network": network,
         "key": public_key,
         "pickle": config.pickle,
+        "near": near,
     }

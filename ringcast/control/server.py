@@ -251,8 +251,8 @@ def _event(message: Message, connection: bytes, rank: int | None) -> Event | Non
         }:
             # Other versions may not say these, and are to hear that they are other versions.
             network, key = str(message.get("network", "")), str(message.get("key", ""))
-            pickle = bool(message.get("pickle", True))
-            hello = Hello(connection, claimed, size, address, pid, host, release, network, key, pickle)
+            pickle, near = bool(message.get("pickle", True)), str(message.get("near", ""))
+            hello = Hello(connection, claimed, size, address, pid, host, release, network, key, pickle, near)
             return hello if not key or is_key(key) else None
         case {"type": "leave"}:
             return Leave(connection)

@@ -1,5 +1,8 @@
 """Ranks as processes, joined by ZeroMQ: one bound PULL inbox per rank and one PUSH per peer.
 
+An inbox that is bound over tcp may have an ipc socket as well, for the ranks of its own host: what libzmq copies into
+a listener are the options that the socket has when it is bound, so that the first has no CURVE and the second has.
+
 One port (or one ipc socket) per rank is all that has to be open. Over tcp every connection is encrypted and
 authenticated by CURVE: each rank makes a key pair of its own, and admits only those whose public keys it was told
 together with their addresses. ipc sockets lie in a directory that only their owner may enter.
@@ -9,8 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 import zmq
@@ -41,10 +46,11 @@ class ZeroMQTransport:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True) -> None:
+    def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True, near: str = "") -> None:
         """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
 
-        `size` is the number of ranks that this one may come to talk to; not `secure`, tcp is as open as it is.
+        `size` is the number of ranks that this one may come to talk to; not `secure`, tcp is as open as it is. `near`
+        is an ipc address at which an inbox over tcp is bound as well, if that is possible: then it is `near` here too.
 
         Raises:
             zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
@@ -60,13 +66,16 @@ class ZeroMQTransport:
         self._broken: dict[int, str] = {}  # why these were not
         self._addresses: Sequence[str] = ()
         self._keys: Sequence[str] = ()
+        self._near: Mapping[int, str] = MappingProxyType({})
         self._closed = False
         self._lock = threading.Lock()  # of the door, which several threads use
-        self.address = ""
+        self.address = self.near = ""
         self._inbox = self._socket(zmq.PULL)
         self._wait = -2  # the RCVTIMEO that is set
         self._arrival: _SocketArrival | None = None  # the last one
         try:
+            if near:
+                self._bind_near(near)
             if self._pair is not None:
                 self._inbox.curve_secretkey = self._pair.secret
                 self._inbox.curve_server = True
@@ -79,6 +88,12 @@ class ZeroMQTransport:
         except BaseException:
             self.close()
             raise
+
+    def _bind_near(self, address: str) -> None:
+        """Bind to an ipc address; before the options of CURVE and of the doorkeeper are set."""
+        with suppress(zmq.ZMQError):  # as of a file system without sockets, or without room: tcp is there anyway
+            self._inbox.bind(address)
+            self.near = address
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self.context.socket(kind)
@@ -102,16 +117,21 @@ class ZeroMQTransport:
         """How many connections to the inbox were not those of ranks of the job."""
         return 0 if self._doorkeeper is None else self._doorkeeper.strangers
 
-    def meet(self, addresses: Sequence[str], keys: Sequence[str] = ()) -> None:
-        """Learn where the inboxes of all ranks are, all of them bound already, and their public keys. Called once."""
-        self._addresses, self._keys = addresses, keys
+    def meet(
+        self, addresses: Sequence[str], keys: Sequence[str] = (), near: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
+        """Learn where the inboxes of all ranks are, all of them bound already, and their public keys. Called once.
+
+        `near` has, for ranks of the own host, the ipc addresses that are used instead.
+        """
+        self._addresses, self._keys, self._near = addresses, keys, near
         if self._doorkeeper is not None:
             self._doorkeeper.admit(key.encode() for key in keys)
 
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
             if peer not in self._peers:
-                self._open(peer, watch=self._watchful)
+                self._open(peer, watch=self._watchful and peer not in self._near)
 
     def unreached(self) -> dict[int, str]:
         """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
@@ -141,23 +161,23 @@ class ZeroMQTransport:
         self._watched.pop(peer).close(linger=0)
 
     def address_of(self, peer: int) -> str:
-        """Return where the inbox of `peer` is."""
-        return self._addresses[peer]
+        """Return where the inbox of `peer` is found."""
+        return self._near.get(peer) or self._addresses[peer]
 
     def _open(self, peer: int, watch: bool = False) -> zmq.Socket[bytes]:
-        socket = self._socket(zmq.PUSH)
+        address, socket = self.address_of(peer), self._socket(zmq.PUSH)
         if watch:
             self._watched[peer] = socket.get_monitor_socket(sum(_BROKEN, zmq.Event.HANDSHAKE_SUCCEEDED))
-        if self._pair is not None:
+        if self._pair is not None and peer not in self._near:
             socket.curve_publickey, socket.curve_secretkey = self._pair.public, self._pair.secret
             socket.curve_serverkey = self._keys[peer].encode()
-        if "[" in self._addresses[peer]:
+        if address.startswith("tcp://["):
             socket.setsockopt(zmq.IPV6, 1)
         try:
-            socket.connect(self._addresses[peer])
+            socket.connect(address)
         except zmq.ZMQError as error:
             socket.close(linger=0)
-            raise LinkLost(peer, f"its address {self._addresses[peer]!r} cannot be used: {error}") from None
+            raise LinkLost(peer, f"its address {address!r} cannot be used: {error}") from None
         self._peers[peer] = socket
         return socket
 
@@ -205,8 +225,9 @@ class ZeroMQTransport:
             self._doorkeeper.stop()
         self._pair = None
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
-        if self.address.startswith("ipc://"):
-            Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
+        for address in self.address, self.near:
+            if address.startswith("ipc://"):
+                Path(address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
 
 
 class _SocketArrival:
