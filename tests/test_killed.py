@@ -152,6 +152,7 @@ assert (comm.allreduce(np.full(1000, comm.rank + 1)) == 10).all()
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)  # of a processor that others use as well
 def test_who_computes_in_c_and_holds_the_interpreter_is_not_accused(tmp_path: Path) -> None:
     # One call that takes 32 s of a processor: its steps are a polynomial of degree 4 in the length of the text.
     compute(
@@ -167,6 +168,7 @@ def test_who_computes_in_c_and_holds_the_interpreter_is_not_accused(tmp_path: Pa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)
 def test_who_computes_a_minute_in_python_is_not_accused(tmp_path: Path) -> None:
     compute(
         tmp_path,

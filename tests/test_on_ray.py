@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,17 @@ pytestmark = [
 ]
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one process of the tests at a time start a cluster: Ray looks for free ports before it takes them."""
+    directory = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     needs.package("ray")
@@ -39,7 +52,9 @@ def cluster() -> Iterator[Any]:
         Path(folder, "token").write_text(os.urandom(16).hex())
         import ray
 
-        yield ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        with alone():
+            started = ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        yield started
         ray.shutdown()
 
 

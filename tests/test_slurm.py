@@ -251,10 +251,14 @@ def test_a_cancelled_allocation_leaves_nothing(command: str, cluster: slurm.Clus
 
 
 def of_node(pid: int, node: str) -> list[psutil.Process]:
-    """Return the processes below this one that are srun for a node, or srun's own guard."""
+    """Return the processes below this one that are srun for a node: first its guard, a child that has its name.
+
+    If that outlives srun it has Slurm kill the whole step, with everybody who could clean up.
+    """
     below = {process.pid for process in psutil.Process(pid).children(recursive=True)}
-    running = [process for process in psutil.process_iter(["cmdline"]) if process.pid in below]
-    return [process for process in running if f"--nodelist={node}" in (process.info["cmdline"] or [])]
+    running = [process for process in psutil.process_iter(["cmdline", "ppid"]) if process.pid in below]
+    found = {each.pid: each for each in running if f"--nodelist={node}" in (each.info["cmdline"] or [])}
+    return sorted(found.values(), key=lambda each: each.info["ppid"] not in found)
 
 
 def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
@@ -262,8 +266,7 @@ def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
 ) -> None:
     with nothing_stays(home), waiting("salloc", cluster, home) as (pid, said):
         for process in of_node(pid, "ringcast2"):
-            with contextlib.suppress(psutil.NoSuchProcess):  # the guard of srun ends with it
-                process.kill()
+            process.kill()
         before = time.monotonic()
     assert time.monotonic() - before > remote.SILENCE
     named = r"rank [0-3] \(ringcast2, pid [0-9]+\) failed: the connection to its host ringcast2 was lost"
