@@ -12,7 +12,7 @@ import secrets
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -22,7 +22,6 @@ import zmq
 
 from ringcast import recorder
 from ringcast.control import ControlServer, new_key
-from ringcast.glance import Glance
 from ringcast.limits import OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
@@ -34,10 +33,10 @@ from ringcast_launcher.crews import Crews
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.inquiries import Inquiries
-from ringcast_launcher.job import Job, JobError, control_addresses, elsewhere, shown_ranks
+from ringcast_launcher.job import Job, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
+from ringcast_launcher.looks import Looks
 from ringcast_launcher.orders import (
-    AskGlance,
     AskStacks,
     AskStates,
     Fenced,
@@ -46,20 +45,18 @@ from ringcast_launcher.orders import (
     Glimpse,
     Gone,
     Look,
-    NotStarted,
     Output,
     Over,
     Record,
     Report,
     Seen,
     Stacks,
-    Start,
-    Started,
     States,
     Stop,
     Stopped,
 )
-from ringcast_launcher.output import Both, Sink, Tail, Writer, coloured, open_sinks
+from ringcast_launcher.output import Writer
+from ringcast_launcher.outputs import Outputs
 from ringcast_launcher.process import subreaper
 from ringcast_launcher.remote import Distant
 from ringcast_launcher.signals import ENDING, caught, noted
@@ -78,10 +75,9 @@ from ringcast_launcher.supervisor import (
     Tick,
     Verdict,
 )
+from ringcast_launcher.workers import start_workers
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
-STEP = 0.5  # seconds after which signals are looked at while the workers start
-LATE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
 
 
@@ -166,7 +162,6 @@ class _Running:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
         self._limit = limit
-        self._shown = shown_ranks(job)
         self._here = crew
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
@@ -174,9 +169,7 @@ class _Running:
         self._statuses: dict[int, int] = {}
         self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
         self._held = False
-        self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
-        self._tails: list[Tail] = []
-        self._files = ExitStack()
+        self._open = ExitStack()
         self._inquiries: Inquiries | None = None
         self._silence = Silence()
         self._verdict: Verdict | None = None
@@ -205,9 +198,8 @@ class _Running:
         self._world = replace(self._world, control=control)
         others = iter(remotes)
         self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
-        self._status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
-        self._glances: dict[int, Glance] = {}  # by host, as far as they have been told
-        self._asked: float | None = None  # when they were asked for
+        status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        self._looks = Looks(status, self._crews)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -219,9 +211,9 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.end()
+        self._looks.end()
         self._server.close()
-        self._files.close()
+        self._open.close()
 
     def until_verdict(self) -> Verdict:
         """Run the loop until all workers have ended and all of their output was taken."""
@@ -259,71 +251,15 @@ class _Running:
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
         if elsewhere(self._job):  # what the ranks here do, anybody can read in the directory
-            self._inquiries = self._files.enter_context(Inquiries(self._directory))
-        colours = (coloured(1, self._job.environment), coloured(2, self._job.environment))
-        for rank in range(self._job.size):
-            out, err = self._open_sinks(rank, colours)
-            self._tails.append(tail := Tail())
-            self._sinks[rank, 1], self._sinks[rank, 2] = out, Both(err, tail)
-        for i in sorted(range(len(self._job.nodes)), key=lambda i: self._job.nodes[i].here):
-            self._crews.order(i, self._first_order(i))
-        limits = self._await_workers()
+            self._inquiries = self._open.enter_context(Inquiries(self._directory))
+        hosts = [self._host(rank) for rank in range(self._job.size)]
+        self._outputs = self._open.enter_context(closing(Outputs(self._job, hosts, self._writer)))
+        self._pids, limits = start_workers(self._job, self._world, self._crews, self._here, self._signals, self._limit)
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
-
-    def _await_workers(self) -> dict[str, str]:
-        """Wait until all workers run; return the variables that share the cores among them."""
-        limits: dict[str, str] = {}
-        answers: dict[int, Report] = {}
-        while len(answers) < len(self._crews):
-            answers |= self._crews.answers((Started, NotStarted), STEP)
-            if ending := [number for number in caught(self._signals) if number in ENDING]:
-                raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
-            if self._limit.over:
-                break
-        self._here.note_ends()  # of which the signals have been taken
-        for i in range(len(self._job.nodes)):
-            match answers.get(i):
-                case Started() as started:
-                    self._pids |= started.pids
-                    limits |= started.limits
-                case NotStarted(reason, code):
-                    raise JobError(self._on_host(i, reason), code)
-                case Gone(cause):
-                    raise JobError(f"the job cannot start: {cause}", 1)
-                case _:
-                    missing = [node.host for i, node in enumerate(self._job.nodes) if i not in answers]
-                    self._limit.end_if_timed_out([f"host {host}" for host in missing])
-                    why = f"its workers were not started within {self._limit.seconds:g} s"
-                    raise JobError(self._on_host(i, why), 1)
-        return limits
-
-    def _first_order(self, i: int) -> Start:
-        job, node = self._job, self._job.nodes[i]
-        # A terminal, an address, and most of the environment, mean nothing on another host.
-        world = self._world if node.here else replace(self._world, terminal="", advertise="")
-        environment = job.environment if node.here else job.passed_on
-        return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
-
-    def _open_sinks(self, rank: int, colours: tuple[bool, bool]) -> tuple[Sink, Sink]:
-        job = self._job
-        try:
-            return open_sinks(
-                job.output,
-                rank,
-                job.size,
-                self._host(rank),
-                writer=self._writer,
-                colours=colours,
-                files=self._files,
-                mode="ab" if job.settings.restart else "wb",
-                shown=self._shown,
-            )
-        except OSError as error:
-            raise JobError(f"--output {job.output}: {error}") from error
 
     def _turn(self) -> None:
         asked = [] if self._inquiries is None else [self._inquiries.fileno()]
@@ -345,23 +281,12 @@ class _Running:
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
-        self._tell_status()
-
-    def _tell_status(self) -> None:
-        """Ask all hosts what their ranks do, when that is due, and show it when they have told."""
-        now = time.monotonic()
-        if self._asked is None and self._status.due <= now:
-            self._asked, self._glances = now, {}
-            self._crews.order_all(AskGlance())
-        if self._asked is not None and (len(self._glances) == len(self._crews) or now >= self._asked + LATE):
-            up = self._job.size - len(self._statuses)
-            self._status.tell(now, up, sum(self._glances.values(), Glance()))
-            self._asked = None
+        self._looks.turn(time.monotonic(), self._job.size - len(self._statuses))
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
             case Output(rank, stream, data):
-                self._feed(rank, stream, data)
+                self._outputs.feed(rank, stream, data)
             case Fenced(rank):
                 self._fenced(rank)
             case Exited(rank, status):
@@ -376,24 +301,18 @@ class _Running:
                 self.asked_to_end = True
                 return [found]
             case Glimpse():
-                self._glances[i] = found.glance
+                self._looks.hear(i, found.glance)
             case Gone(cause):
                 return self._lose(i, cause)
         return []
-
-    def _feed(self, rank: int, stream: int, data: bytes) -> None:
-        if data:
-            self._sinks[rank, stream].feed(data)
-        elif (sink := self._sinks.pop((rank, stream), None)) is not None:
-            sink.end()
 
     def _lose(self, i: int, cause: str) -> list[Event]:
         """A host is gone, and its ranks with it."""
         self._crews.lose(i)
         ranks = self._job.nodes[i].ranks
         for rank in ranks:
-            self._feed(rank, 1, b"")
-            self._feed(rank, 2, b"")
+            for stream in 1, 2:
+                self._outputs.feed(rank, stream, b"")
             if rank in self._fencing:
                 self._fenced(rank)
         lost = [rank for rank in ranks if rank not in self._statuses]
@@ -411,8 +330,8 @@ class _Running:
         if self._held != self._writer.full:
             self._held = not self._held
             self._crews.hold(self._held)
-        status = self._status.due if self._asked is None else self._asked + LATE
-        due = min(self._server.due, self._supervisor.due or inf, self._silence.due or inf, self._crews.due, status)
+        decisions = self._supervisor.due or inf, self._silence.due or inf
+        due = min(self._server.due, *decisions, self._crews.due, self._looks.due)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait
 
@@ -501,12 +420,10 @@ class _Running:
             if not isinstance(end := answers.get(i), Finished):
                 why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
                 self._say(f"host {self._job.nodes[i].host}: what its ranks wrote last may be lost: {why}")
-        for sink in self._sinks.values():
-            sink.end()
-        self._files.close()
+        self._outputs.end()
 
     def _seen_traceback(self, rank: int) -> str:
-        return self._tails[rank].traceback() if self._statuses[rank] > 0 else ""  # who was killed told no cause
+        return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # who was killed told no cause
 
     def _on(self, rank: int) -> str:
         return f"{self._host(rank)}, pid {self._pids[rank]}"
@@ -514,10 +431,6 @@ class _Running:
     def _elsewhere(self, rank: int) -> str:
         node = self._job.nodes[self._node[rank]]
         return "" if node.here else f" on {node.host}"
-
-    def _on_host(self, i: int, text: str) -> str:
-        node = self._job.nodes[i]
-        return text if node.here else f"host {node.host}: {text}"
 
     def _say(self, text: str) -> None:
         self._writer.put(2, f"ringcast-launch: {text}\n".encode())
