@@ -35,7 +35,8 @@ from ringcast.group import AUTOMATIC, Group
 from ringcast.local import simulated_endpoints
 from ringcast.ops import SUM
 from ringcast.protocol import Protocol
-from ringcast.rendezvous import Roster, Tick
+from ringcast.rendezvous import Tick
+from ringcast.roster import Roster
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
 from ringcast.wire import Header, Kind

@@ -8,7 +8,6 @@ import pytest
 from ringcast.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
-    MOST_REVOKED,
     Abort,
     Action,
     Alive,
@@ -23,7 +22,6 @@ from ringcast.rendezvous import (
     Moving,
     NotStarted,
     Revoke,
-    Roster,
     SendTo,
     Started,
     Tick,
@@ -31,6 +29,7 @@ from ringcast.rendezvous import (
     Unread,
     Waiting,
 )
+from ringcast.roster import MOST_REVOKED, Roster
 from ringcast.waits import Deadlock, Made, Mismatch, Report, decode
 
 

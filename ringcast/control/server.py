@@ -40,11 +40,11 @@ from ringcast.rendezvous import (
     Moving,
     Notice,
     Revoke,
-    Roster,
     SendTo,
     Tick,
     Waiting,
 )
+from ringcast.roster import Roster
 from ringcast.waits import are_counts, read
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
