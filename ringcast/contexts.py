@@ -1,6 +1,6 @@
 """The communicators of a rank: which are in use, given up, freed, or spoken of before this rank has come to them.
 
-State, no decisions; what it means is rule 6 in `ringcast.protocol`.
+State, and one bound: how many a peer may speak of. What it means is rule 6 in `ringcast.protocol`.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Contexts(dict[int, Context]):
         self.retired.add(context)
 
     def name(self, h: Header) -> None:
-        """Note who speaks of a communicator that this rank has not come to.
+        """Note who speaks of a communicator that is not known: this rank has not come to it, nor heard of it before.
 
         Raises:
             Broken: it speaks of too many.

@@ -189,20 +189,20 @@ def choose(
 
 
 def legal(
-    collective: str, plan: Callable[[str], T], algorithm: str | None = None
-) -> tuple[dict[str, T], dict[str, ValueError]]:
-    """Return what `plan` returns for the name of each algorithm, and its ValueErrors for those that cannot do the call.
+    collective: str, plan: Callable[[str], T], algorithm: str | None = None, reason: Callable[[ValueError], str] = str
+) -> tuple[dict[str, T], dict[str, str]]:
+    """Return what `plan` returns for the name of each algorithm, and the `reason` for those that cannot do the call.
 
-    `plan` is `choose` for that algorithm alone, or what is built on it. With `algorithm`, that is among them if there
-    is such a one.
+    `plan` is `choose` for that algorithm alone, or what is built on it; it raises ValueError, of which `reason` makes
+    text. With `algorithm`, that is among them if there is such a one.
     """
     plans: dict[str, T] = {}
-    objections: dict[str, ValueError] = {}
+    objections: dict[str, str] = {}
     for name in table(collective, algorithm):
         try:
             plans[name] = plan(name)
         except ValueError as error:
-            objections[name] = error
+            objections[name] = reason(error)
     return plans, objections
 
 

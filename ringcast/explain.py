@@ -114,12 +114,12 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
         stage.collective,
         lambda name: _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks)),
         stage.algorithm,
+        _reason,
     )
     options = [_option(group, one, _buffer(collective, data)) for one in stages.values()]
     options.sort(key=lambda option: (option.algorithm != stage.algorithm, option.seconds))
-    excluded = {name: _reason(error) for name, error in objections.items()}
     return Explanation(
-        collective, group.size, data.nbytes, options[0], tuple(options), excluded, _remarks(collective, data, choice)
+        collective, group.size, data.nbytes, options[0], tuple(options), objections, _remarks(collective, data, choice)
     )
 
 

@@ -1,6 +1,7 @@
 """What errors say: the one that a rank raises for what it has found or heard, and what its peers are told of it.
 
-Pure decisions over plain facts; who is told, and what ends with an error, is in `ringcast.endings`.
+Decisions without effects, over one table: which ranks have failed. Who is told, and what ends with an error, is in
+`ringcast.endings`.
 """
 
 from __future__ import annotations

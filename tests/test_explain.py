@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,6 +137,21 @@ def test_every_algorithm_is_an_option_or_excluded_with_a_reason(job: Job, collec
     assert told.nbytes == (0 if collective == "barrier" else nbytes)
     if collective != "barrier":
         assert told == one(job, collective, nbytes=nbytes, dtype=float)
+
+
+def test_nothing_of_a_call_that_was_explained_is_kept(job: Job) -> None:
+    def work(comm: Communicator) -> bool:
+        array = np.ones(1000)
+        seen = weakref.ref(array)
+        comm.explain("allreduce", array)  # some algorithms object, by an error each
+        del array
+        return seen() is None
+
+    gc.disable()  # which would find what is only kept by a circle
+    try:
+        assert job.run(work) == [True] * P
+    finally:
+        gc.enable()
 
 
 def test_sizes_can_be_told_in_three_ways(job: Job) -> None:

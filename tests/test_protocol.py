@@ -497,6 +497,14 @@ def test_communicators_that_a_peer_comes_to_first_may_be_any_number_in_a_life() 
     assert not net.ranks[1].failed
 
 
+def test_who_gives_up_more_communicators_than_it_may_name_has_failed() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 2):
+        net.inject(0, wire.notice(Kind.REVOKE, NONCE, source=1, context=context), b"why not")
+        assert (1 in net.ranks[0].failed) == (context > NAMED)
+    assert "it has named" in net.ranks[0].failed[1].cause
+
+
 def test_communicators_that_are_freed_without_a_call_count_no_more() -> None:
     net = Net(2)
     for context in range(1, NAMED + 10):
