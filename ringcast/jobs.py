@@ -14,8 +14,8 @@ from ringcast.outfile import write_text
 PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
 LOCK = "lock"
 DESCRIPTION = "job.json"
-INQUIRIES = "ask"  # a socket: who connects is told, as JSON, what the ranks on all hosts do
-LONGEST = 80  # characters; the name of a socket, with the file's name, must stay below 108
+INQUIRIES = "ask"  # a socket: who connects gets a file with what the ranks on all hosts do, as JSON
+LONGEST = 80  # bytes; the name of a socket, with the file's name, must stay below 108
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Job:
     launcher: int
     command: tuple[str, ...]
     started: float
-    pids: tuple[int, ...]
-    ranks: tuple[int, ...]
+    pids: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Job:
 def base() -> str:
     """Return the folder of the jobs' directories."""
     folder = tempfile.gettempdir()
-    return folder if len(folder) < LONGEST else "/tmp"
+    return folder if len(os.fsencode(folder)) < LONGEST else "/tmp"
 
 
 def describe(job: Job) -> None:

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ringcast import jobs
 from ringcast.jobs import Job
-from ringcast.livestate import State, as_data, look, rows, table
+from ringcast.livestate import look
+from ringcast.states import State, as_data, rows, table
 
 _DESCRIPTION = """\
 Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its

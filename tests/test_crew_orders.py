@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import doctest
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringcast.states import State
 from ringcast_launcher import frames, orders
 from ringcast_launcher.frames import FrameError, Frames
 from ringcast_launcher.orders import (
@@ -43,6 +45,8 @@ from ringcast_launcher.orders import (
 )
 from ringcast_launcher.supervisor import Exited, Fence, Send, Signalled
 
+STATE = asdict(State(3, 77, "running", "#3 bcast", None, 5, (0, 2), "ranks 0, 2", 0.5, None, 99.6, "a"))
+STATE["waiting_for"] = [0, 2]  # as it travels
 EVERY = [
     Start((3, 5), ("python", "a b.py"), {"PATH": "/bin"}, {"RINGCAST_KEY": "k"}, "/home/me", 2),
     Start((), (), {}, {}, "", 0),
@@ -67,7 +71,7 @@ EVERY = [
     Stopped(),
     Signalled(2),
     Stacks({3: "File …\n"}),
-    States({3: {"operation": "bcast", "round": None}}),
+    States({3: STATE}),
     Glimpse(2, {"bcast": 2}, 1 << 40, True),
     Record(3, b"\x00" * 9),
     Finished(),
@@ -95,6 +99,23 @@ def test_no_report_is_an_order() -> None:
         if not isinstance(item, Order):
             with pytest.raises(FrameError, match="not understood"):
                 parse_order(plain(item))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {3: 5},
+        {3: {}},
+        {2: STATE},
+        {3: STATE | {"more": 1}},
+        {3: STATE | {"pid": "77"}},
+        {3: STATE | {"waiting_for": 7}},
+        {3: {name: value for name, value in STATE.items() if name != "cpu"}},
+    ],
+)
+def test_states_that_are_none_are_refused(fields: dict[int, Any]) -> None:
+    with pytest.raises(FrameError, match="not understood"):
+        parse_report(["States", fields])
 
 
 def test_there_is_one_of_every_kind() -> None:

@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import socket
-import stat
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from fleets import Fleet, finished, until
 
 from ringcast.jobs import INQUIRIES
 from ringcast_launcher.inquiries import Inquiries
+from ringcast_launcher.orders import AskStates
+from ringcast_launcher.survey import Survey
 
 UNTIL_GO = """
 import os, time, ringcast
@@ -42,8 +44,8 @@ def seen(hosts: Fleet, host: int, *ranks: int) -> dict[str, Any] | None:
 
 
 @pytest.mark.usefixtures("nothing_on_hosts")
-def test_ps_shows_the_ranks_of_all_hosts_where_the_launcher_is(hosts: Fleet) -> None:
-    go = hosts.folder / "go"
+def test_ps_shows_the_ranks_of_all_hosts_where_the_launcher_is(hosts: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     with hosts.started("-H", "h0,h1:2", hosts.program(UNTIL_GO.format(go=go))) as process:
         job = until(lambda: seen(hosts, 0, 0, 1, 2))
         assert [state["host"] for state in job["ranks"]] == ["h0", "h1", "h1"]
@@ -66,27 +68,92 @@ def test_ps_shows_the_ranks_of_all_hosts_where_the_launcher_is(hosts: Fleet) -> 
         assert finished(process).returncode == 0
 
 
+@pytest.mark.usefixtures("nothing_on_hosts")
+def test_a_job_without_ranks_on_the_launchers_host_is_shown_there(hosts: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with hosts.started("-H", "h1,h2", hosts.program(UNTIL_GO.format(go=go))) as process:
+        job = until(lambda: seen(hosts, 0, 0, 1))
+        assert [state["host"] for state in job["ranks"]] == ["h1", "h2"]
+        assert job["pids"] == []
+        go.touch()
+        assert finished(process).returncode == 0
+
+
+@pytest.mark.usefixtures("nothing_on_hosts")
+def test_a_directory_in_which_there_can_be_no_socket_stops_no_job(hosts: Fleet) -> None:
+    folder = hosts.temporary / ("é" * (75 - len(str(hosts.temporary))))  # as text it is short enough
+    folder.mkdir()
+    try:
+        done = hosts.launch("-H", "h1", "-v", hosts.program("print('there')"), TMPDIR=str(folder))
+    finally:
+        folder.rmdir()
+    assert (done.returncode, done.stdout) == (0, "[0] there\n")
+
+
 def ask(path: Path) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.settimeout(30)
         asker.connect(str(path))
-        with asker.makefile("rb") as told:
+        _, files, _, _ = socket.recv_fds(asker, 1, 1)
+        with open(files[0], "rb") as told:
             return told.read()
 
 
 def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Path) -> None:
     path, told = tmp_path / INQUIRIES, []
-    with Inquiries(str(tmp_path)) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
-        assert stat.S_ISSOCK(path.stat().st_mode)
+    large = b"x" * 10_000_000
+    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
+        assert not inquiries.come()
         idle.connect(str(path))  # never reads
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
             gone.connect(str(path))
+        assert inquiries.come()
         askers = [threading.Thread(target=lambda: told.append(ask(path))) for _ in range(3)]
         for asker in askers:
             asker.start()
-        until(lambda: inquiries.answer(lambda: b"x" * 1_000_000) or len(told) == 3, 30)
+        until(lambda: (inquiries.come() and inquiries.answer(large)) or len(told) == 3, 30)
         for asker in askers:
             asker.join()
-        assert set(told) == {b"x" * 1_000_000}
-        inquiries.answer(lambda: pytest.fail("nobody has asked"))
-    assert not path.exists()
+        assert told == [large] * 3
+        assert not inquiries.come()
+    assert inquiries.files == []
+
+
+def test_a_path_that_no_socket_can_have_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 120)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        Inquiries(str(long))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Hosts:
+    """Crews that are asked, and note it."""
+
+    def __init__(self, *hosts: int) -> None:
+        self.hosts, self.asked = set(hosts), 0
+
+    def order_all(self, _: object) -> None:
+        self.asked += 1
+
+
+def test_a_late_answer_is_not_one_to_the_next_question() -> None:
+    hosts = Hosts(0, 1)
+    survey = Survey[str](hosts, AskStates(), 3.0)  # type: ignore[arg-type]
+    assert survey.result(0.0) is None
+    survey.ask(1.0)
+    survey.ask(1.5)  # is part of the first
+    survey.hear(0, "first of 0")
+    assert (survey.result(2.0), survey.due, hosts.asked) == (None, 4.0, 1)
+    assert survey.result(4.0) == ["first of 0"]
+    survey.ask(5.0)
+    survey.hear(1, "first of 1")
+    survey.hear(0, "second of 0")
+    assert survey.result(5.0) is None
+    survey.hear(1, "second of 1")
+    assert survey.result(5.0) == ["second of 0", "second of 1"]
+    assert (survey.result(9.0), survey.due) == (None, float("inf"))
+    survey.ask(10.0)
+    survey.hear(0, "third of 0")
+    hosts.hosts.remove(1)  # lost
+    assert survey.result(10.0) == ["third of 0"]

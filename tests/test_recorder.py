@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import Job
 
-from ringcast import flight, livestate, recorder
+from ringcast import flight, livestate, recorder, states
 from ringcast.call import Call
 from ringcast.errors import RingcastError
 from ringcast.livestate import Usage
@@ -44,7 +44,7 @@ def entries(memory: Recorder) -> tuple[Entry, ...]:
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(livestate)
+    result = doctest.testmod(states)
     assert result.attempted > 0
     assert result.failed == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import TypeAlias
 
@@ -32,6 +32,11 @@ class Crews:
 
     def __len__(self) -> int:
         return len(self._crews)
+
+    @property
+    def hosts(self) -> Set[int]:
+        """Those that are there."""
+        return self._crews.keys()
 
     @property
     def due(self) -> float:

@@ -4,47 +4,57 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 
 from ringcast.jobs import INQUIRIES
 
-PATIENCE = 1.0  # seconds in which who has asked must take the answer: all else waits meanwhile
-
 
 class Inquiries:
-    """A socket that only who may enter the directory can find; a context manager. Whoever connects has asked."""
+    """A socket that only who may enter the directory can find. Whoever connects has asked; nobody is waited for.
+
+    Raises:
+        OSError: there can be no socket in that directory.
+    """
 
     def __init__(self, directory: str) -> None:
+        self._asking: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.setblocking(False)
-        self._path = os.path.join(directory, INQUIRIES)
-
-    def __enter__(self) -> Inquiries:
-        self._listener.bind(self._path)
-        self._listener.listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        with suppress(OSError):
-            os.unlink(self._path)
-
-    def fileno(self) -> int:
-        """Return the file that can be read when somebody asks."""
-        return self._listener.fileno()
-
-    def answer(self, tell: Callable[[], bytes]) -> None:
-        """Answer all that have asked, at the same time, with what `tell` returns; it is not called if nobody has."""
-        told: bytes | None = None
-        while (asker := self._next()) is not None:
-            with asker, suppress(OSError):  # it has not waited for the answer
-                told = tell() if told is None else told
-                asker.settimeout(PATIENCE)
-                asker.sendall(told)
-
-    def _next(self) -> socket.socket | None:
         try:
-            return self._listener.accept()[0]
-        except OSError:  # nobody, or it has gone again
-            return None
+            self._listener.setblocking(False)
+            self._listener.bind(os.path.join(directory, INQUIRIES))
+            self._listener.listen()
+        except OSError:
+            self._listener.close()
+            raise
+
+    @property
+    def files(self) -> list[int]:
+        """What can be read when somebody asks."""
+        return [] if self._listener.fileno() < 0 else [self._listener.fileno()]
+
+    def come(self) -> bool:
+        """Return whether anybody waits for an answer by now."""
+        while self.files:
+            try:
+                self._asking.append(self._listener.accept()[0])
+            except (BlockingIOError, ConnectionAbortedError):
+                break
+            except OSError:  # no file is left: better no answers than a loop that never sleeps
+                self._listener.close()
+        return bool(self._asking)
+
+    def answer(self, told: bytes) -> None:
+        """Give everybody who waits a file that has the answer: it has room, whoever reads it and when."""
+        asking, self._asking = self._asking, []
+        with open(os.memfd_create(INQUIRIES), "wb") as file:
+            file.write(told)
+            file.flush()
+            file.seek(0)
+            for asker in asking:
+                with asker, suppress(OSError):  # it has not waited
+                    asker.setblocking(False)
+                    socket.send_fds(asker, [b"."], [file.fileno()])
+
+    def close(self) -> None:
+        for each in [self._listener, *self._asking]:
+            each.close()

@@ -1,41 +1,80 @@
-"""Looks at all ranks from time to time, for the status line: hosts are asked, and what they tell is put together."""
+"""Looks at all ranks: from time to time for the status line, and when somebody asks what they do."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
 from ringcast.glance import Glance
+from ringcast.states import State, table
 from ringcast_launcher.crews import Crews
-from ringcast_launcher.orders import AskGlance
+from ringcast_launcher.inquiries import Inquiries
+from ringcast_launcher.orders import AskGlance, AskStates
+from ringcast_launcher.output import Writer
 from ringcast_launcher.statusline import Status
+from ringcast_launcher.survey import Survey
 
-LATE = 0.5  # seconds after which the line is drawn without the hosts that have not told
+GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
+STATES = 3.0  # seconds after which others are told without them
 
 
-class Looks:
-    """Asks the crews when the status line is due, and has it drawn when they have told."""
+class Glances:
+    """Asks the hosts when the status line is due, and has it drawn when they have told."""
 
     def __init__(self, status: Status, crews: Crews) -> None:
-        self._status, self._crews = status, crews
-        self._told: dict[int, Glance] = {}  # by host
-        self._asked: float | None = None  # when they were asked
+        self._status = status
+        self._survey = Survey[Glance](crews, AskGlance(), GLANCE)
+        self.hear = self._survey.hear
 
     @property
     def due(self) -> float:
         """The time of the next `turn` at the latest."""
-        return self._status.due if self._asked is None else self._asked + LATE
+        return min(self._status.due, self._survey.due)
 
     def turn(self, now: float, up: int) -> None:
         """Do what is due; so many ranks are up."""
-        if self._asked is None and self._status.due <= now:
-            self._asked, self._told = now, {}
-            self._crews.order_all(AskGlance())
-        if self._asked is not None and (len(self._told) == len(self._crews) or now >= self._asked + LATE):
-            self._status.tell(now, up, sum(self._told.values(), Glance()))
-            self._asked = None
-
-    def hear(self, host: int, told: Glance) -> None:
-        """Take what a host tells."""
-        self._told[host] = told
+        if self._status.due <= now:
+            self._survey.ask(now)
+        if (told := self._survey.result(now)) is not None:
+            self._status.tell(now, up, sum(told, Glance()))
 
     def end(self) -> None:
         """Take the line away, and look no more."""
         self._status.end()
+
+
+class Tables:
+    """Tells what all ranks do: on standard error when it was `wanted` there, and to those that inquire."""
+
+    def __init__(self, hosts: Sequence[str], crews: Crews, writer: Writer, inquiries: Inquiries | None) -> None:
+        """`hosts` are those of the ranks, as the job knows them."""
+        self._hosts, self._writer, self._inquiries = hosts, writer, inquiries
+        self._survey = Survey[list[State]](crews, AskStates(), STATES)
+        self.hear = self._survey.hear
+        self._printed = False
+
+    @property
+    def due(self) -> float:
+        """The time of the next `turn` at the latest."""
+        return self._survey.due
+
+    @property
+    def files(self) -> list[int]:
+        """What can be read when a `turn` is due."""
+        return [] if self._inquiries is None else self._inquiries.files
+
+    def turn(self, now: float, wanted: bool) -> None:
+        """Do what is due; with `wanted` a table is to be printed."""
+        self._printed |= wanted
+        if (self._inquiries is not None and self._inquiries.come()) or self._printed:
+            self._survey.ask(now)
+        if (told := self._survey.result(now)) is None:
+            return
+        found = {state.rank: replace(state, host=self._hosts[state.rank]) for one in told for state in one}
+        states = [found[rank] for rank in sorted(found)]
+        if self._printed:
+            self._writer.put(2, "".join(line + "\n" for line in table(states)).encode())
+            self._printed = False
+        if self._inquiries is not None:
+            self._inquiries.answer(json.dumps([asdict(state) for state in states]).encode())

@@ -6,7 +6,6 @@ processes.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -16,11 +15,10 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import zmq
 
-from ringcast import recorder
+from ringcast import jobs, recorder
 from ringcast.control import ControlServer, new_key
 from ringcast.limits import OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
@@ -35,10 +33,9 @@ from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.inquiries import Inquiries
 from ringcast_launcher.job import Job, control_addresses, elsewhere
 from ringcast_launcher.jobreport import JobReport, RankReport
-from ringcast_launcher.looks import Looks
+from ringcast_launcher.looks import Glances, Tables
 from ringcast_launcher.orders import (
     AskStacks,
-    AskStates,
     Fenced,
     Finish,
     Finished,
@@ -170,7 +167,6 @@ class _Running:
         self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
         self._held = False
         self._open = ExitStack()
-        self._inquiries: Inquiries | None = None
         self._silence = Silence()
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
@@ -199,7 +195,9 @@ class _Running:
         others = iter(remotes)
         self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
         status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
-        self._looks = Looks(status, self._crews)
+        self._glances = Glances(status, self._crews)
+        self._hosts = [job.nodes[self._node[rank]].host for rank in range(job.size)]
+        self._tables = Tables(self._hosts, self._crews, writer, None)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -211,7 +209,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._looks.end()
+        self._glances.end()
         self._server.close()
         self._open.close()
 
@@ -234,7 +232,7 @@ class _Running:
     def report(self, verdict: Verdict) -> JobReport:
         """Return what became of the job, and of every rank."""
         fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
-        ranks = [RankReport(r, self._host(r), self._pids[r], fate) for r, fate in enumerate(fates)]
+        ranks = [RankReport(r, self._hosts[r], self._pids[r], fate) for r, fate in enumerate(fates)]
         if verdict.rank is None:
             return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
@@ -245,32 +243,34 @@ class _Running:
         """What is told of a job that failed before its cause: stacks after a timeout, and what every rank did last."""
         return self._stacks + self._last_words
 
-    def _host(self, rank: int) -> str:
-        return self._job.nodes[self._node[rank]].host
-
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
-        if elsewhere(self._job):  # what the ranks here do, anybody can read in the directory
-            self._inquiries = self._open.enter_context(Inquiries(self._directory))
-        hosts = [self._host(rank) for rank in range(self._job.size)]
-        self._outputs = self._open.enter_context(closing(Outputs(self._job, hosts, self._writer)))
+        self._outputs = self._open.enter_context(closing(Outputs(self._job, self._hosts, self._writer)))
         self._pids, limits = start_workers(self._job, self._world, self._crews, self._here, self._signals, self._limit)
+        if elsewhere(self._job):
+            self._let_others_ask()
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
+    def _let_others_ask(self) -> None:
+        """Let `ringcast ps` ask us for the ranks on all hosts; what those here do, it can see for itself."""
+        try:
+            inquiries = self._open.enter_context(closing(Inquiries(self._directory)))
+        except OSError as error:  # such as on file systems that can have none: no job fails for that
+            self._debug(f"ringcast ps can show the ranks of this host only: {error}")
+            return
+        self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
+        if not any(node.here for node in self._job.nodes):
+            jobs.describe(jobs.Job(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time()))
+
     def _turn(self) -> None:
-        asked = [] if self._inquiries is None else [self._inquiries.fileno()]
-        self._crews.poll(self._wait(), (self._server.socket, self._signals, *asked))
+        self._crews.poll(self._wait(), (self._server.socket, self._signals, *self._tables.files))
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()
-        if signal.SIGUSR1 in signals:
-            self._writer.put(2, report.live(self._states()).encode())
-        if self._inquiries is not None:
-            self._inquiries.answer(lambda: json.dumps(self._states()).encode())
         if signal.SIGCHLD in signals:
             self._here.note_ends()
         # What the workers said comes before their ends, which would else look like ends without a word.
@@ -281,7 +281,8 @@ class _Running:
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
-        self._looks.turn(time.monotonic(), self._job.size - len(self._statuses))
+        self._glances.turn(time.monotonic(), self._job.size - len(self._statuses))
+        self._tables.turn(time.monotonic(), signal.SIGUSR1 in signals)
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
@@ -301,7 +302,9 @@ class _Running:
                 self.asked_to_end = True
                 return [found]
             case Glimpse():
-                self._looks.hear(i, found.glance)
+                self._glances.hear(i, found.glance)
+            case States():
+                self._tables.hear(i, found.states)
             case Gone(cause):
                 return self._lose(i, cause)
         return []
@@ -331,7 +334,7 @@ class _Running:
             self._held = not self._held
             self._crews.hold(self._held)
         decisions = self._supervisor.due or inf, self._silence.due or inf
-        due = min(self._server.due, *decisions, self._crews.due, self._looks.due)
+        due = min(self._server.due, *decisions, self._crews.due, self._glances.due, self._tables.due)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait
 
@@ -402,13 +405,6 @@ class _Running:
         texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
         return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
-    def _states(self) -> list[dict[str, Any]]:
-        """Return what the ranks are doing now."""
-        self._crews.order_all(AskStates())
-        answers = self._crews.answers((States,), ANSWER).values()
-        told = {rank: state for one in answers if isinstance(one, States) for rank, state in one.fields.items()}
-        return [{**told[rank], "host": self._host(rank)} for rank in sorted(told)]
-
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""
         asked = [i for i in range(len(self._job.nodes)) if i in self._crews]
@@ -426,7 +422,7 @@ class _Running:
         return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # who was killed told no cause
 
     def _on(self, rank: int) -> str:
-        return f"{self._host(rank)}, pid {self._pids[rank]}"
+        return f"{self._hosts[rank]}, pid {self._pids[rank]}"
 
     def _elsewhere(self, rank: int) -> str:
         node = self._job.nodes[self._node[rank]]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
 from ringcast.glance import Glance
 from ringcast.silence import Activity
+from ringcast.states import State, from_plain
 from ringcast_launcher.frames import FrameError
 from ringcast_launcher.supervisor import Exited, Fence, Send, Signalled
 
@@ -159,9 +161,22 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the ranks do: the fields of a `ringcast.livestate.State` of each."""
+    """What the ranks do: the fields of a `ringcast.states.State` of each."""
 
     fields: dict[int, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        """Look whether they are such states.
+
+        Raises:
+            ValueError: they are not.
+        """
+        if any(state.rank != rank for rank, state in zip(self.fields, self.states, strict=True)):
+            raise ValueError("a state of another rank")
+
+    @property
+    def states(self) -> list[State]:
+        return [from_plain(fields) for fields in self.fields.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +294,8 @@ def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:
         case [str(name), *values] if _KINDS.get(name) in kinds and len(values) == len(_types(name)):
             values = [tuple(value) if isinstance(value, list) else value for value in values]
             if all(isinstance(value, kind) for value, kind in zip(values, _types(name), strict=True)):
-                return _KINDS[name](*values)
+                with suppress(ValueError):
+                    return _KINDS[name](*values)
     raise FrameError(f"a message is not understood: {message!s:.80}")
 
 

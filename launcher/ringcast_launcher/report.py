@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
 
 from ringcast import flight
 from ringcast.outfile import write_text
-
-
-def live(states: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of what the ranks are doing now."""
-    from ringcast.livestate import from_plain, table  # needs psutil, for which no job waits
-
-    return "".join(line + "\n" for line in table([from_plain(state) for state in states]))
 
 
 def last_words(directory: str, size: int, file: str, lost: Collection[int]) -> str:
