@@ -30,7 +30,7 @@ SERIES = 0.2  # seconds that the calls of a series are to take together, about
 
 
 def main() -> None:
-    """Start the jobs, and let them measure in turn; or be a rank of one."""
+    """Start the jobs, and let them measure in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bed", help="hosts, and the rate of their links if it is to be limited, such as 2 or 2x1gbit")
     parser.add_argument("--each", type=int, default=4, help="ranks on each host (default 4)")
@@ -39,9 +39,6 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=11, help="pairs of series (default 11)")
     options = parser.parse_args()
-    if "RINGCAST_RANK" in os.environ:
-        serve(Path(options.bed))
-        return
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     from sshd import ssh_bed
 
@@ -118,4 +115,7 @@ def prepared(comm: ringcast.Communicator, collective: str, nbytes: int) -> Calla
 
 
 if __name__ == "__main__":
-    main()
+    if "RINGCAST_RANK" in os.environ:  # a rank of one of these jobs, with the file of its orders
+        serve(Path(sys.argv[1]))
+    else:
+        main()

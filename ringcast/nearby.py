@@ -43,7 +43,16 @@ def system_name(boot: str, network: str) -> str:
 def socket_path(directory: str, rank: int) -> str:
     """Return where the socket of a rank is to be; "" if there can be none, or others may enter the directory."""
     path = os.path.join(os.path.abspath(directory), f"rank-{rank}")
-    return path if directory and len(os.fsencode(path)) <= LONGEST and is_private(os.path.dirname(path)) else ""
+    possible = directory and _is_text(path) and len(os.fsencode(path)) <= LONGEST
+    return path if possible and is_private(os.path.dirname(path)) else ""
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a path can be told: the names of files may be any bytes."""
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def is_private(directory: str) -> bool:

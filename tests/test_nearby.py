@@ -131,6 +131,10 @@ def test_no_socket_where_its_path_is_too_long_or_others_may_enter(folder: Path) 
     assert len(nearby.socket_path(str(long), 3)) == nearby.LONGEST
     bound(long / "rank-3")
     assert nearby.socket_path(str(long), 33) == ""
+    nameless = os.path.join(folder, os.fsdecode(b"\xff"))  # which could not be told
+    os.mkdir(nameless, 0o700)
+    assert nearby.is_private(nameless)
+    assert nearby.socket_path(nameless, 3) == ""
     folder.chmod(0o750)
     assert nearby.socket_path(str(folder), 3) == ""
     folder.chmod(0o700)
