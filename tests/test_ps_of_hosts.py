@@ -16,6 +16,7 @@ import pytest
 from beds import run_on
 from fleets import Fleet, finished, until
 
+from ringcast import livestate
 from ringcast.jobs import INQUIRIES
 from ringcast_launcher.inquiries import Inquiries
 from ringcast_launcher.orders import AskStates
@@ -95,8 +96,7 @@ def ask(path: Path) -> bytes:
         asker.settimeout(30)
         asker.connect(str(path))
         _, files, _, _ = socket.recv_fds(asker, 1, 1)
-        with open(files[0], "rb") as told:
-            return told.read()
+        return livestate._content(files[0])
 
 
 def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ class Inquiries:
         with open(os.memfd_create(INQUIRIES), "wb") as file:
             file.write(told)
             file.flush()
-            file.seek(0)
             for asker in asking:
                 with asker, suppress(OSError):  # it has not waited
                     asker.setblocking(False)
