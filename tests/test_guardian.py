@@ -24,7 +24,7 @@ LONG = 10.0  # the same, of who is to be borne
 # Has a guardian of little patience, a worker, and one that the worker has left behind. Files let it give no signs of
 # life (mute), wait (stuck), start another worker of which it does not tell (again), and end (over).
 WATCHED = """
-import os, subprocess, sys, time
+import fcntl, os, subprocess, sys, termios, time
 from contextlib import suppress
 from ringcast_launcher import guardian
 folder, patience, *how = sys.argv[1:]
@@ -41,6 +41,8 @@ with guardian.Guardian(os.environ, speaks=True) as own:
     own.tell("file", f"key {folder}/key")
     if "watched" in how:
         own.watch()
+    while any(fcntl.ioctl(own._child.stdin, termios.FIONREAD, bytes(4))):  # until it has heard that
+        time.sleep(0.01)
     print(own._child.pid, worker.pid, int(worker.stdout.readline()), flush=True)
     while not asked("over"):
         if not asked("mute"):
@@ -103,7 +105,7 @@ class Watched:
 def start(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     made: list[Watched] = []
 
-    def starting(*how: str, silence: float = SILENCE, grace: float = LIMIT) -> Watched:
+    def starting(*how: str, silence: float = SILENCE, grace: float = 10 * LIMIT) -> Watched:
         patience = f"SILENCE={silence}, BEAT=0.1, GRACE={grace}"
         made.append(Watched(tmp_path / "job", patience, *how))
         return made[-1]
@@ -191,13 +193,14 @@ def test_who_is_not_watched_may_stand_still(start: Callable[..., Watched]) -> No
 def test_only_time_counts_in_which_the_guardian_ran(start: Callable[..., Watched]) -> None:
     """As when a whole machine is stopped, and goes on."""
     one = start("watched", silence=LONG)
-    for each in one.process.pid, one.guardian.pid:
-        os.kill(each, signal.SIGSTOP)
-        until(lambda each=each: psutil.Process(each).status() == psutil.STATUS_STOPPED)
-    turns = one.guardian.num_ctx_switches().voluntary
+    one.process.send_signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(one.process.pid).status() == psutil.STATUS_STOPPED)
+    waits_again(one.guardian)  # it has heard the last sign
+    one.guardian.send_signal(signal.SIGSTOP)
+    until(lambda: one.guardian.status() == psutil.STATUS_STOPPED)
     time.sleep(LONG + 1)  # longer than it would be borne
     one.guardian.send_signal(signal.SIGCONT)
-    until(lambda: one.guardian.num_ctx_switches().voluntary >= turns + 2)  # it has looked, and waits again
+    waits_again(one.guardian)
     one.process.send_signal(signal.SIGCONT)
     assert one.over() == (0, "")
 
@@ -228,6 +231,12 @@ def test_a_watched_process_that_cannot_be_killed_is_no_error(
 
     monkeypatch.setattr(os, "kill", refused)
     assert not guardian._kill(os.getppid())
+
+
+def waits_again(one: psutil.Process) -> None:
+    """Wait until it has waited a few times: each is a switch, as are its stop, and the rest of a wait after that."""
+    turns = one.num_ctx_switches().voluntary
+    until(lambda: one.num_ctx_switches().voluntary >= turns + 5)
 
 
 def until(condition: Callable[[], object]) -> None:
