@@ -14,11 +14,11 @@ import pytest
 from ringcast import family
 from ringcast_launcher import guardian
 from ringcast_launcher.agent import PATIENCE, PENDING, Agent
-from ringcast_launcher.channel import BEAT, Channel
+from ringcast_launcher.channel import BEAT, HEARD, Channel
 from ringcast_launcher.frames import encode
 from ringcast_launcher.orders import Finish, Finished, Hold, Order, Output, Report, Stop, plain
 from ringcast_launcher.remote import SILENCE
-from ringcast_launcher.supervisor import Send
+from ringcast_launcher.supervisor import Fence, Send
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -37,7 +37,7 @@ class Talkative:
         self.guardian = self
         self.signs = 0
 
-    def sign(self, now: float) -> None:
+    def sign(self) -> None:
         self.signs += 1
 
     def order(self, order: Order) -> None:
@@ -114,21 +114,42 @@ def test_the_silence_of_a_launcher_that_was_stopped_counts_neither_then_nor_afte
         assert bench.agent._abandoned == isinstance(order, Send)
 
 
-def test_the_guardian_is_given_signs_of_life_while_the_launcher_is_heard_or_stopped(bench: Bench) -> None:
+def test_the_guardian_is_given_a_sign_of_life_for_each_of_the_launcher_and_while_that_is_stopped(bench: Bench) -> None:
     """Else a guardian that waits for the agent, which has waited for the launcher, would end the ranks too late."""
     bench.crew.held = True
 
-    def signs(silence: float) -> int:
+    def signs(*came: Order | None) -> int:
         before = bench.crew.signs
-        bench.channel._next_beat, bench.channel.unanswered = 0.0, silence
+        for one in came:
+            os.write(bench.orders, encode(one and plain(one)))
+        bench.channel._next_beat = 0.0
         bench.agent._turn()
         return bench.crew.signs - before
 
-    assert [signs(0.0), signs(2 * PATIENCE)] == [1, 0]
-    os.write(bench.orders, encode(plain(Stop())))
-    assert [signs(0.0), signs(2 * PATIENCE)] == [1, 1]
-    # Seconds from the last sign of the launcher's life: of the agent's, and of the guardian's patience; to be killed.
-    assert 2 * BEAT + guardian.BEAT + guardian.SILENCE + family.PATIENCE <= SILENCE - BEAT
+    assert [signs(None), signs(), signs(Hold(True)), signs(None)] == [1, 0, 0, 1]
+    signs(Stop())
+    assert [signs(), signs()] == [1, 1]
+
+
+def test_the_ranks_of_an_agent_that_stands_still_have_ended_before_its_host_counts_as_lost() -> None:
+    """Also if the launcher has not heard the agent for a while, but was heard by it to the last."""
+    assert HEARD + guardian.SILENCE + family.PATIENCE <= SILENCE
+    assert PATIENCE + BEAT <= guardian.SILENCE  # by then an agent that has heard nothing has given up by itself
+
+
+def test_an_agent_obeys_one_order_at_a_time_and_gives_signs_of_life_between_them(bench: Bench) -> None:
+    """Many that take a while together, such as to end one rank after the other, are no standing still."""
+    bench.crew.held = True
+    many = [Fence(rank) for rank in range(5)]
+    os.write(bench.orders, b"".join(encode(plain(order)) for order in many))
+    os.close(bench.orders)
+    bench.orders = os.open(os.devnull, os.O_RDONLY)
+    for number, _ in enumerate(many):
+        assert not bench.agent._abandoned  # also not by a launcher that has ended since
+        assert bench.crew.ordered == many[:number]
+        bench.agent._turn()
+    assert bench.crew.ordered == many
+    assert bench.agent._abandoned
 
 
 @pytest.mark.parametrize("garbage", [b"what is this?", encode(["Rubbish"]), encode(plain(Finished()))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,31 +14,49 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ringcast_launcher import guardian
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 LIMIT = 60.0  # seconds; nothing here takes nearly as long
-# Has a guardian of little patience, a worker, and one that the worker has left behind; gives signs of life when asked.
+SILENCE = 2.0  # seconds without a sign of life that are borne
+LONG = 10.0  # the same, of who is to be borne
+# Has a guardian of little patience, a worker, and one that the worker has left behind. Files let it give no signs of
+# life (mute), wait (stuck), start another worker of which it does not tell (again), and end (over).
 WATCHED = """
-import os, subprocess, sys, time
+import fcntl, os, subprocess, sys, termios, time
+from contextlib import suppress
 from ringcast_launcher import guardian
-guardian._CHILD = guardian._CHILD.replace("main()", "main.__globals__.update(SILENCE=2.0, BEAT=0.1); main()")
-guardian.BEAT = 0.1
+folder, patience, *how = sys.argv[1:]
+guardian._CHILD = guardian._CHILD.replace("main()", f"main.__globals__.update({patience}); main()")
 left = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
+asked = lambda name: os.path.exists(f"{folder}/{name}")
 with guardian.Guardian(os.environ, speaks=True) as own:
-    mark = {"RINGCAST_MARK": sys.argv[1]}
+    mark = {"RINGCAST_MARK": folder}
     worker = subprocess.Popen([sys.executable, "-c", left], env=os.environ | mark, stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     own.tell("mark", "=".join(*mark.items()))
     own.tell("worker", str(worker.pid))
-    own.tell("directory", sys.argv[1])
-    if "watched" in sys.argv:
+    own.tell("directory", f"{folder}/made")
+    own.tell("file", f"key {folder}/key")
+    if "watched" in how:
         own.watch()
+    while any(fcntl.ioctl(own._child.stdin, termios.FIONREAD, bytes(4))):  # until it has heard that
+        time.sleep(0.01)
     print(own._child.pid, worker.pid, int(worker.stdout.readline()), flush=True)
-    while not os.path.exists(f"{sys.argv[1]}/over"):
-        own.sign(time.monotonic())
+    while not asked("over"):
+        if not asked("mute"):
+            own.sign()
         time.sleep(0.02)
+        if asked("again"):
+            os.unlink(f"{folder}/again")
+            print(subprocess.Popen(["sleep", "1000"], env=os.environ | mark, start_new_session=True).pid, flush=True)
+    if "silently" in how:  # as if there had been no room for the last word
+        own._child.stdin.close()
+        os._exit(own._child.wait())
     for one in worker.pid, int(sys.stdin.readline()):
-        os.kill(one, 9)
+        with suppress(ProcessLookupError):
+            os.kill(one, 9)
     worker.communicate()
 """
 
@@ -45,18 +64,29 @@ with guardian.Guardian(os.environ, speaks=True) as own:
 class Watched:
     """A process that is watched or not, its guardian and its workers."""
 
-    def __init__(self, folder: Path, *how: str) -> None:
+    def __init__(self, folder: Path, patience: str, *how: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-c", WATCHED, str(folder), *how]
+        (folder / "made").mkdir(parents=True)
+        command = [sys.executable, "-c", WATCHED, str(folder), patience, *how]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, **pipes)
         told = [int(pid) for pid in self.process.stdout.readline().split()]
         self.guardian, *self.workers = (psutil.Process(pid) for pid in told)
 
-    def over(self) -> int:
-        """Let it end well, and return its exit code."""
-        (self.folder / "over").touch()
-        return self.end(f"{self.workers[-1].pid}\n")[0]
+    def ask(self, name: str) -> None:
+        """Have it do something else from now on."""
+        (self.folder / name).touch()
+
+    def over(self) -> tuple[int, str]:
+        """Let it end well; return its exit code, and what was said."""
+        self.ask("over")
+        return self.end(f"{self.workers[1].pid}\n")
+
+    @property
+    def words(self) -> str:
+        """What is said when it was ended."""
+        how = f"stood still for {SILENCE:g} s (stopped, or hung); it was ended with its ranks"
+        return f"ringcast: process {self.process.pid} {how}\n"
 
     def end(self, last: str = "") -> tuple[int, str]:
         """Return its exit code, and what was said on standard error until the guardian had ended too."""
@@ -75,9 +105,9 @@ class Watched:
 def start(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     made: list[Watched] = []
 
-    def starting(*how: str) -> Watched:
-        (folder := tmp_path / "job").mkdir()
-        made.append(Watched(folder, *how))
+    def starting(*how: str, silence: float = SILENCE, grace: float = 10 * LIMIT) -> Watched:
+        patience = f"SILENCE={silence}, BEAT=0.1, GRACE={grace}"
+        made.append(Watched(tmp_path / "job", patience, *how))
         return made[-1]
 
     yield starting
@@ -92,40 +122,121 @@ def alive(one: psutil.Process) -> bool:
 def test_who_stands_still_is_ended_after_its_workers(start: Callable[..., Watched]) -> None:
     one = start("watched")
     one.process.send_signal(signal.SIGSTOP)
-    code, said = one.end()
-    assert code == -signal.SIGKILL
-    words = f"process {one.process.pid} stood still for 2 s (stopped, or hung); it was ended with its ranks"
-    assert said == f"ringcast: {words}\n"
+    assert one.end() == (-signal.SIGKILL, one.words)
     assert not any(map(alive, one.workers))
-    assert not one.folder.exists()
+    assert not (one.folder / "made").exists()
+
+
+def test_who_hangs_is_ended_after_some_grace(start: Callable[..., Watched]) -> None:
+    one = start("watched", grace=0.5)
+    one.ask("mute")
+    assert one.end() == (-signal.SIGKILL, one.words)
+    assert not any(map(alive, one.workers))
+
+
+def test_who_ends_by_itself_after_a_silence_may(start: Callable[..., Watched]) -> None:
+    """An agent that hears nothing gives no signs of life, and ends; that takes as long as its workers hold it up."""
+    one = start("watched")
+    one.ask("mute")
+    until(lambda: not any(map(alive, one.workers)))
+    assert one.over() == (0, "")
+
+
+def test_who_ends_by_itself_after_a_silence_starts_no_other_workers(start: Callable[..., Watched]) -> None:
+    one = start("watched")
+    one.ask("mute")
+    until(lambda: not any(map(alive, one.workers)))
+    one.ask("again")
+    one.workers.append(psutil.Process(int(one.process.stdout.readline())))
+    until(lambda: not alive(one.workers[-1]))
+    assert one.over() == (0, "")
+
+
+def test_who_goes_on_after_a_silence_is_ended(start: Callable[..., Watched]) -> None:
+    one = start("watched")
+    one.ask("mute")
+    until(lambda: not any(map(alive, one.workers)))
+    (one.folder / "mute").unlink()
+    assert one.end() == (-signal.SIGKILL, one.words)
+
+
+def test_an_end_is_no_silence(start: Callable[..., Watched]) -> None:
+    """The pipe can end without a word also if all went well: it was full, and the guardian stopped."""
+    one = start("watched", "silently", silence=LIMIT)
+    one.ask("over")
+    assert one.end() == (0, "")
+    assert not any(map(alive, one.workers))
+    assert not (one.folder / "made").exists()
+
+
+def test_a_file_system_that_hangs_keeps_no_workers_alive(start: Callable[..., Watched]) -> None:
+    """A file that is to go may be on another machine: opening it can take for ever, as here that of a pipe."""
+    one = start()
+    os.mkfifo(one.folder / "key")
+    one.process.kill()
+    until(lambda: not any(map(alive, one.workers)))
+    until(lambda: not (one.folder / "made").exists())
+    assert alive(one.guardian)
+    (one.folder / "key").open("wb").close()
+    assert one.end() == (-signal.SIGKILL, "")
 
 
 def test_who_is_not_watched_may_stand_still(start: Callable[..., Watched]) -> None:
     one = start()
     one.process.send_signal(signal.SIGSTOP)
-    time.sleep(3)  # longer than it would be borne
+    time.sleep(SILENCE + 1)  # longer than it would be borne
     assert all(map(alive, one.workers))
     one.process.send_signal(signal.SIGCONT)
-    assert one.over() == 0
+    assert one.over() == (0, "")
 
 
 def test_only_time_counts_in_which_the_guardian_ran(start: Callable[..., Watched]) -> None:
     """As when a whole machine is stopped, and goes on."""
-    one = start("watched")
+    one = start("watched", silence=LONG)
     one.process.send_signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(one.process.pid).status() == psutil.STATUS_STOPPED)
+    waits_again(one.guardian)  # it has heard the last sign
     one.guardian.send_signal(signal.SIGSTOP)
-    turns = one.guardian.num_ctx_switches().voluntary
-    time.sleep(3)  # longer than it would be borne
+    until(lambda: one.guardian.status() == psutil.STATUS_STOPPED)
+    time.sleep(LONG + 1)  # longer than it would be borne
     one.guardian.send_signal(signal.SIGCONT)
-    until(lambda: one.guardian.num_ctx_switches().voluntary > turns)
+    waits_again(one.guardian)
     one.process.send_signal(signal.SIGCONT)
-    assert one.over() == 0
+    assert one.over() == (0, "")
 
 
 def test_a_guardian_that_is_stopped_stops_nobody(start: Callable[..., Watched]) -> None:
-    one = start("watched")
+    one = start("watched", silence=LONG)
     one.guardian.send_signal(signal.SIGSTOP)
-    assert one.over() == 0
+    assert one.over() == (0, "")
+
+
+def test_a_watched_process_that_has_ended_already_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may mean another one; and who is its guardian's parent now has nothing to do with it."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr(os, "getppid", lambda: 4711)
+    assert not guardian._kill(4712)
+    assert killed == []
+    assert guardian._kill(4711)
+    assert killed == [4711]
+
+
+@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
+def test_a_watched_process_that_cannot_be_killed_is_no_error(
+    error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pid: int, number: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert not guardian._kill(os.getppid())
+
+
+def waits_again(one: psutil.Process) -> None:
+    """Wait until it has waited a few times: each is a switch, as are its stop, and the rest of a wait after that."""
+    turns = one.num_ctx_switches().voluntary
+    until(lambda: one.num_ctx_switches().voluntary >= turns + 5)
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -14,13 +14,15 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from ringcast.control import version
 from ringcast_launcher import slurm
-from ringcast_launcher.channel import BEAT, Channel, Line
+from ringcast_launcher.channel import Channel, Line
 from ringcast_launcher.crew import Crew
 from ringcast_launcher.directory import job_directory
 from ringcast_launcher.frames import FrameError
@@ -44,6 +46,7 @@ class Agent:
         self._line, self._crew, self._signals, self._advertise = line, crew, signals, advertise
         self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
         self._over = False
+        self._orders: deque[Any] = deque()  # those that have come, and wait for their turn
         self.asked = 0  # the signal by which we end
 
     def run(self) -> None:
@@ -56,23 +59,25 @@ class Agent:
 
     @property
     def _abandoned(self) -> bool:
-        return bool(self._line.ended) or (self._line.unanswered > PATIENCE and not self._paused)
+        if self._line.ended:
+            return not self._orders
+        return self._line.unanswered > PATIENCE and not self._paused
 
     def _turn(self) -> None:
         files: dict[File, int] = {**self._crew.files, **self._line.files, self._signals: select.POLLIN}
-        ready = usable(files, min(self._line.due, self._crew.due) - time.monotonic())
+        due = 0.0 if self._orders else min(self._line.due, self._crew.due)
+        ready = usable(files, due - time.monotonic())
         signals = caught(self._signals)
         for number in signals:
             if number in ENDING:
                 self._asked_to_end(number)
-        try:
-            for message in self._line.turn(ready, time.monotonic()):
-                self._obey(parse_order(message))
-        except FrameError as error:
-            self._line.refuse(str(error))
-        # None while the launcher is not heard: together the two silences would last longer than it waits.
-        if self._paused or self._line.unanswered <= 2 * BEAT:
-            self._crew.guardian.sign(time.monotonic())
+        self._orders += self._line.turn(ready, time.monotonic())
+        # Only the launcher's own signs are passed on: else a silence of ours would count after one of the launcher,
+        # and the two together would last longer than it waits.
+        if self._paused or not self._line.unanswered:
+            self._crew.guardian.sign()
+        if self._orders:
+            self._obey_next()
         if signal.SIGCHLD in signals:
             self._crew.note_ends()
         for report in self._crew.reports(ready):
@@ -83,6 +88,14 @@ class Agent:
         """Do what a signal asks for."""
         self.asked, self._over = number, True
 
+    def _obey_next(self) -> None:
+        """Do what was ordered first; before the next order others are served, as one may take a second or two."""
+        try:
+            self._obey(parse_order(self._orders.popleft()))
+        except FrameError as error:
+            self._line.refuse(str(error))
+            self._orders.clear()
+
     def _obey(self, order: Order) -> None:
         if self._paused:
             self._line.forgive()
@@ -92,11 +105,12 @@ class Agent:
             return
         if isinstance(order, Start):
             order = replace(order, world={**order.world, "RINGCAST_ADVERTISE": self._advertise})
-            self._crew.guardian.watch()
         if isinstance(order, Hold):
             self._held = order.held
             order = Hold(self._held or self._full)
         self._crew.order(order)
+        if isinstance(order, Start):  # it was looked whether it can be done; no rank runs yet
+            self._crew.guardian.watch()
 
     def _tell(self, report: Report) -> None:
         self._line.send(plain(report))

@@ -5,7 +5,8 @@ without it, the launcher has ended without being able to clean up.
 
 An agent on another host can also stand still: stopped, or hung. Elsewhere it then counts as lost after a while, and its
 ranks with it, which must not act any more. So it is `watched`: if it gives no sign of life through the pipe, its ranks
-are ended, and it as well. As with all clocks of this kind only the time counts in which the guardian itself ran.
+are ended, and it as well unless it is just ending by itself. As with all clocks of this kind only the time counts in
+which the guardian itself ran.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from enum import Enum
 
 from ringcast import family
 
 PATIENCE = 2.0  # seconds that it may take to end when all is done
-SILENCE = 8.0  # seconds without a sign of life after which who is watched stands still
-BEAT = 1.0  # seconds between two signs of life
+SILENCE = 9.0  # seconds without a sign of life after which who is watched stands still
+BEAT = 1.0  # seconds that are waited at once, as no more than twice that counts
+GRACE = 5.0  # seconds in which who is watched can end by itself when its ranks were ended
+STEP = 0.1  # seconds between two looks at what it does then
 CHUNK = 1 << 16  # bytes read at once
 
 _CHILD = "import sys; sys.path += sys.argv[1:]; from ringcast_launcher.guardian import main; main()"
@@ -41,7 +45,6 @@ class Guardian:
         Raises:
             OSError: it cannot be started.
         """
-        self._next_sign = 0.0
         # Of an outer job, which may be ended before this one, it is no member.
         own = {name: value for name, value in environment.items() if not name.startswith("RINGCAST_")}
         self._child = subprocess.Popen(
@@ -70,11 +73,9 @@ class Guardian:
         """Have it end our workers, and us, once we have given no sign of life for `SILENCE`."""
         self.tell("watched", str(os.getpid()))
 
-    def sign(self, now: float) -> None:
-        """Give a sign of life, if one is due."""
-        if now >= self._next_sign:
-            self._next_sign = now + BEAT
-            self.tell("alive", "")
+    def sign(self) -> None:
+        """Give a sign of life."""
+        self.tell("alive", "")
 
     def __enter__(self) -> Guardian:
         return self
@@ -90,29 +91,116 @@ class Guardian:
             self._child.wait()
 
 
+class _End(Enum):
+    """What ends the waiting of the guardian."""
+
+    DONE = "all is done"
+    GONE = "the pipe has ended without that"
+    SILENT = "there was no sign of life"
+
+
+class _Pipe:
+    """The guardian's end of the pipe, and what was `told` until now."""
+
+    def __init__(self) -> None:
+        words = b"worker", b"mark", b"directory", b"file", b"watched"
+        self.told: dict[bytes, list[bytes]] = {word: [] for word in words}
+        self._rest = b""
+        self._poller = select.poll()
+        self._poller.register(0, select.POLLIN)
+
+    def hear(self, seconds: float | None) -> _End | bool:
+        """Take down what comes next; returns the end if it is that, else whether anything came in time."""
+        if not self._poller.poll(None if seconds is None else 1000 * seconds):
+            return False
+        if not (came := os.read(0, CHUNK)):
+            return _End.GONE
+        *lines, self._rest = (self._rest + came).split(b"\n")
+        for line in lines:
+            word, _, value = line.partition(b" ")
+            if word == b"done":
+                return _End.DONE
+            if word != b"alive":
+                self.told[word].append(value)
+        return True
+
+
 def main() -> None:
     """Be the guardian; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    told: dict[bytes, list[bytes]] = {word: [] for word in (b"worker", b"mark", b"directory", b"file", b"watched")}
-    if _all_done(told):
+    pipe = _Pipe()
+    end = _first_end(pipe)
+    if end is _End.DONE:
         return
-    for text, _, file in (one.partition(b" ") for one in told[b"file"]):
-        _remove(file, text)
-    leaders = [int(pid) for pid in told[b"worker"]]
-    family.kill(lambda: family.members(leaders, told[b"mark"]))
-    stood_still = os.getppid() in map(int, told[b"watched"])
-    if stood_still:  # it may wake up at any time, and have started another rank before it is killed
-        os.kill(os.getppid(), signal.SIGKILL)
-        family.kill(lambda: family.members(leaders, told[b"mark"]))
+    leaders = [int(pid) for pid in pipe.told[b"worker"]]
+    family.kill(lambda: family.members(leaders, pipe.told[b"mark"]))
+    if end is _End.SILENT:
+        end = _second_end(pipe)
+    if end is _End.DONE:
+        return
+    stood_still = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
+    family.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
     import shutil  # not before it is needed: few guardians ever come here
 
-    for directory in told[b"directory"]:
+    for directory in pipe.told[b"directory"]:
         shutil.rmtree(directory, ignore_errors=True)
     if stood_still:
-        words = f"ringcast: process {told[b'watched'][0].decode()} stood still for {SILENCE:g} s (stopped, or hung)"
+        words = f"ringcast: process {pipe.told[b'watched'][0].decode()} stood still for {SILENCE:g} s"
         with suppress(OSError):  # nobody may listen any more
-            os.write(2, f"{words}; it was ended with its ranks\n".encode())
+            os.write(2, f"{words} (stopped, or hung); it was ended with its ranks\n".encode())
+    for text, _, file in (one.partition(b" ") for one in pipe.told[b"file"]):
+        _remove(file, text)  # last, as it may be on a file system that hangs
+
+
+def _first_end(pipe: _Pipe) -> _End:
+    """Take down what is told until the end, or until a silence of who is watched."""
+    silent, turned = 0.0, time.monotonic()
+    while not (watched := pipe.told[b"watched"]) or silent < SILENCE:
+        heard = pipe.hear(min(BEAT, SILENCE - silent) if watched else None)
+        if isinstance(heard, _End):
+            return heard
+        passed, turned = min(time.monotonic() - turned, 2 * BEAT), time.monotonic()
+        silent = 0.0 if heard else silent + passed
+    return _End.SILENT
+
+
+def _second_end(pipe: _Pipe) -> _End:
+    """Let who was silent end by itself, for a while: it may have given up as nobody was heard.
+
+    It cannot while it is stopped; and who goes on instead has woken up too late.
+    """
+    for _ in range(round(GRACE / STEP)):  # not by a clock, which goes on while we are stopped
+        if _is_stopped(int(pipe.told[b"watched"][0])):
+            break
+        heard = pipe.hear(STEP)
+        if isinstance(heard, _End):
+            return heard
+        if heard:
+            break
+        family.send(_late_ones(pipe), signal.SIGKILL)
+    return _End.SILENT
+
+
+def _late_ones(pipe: _Pipe) -> set[int]:
+    """Return ranks started after the others were ended, by their marks: the numbers of those may mean others now."""
+    return family.members((), pipe.told[b"mark"])
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] in b"Tt"
+    return False
+
+
+def _kill(watched: int) -> bool:
+    """Kill who is watched, if it is still our parent: else it has ended, and its number may mean another process."""
+    if os.getppid() != watched:
+        return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(watched, signal.SIGKILL)
+        return True
+    return False
 
 
 def _remove(path: bytes, text: bytes) -> None:
@@ -120,27 +208,3 @@ def _remove(path: bytes, text: bytes) -> None:
     with suppress(OSError), open(path, "rb") as file:
         if text in file.read(CHUNK):
             os.unlink(path)
-
-
-def _all_done(told: dict[bytes, list[bytes]]) -> bool:
-    """Take down what is told until all is done; False if that is not said before the end, or before a silence."""
-    poller = select.poll()
-    poller.register(0, select.POLLIN)
-    data, silent, turned = b"", 0.0, time.monotonic()
-    while not told[b"watched"] or silent < SILENCE:
-        ready = poller.poll(1000 * min(BEAT, SILENCE - silent) if told[b"watched"] else None)
-        passed, turned = min(time.monotonic() - turned, 2 * BEAT), time.monotonic()
-        silent += passed
-        if not ready:
-            continue
-        if not (came := os.read(0, CHUNK)):
-            return False
-        silent = 0.0
-        *lines, data = (data + came).split(b"\n")
-        for line in lines:
-            word, _, value = line.partition(b" ")
-            if word == b"done":
-                return True
-            if word != b"alive":
-                told[word].append(value)
-    return False
