@@ -190,6 +190,7 @@ def test_who_is_not_watched_may_stand_still(start: Callable[..., Watched]) -> No
     assert one.over() == (0, "")
 
 
+@pytest.mark.long
 def test_only_time_counts_in_which_the_guardian_ran(start: Callable[..., Watched]) -> None:
     """As when a whole machine is stopped, and goes on."""
     one = start("watched", silence=LONG)

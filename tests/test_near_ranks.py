@@ -65,8 +65,15 @@ def check(told: list[Told], near: Mapping[int, int]) -> None:
         assert each.strangers == 0
 
 
-@pytest.mark.parametrize("placement", ["block", "cyclic"])
-@pytest.mark.parametrize("security", ["curve", "none"])
+@pytest.mark.parametrize(
+    ("security", "placement"),
+    [
+        ("curve", "block"),
+        ("none", "cyclic"),
+        pytest.param("curve", "cyclic", marks=pytest.mark.long),
+        pytest.param("none", "block", marks=pytest.mark.long),
+    ],
+)
 def test_ranks_of_a_host_talk_over_ipc_and_all_others_over_tcp(hosts: Fleet, placement: str, security: str) -> None:
     told = connections(hosts, "-H", "h0:3,h1:2,h2", "--placement", placement, "--security", security)
     ranks: dict[str, list[int]] = {}
@@ -95,11 +102,13 @@ def local(hosts: Fleet, *own: str) -> list[str]:
     return ["-H", "h0:2,other:2", "--rsh-agent", str(script), "--iface", "e0"]
 
 
+@pytest.mark.long
 def test_crews_of_one_machine_are_near_as_far_as_they_have_the_same_files(hosts: Fleet) -> None:
     check(connections(hosts, *local(hosts)), dict.fromkeys(range(4), 3))
     check(connections(hosts, *local(hosts, "files")), dict.fromkeys(range(4), 1))
 
 
+@pytest.mark.long
 def test_a_directory_with_a_long_name_is_no_obstacle(hosts: Fleet, tmp_path: Path) -> None:
     long = tmp_path / ("x" * 90)
     long.mkdir()
@@ -159,7 +168,10 @@ ENDS: dict[str, Callable[[Fleet, int], None]] = {
 }
 
 
-@pytest.mark.parametrize("end", list(ENDS))
+LATER = [end for end in ENDS if end != "a rank is killed"]
+
+
+@pytest.mark.parametrize("end", ["a rank is killed", *(pytest.param(end, marks=pytest.mark.long) for end in LATER)])
 def test_no_socket_stays_however_a_job_ends(hosts: Fleet, end: str) -> None:
     """What is left is looked for after each test."""
     with hosts.started("-H", "h0:2,h1:2", "--output", "none", hosts.program(TOGETHER)) as process:

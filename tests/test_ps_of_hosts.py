@@ -80,6 +80,7 @@ def test_a_job_without_ranks_on_the_launchers_host_is_shown_there(hosts: Fleet, 
         assert finished(process).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_on_hosts")
 def test_a_directory_in_which_there_can_be_no_socket_stops_no_job(hosts: Fleet) -> None:
     folder = hosts.temporary / ("é" * (75 - len(str(hosts.temporary))))  # as text it is short enough
