@@ -74,6 +74,7 @@ def cut_and_heal(collective: str, calls: int) -> None:
     assert all(end is None for end in found) or all(end is not None for end in found), found
 
 
+@pytest.mark.long
 def test_a_job_goes_on_when_a_link_comes_back_soon() -> None:
     cut_and_heal("allreduce", 100)
 

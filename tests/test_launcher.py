@@ -552,6 +552,7 @@ import ringcast, numpy
 comm = ringcast.init()
 if comm.rank != 1:
     comm.sendrecv(numpy.arange(3), dest=1, source=None)
+comm.barrier()  # rank 1 leaves after they were sent
 """
     done = launch("-n", "3", program=program)
     assert done.returncode == 1

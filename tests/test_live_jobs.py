@@ -222,6 +222,7 @@ STUCK = {
     "a lock": "threading.Lock().acquire() and lock.acquire()",
     "a collective": "comm.barrier()",
 }
+SHORT = "C code that holds the interpreter"  # of these the one that is tried without the long tests
 
 
 def stacks_of(errors: list[str], rank: int) -> str:
@@ -231,7 +232,9 @@ def stacks_of(errors: list[str], rank: int) -> str:
     return "\n".join(lines[:end])
 
 
-@pytest.mark.parametrize("where", list(STUCK))
+@pytest.mark.parametrize(
+    "where", [SHORT, *(pytest.param(way, marks=pytest.mark.long) for way in STUCK if way != SHORT)]
+)
 def test_a_timeout_prints_the_stacks_of_all_ranks(outside: Outside, where: str) -> None:
     program = f"""
 import itertools, sys, threading, time, ringcast

@@ -121,6 +121,7 @@ def test_an_interface_of_several(bed: Bed) -> None:
         )
 
 
+@pytest.mark.long
 def test_what_is_advertised_is_where_the_others_connect(bed: Bed) -> None:
     """Rank 2 is reached by its second address only, which it does not listen at: a gateway would forward."""
     on(bed, 2, "ip", "address", "add", "10.88.0.3/32", "dev", "lo")
@@ -160,6 +161,7 @@ def test_a_firewall_between_two_ranks_is_an_error_that_names_both_ends(bed: Bed)
     assert "PeerFailed: rank 0: peer rank" in said[0]
 
 
+@pytest.mark.long
 def test_a_refusal_is_an_error_at_once(bed: Bed) -> None:
     begin = time.monotonic()
     said = ended(start(bed, "tcp://10.77.0.1:20000", advertise=["", "", "10.77.0.2"]), 40)
