@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, product
-from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from fault_cases import ENDS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
+from under_way import holding
 
 from ringcast import collectives, wire
 from ringcast.cost import NETWORKS
@@ -359,16 +359,8 @@ def names(error: Exception, ranks: set[int]) -> bool:
 def left_over(end: Endpoint) -> list[str]:
     """Return what a rank still holds of the call."""
     protocol = end.protocol
-    tables = (
-        "_sending.transfers",
-        "_sending.promised",
-        "_granting.receiving",
-        "_granting.moving",
-        "_granting.withheld",
-        "outbox",
-    )
     state = protocol._contexts[CONTEXT]
-    return [name for name in tables if attrgetter(name)(protocol)] + [
+    return holding(protocol, "outbox") + [
         name for name in ("active", "exchanges", "mail", "grants") if getattr(state, name)
     ]
 

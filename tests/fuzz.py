@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from under_way import TRANSFERS
 
 from ringcast import collectives, wire
 from ringcast.budgets import BUDGET
@@ -324,16 +325,7 @@ def held(protocol: Protocol) -> int:
     waits = [item for box in boxes for queue in box._arrived.values() for item in queue]
     size = sum(len(frame) for _, frames in waits for frame in frames)
     grants = sum(len(found) + 1 for state in states for found in state.grants.values())
-    tables = (
-        "_sending.transfers",
-        "_sending.promised",
-        "_granting.receiving",
-        "_granting.moving",
-        "_granting.withheld",
-        "_contexts.retired",
-        "failed",
-        "finished",
-    )
+    tables = *TRANSFERS, "_contexts.retired", "failed", "finished"
     named = sum(len(attrgetter(name)(protocol)) for name in tables)
     return len(protocol._contexts) + len(boxes) + mail + size // 1000 + grants + named
 

@@ -6,9 +6,10 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from under_way import holding
 
 from ringcast.communicator import Communicator
 from ringcast.cost import NETWORKS
@@ -91,15 +92,7 @@ class Job:
 
     def left_over(self) -> dict[int, list[str]]:
         """Return, by rank, the tables of the protocol that still hold transfers; there must be none between calls."""
-        tables = (
-            "_sending.transfers",
-            "_sending.promised",
-            "_granting.receiving",
-            "_granting.moving",
-            "_granting.withheld",
-            "failed",
-        )
-        found = {e.rank: [name for name in tables if attrgetter(name)(e.protocol)] for e in self.endpoints}
+        found = {e.rank: holding(e.protocol, "failed") for e in self.endpoints}
         return {rank: names for rank, names in found.items() if names}
 
     def abort(self, cause: str) -> None:

@@ -11,12 +11,12 @@ import struct
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from under_way import holding
 
 from ringcast import wire
 from ringcast.accounts import PATIENCE
@@ -151,15 +151,7 @@ def check_quiet(net: Net) -> None:
     """Assert that no table of any rank holds anything, and that every byte of budget is accounted for."""
     assert net.waiting() == []
     for protocol in net.ranks:
-        for name in (
-            "_sending.transfers",
-            "_sending.promised",
-            "_granting.receiving",
-            "_granting.moving",
-            "_granting.withheld",
-            "outbox",
-        ):
-            assert not attrgetter(name)(protocol), f"rank {protocol.rank}: {name} = {attrgetter(name)(protocol)}"
+        assert not holding(protocol, "outbox"), protocol.rank
         assert not protocol._sending.trailing
         for context in protocol._contexts.values():
             assert not context.active

@@ -120,6 +120,20 @@ def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Pat
     assert inquiries.files == []
 
 
+def test_where_no_file_can_be_made_whoever_asks_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: str) -> int:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.connect(str(tmp_path / INQUIRIES))
+        assert inquiries.come()
+        inquiries.answer(b"told")
+        assert not inquiries.come()
+        asker.settimeout(30)
+        assert asker.recv(1) == b""
+
+
 def test_a_path_that_no_socket_can_have_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 120)
     before = len(os.listdir("/proc/self/fd"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from ringcast.jobs import INQUIRIES
 
@@ -46,13 +46,17 @@ class Inquiries:
     def answer(self, told: bytes) -> None:
         """Give everybody who waits a file that has the answer: it has room, whoever reads it and when."""
         asking, self._asking = self._asking, []
-        with open(os.memfd_create(INQUIRIES), "wb") as file:
-            file.write(told)
-            file.flush()
+        with ExitStack() as stack:
             for asker in asking:
-                with asker, suppress(OSError):  # it has not waited
+                stack.enter_context(asker)
+            # If there can be no more files, or no room for one, they get none, and see what they can see themselves.
+            with suppress(OSError), open(os.memfd_create(INQUIRIES), "wb") as file:
+                file.write(told)
+                file.flush()
+                for asker in asking:
                     asker.setblocking(False)
-                    socket.send_fds(asker, [b"."], [file.fileno()])
+                    with suppress(OSError):  # it has not waited
+                        socket.send_fds(asker, [b"."], [file.fileno()])
 
     def close(self) -> None:
         for each in [self._listener, *self._asking]:

@@ -197,7 +197,6 @@ class _Running:
         status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
         self._glances = Glances(status, self._crews)
         self._hosts = [job.nodes[self._node[rank]].host for rank in range(job.size)]
-        self._tables = Tables(self._hosts, self._crews, writer, None)
         self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
 
     def __enter__(self) -> _Running:
@@ -247,24 +246,24 @@ class _Running:
         self._debug(f"control plane at {self._world.control}")
         self._outputs = self._open.enter_context(closing(Outputs(self._job, self._hosts, self._writer)))
         self._pids, limits = start_workers(self._job, self._world, self._crews, self._here, self._signals, self._limit)
-        if elsewhere(self._job):
-            self._let_others_ask()
+        inquiries = self._inquiries() if elsewhere(self._job) else None
+        self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
-    def _let_others_ask(self) -> None:
+    def _inquiries(self) -> Inquiries | None:
         """Let `ringcast ps` ask us for the ranks on all hosts; what those here do, it can see for itself."""
         try:
             inquiries = self._open.enter_context(closing(Inquiries(self._directory)))
         except OSError as error:  # such as on file systems that can have none: no job fails for that
             self._debug(f"ringcast ps can show the ranks of this host only: {error}")
-            return
-        self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
+            return None
         if not any(node.here for node in self._job.nodes):
             jobs.describe(jobs.Job(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time()))
+        return inquiries
 
     def _turn(self) -> None:
         self._crews.poll(self._wait(), (self._server.socket, self._signals, *self._tables.files))

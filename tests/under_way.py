@@ -1,0 +1,20 @@
+"""What a protocol keeps of messages that are under way: tables that must be empty where nothing is."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from ringcast.protocol import Protocol
+
+TRANSFERS = (
+    "_sending.transfers",
+    "_sending.promised",
+    "_granting.receiving",
+    "_granting.moving",
+    "_granting.withheld",
+)
+
+
+def holding(protocol: Protocol, *more: str) -> list[str]:
+    """Return the names of those of these tables, and of `more`, that are not empty."""
+    return [name for name in (*TRANSFERS, *more) if attrgetter(name)(protocol)]
