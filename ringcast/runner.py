@@ -24,6 +24,7 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 from ringcast.group import Group
 from ringcast.local import LocalControl, thread_endpoints
+from ringcast.streams import flush, write_text
 from ringcast.world import WORLD, adopt
 
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
@@ -50,6 +51,7 @@ def run(
 
     Raises:
         RunFailed: some rank raised or died; names the first one, with its traceback.
+        OSError: what the ranks wrote cannot be written to this process's own streams.
         ValueError: n or backend make no sense.
     """
     if n < 1:
@@ -129,8 +131,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         ) as launcher:
             assert launcher.stdout is not None
             # Through Python's own streams, so that a notebook shows it.
+            lost: list[OSError] = []
             errors = threading.Thread(
-                target=_copy, args=(launcher.stderr, sys.stderr, tail), name="ringcast-run-stderr"
+                target=_copy_all, args=(launcher.stderr, sys.stderr, tail, lost), name="ringcast-run-stderr"
             )
             errors.start()
             try:
@@ -144,6 +147,8 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                 errors.join()
         if launcher.returncode:
             raise _failure(folder, "".join(tail), launcher.returncode)
+        if lost:
+            raise lost[0]
         results = [folder / f"result-{rank}" for rank in range(n)]
         for rank, file in enumerate(results):
             if not file.exists():
@@ -153,8 +158,18 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
 
 def _copy(source: Iterable[str], sink: TextIO, tail: deque[str]) -> None:
     for line in source:
-        sink.write(line)
+        write_text(sink, line)
         tail.append(line)
+    flush(sink)
+
+
+def _copy_all(source: Iterable[str], sink: TextIO, tail: deque[str], lost: list[OSError]) -> None:
+    """Copy as long as the sink can be written, and take the rest, so that the source never has to wait."""
+    try:
+        _copy(source, sink, tail)
+    except OSError as error:
+        lost.append(error)
+        tail.extend(source)
 
 
 def _failure(folder: Path, output: str, code: int) -> RunFailed:

@@ -1,4 +1,4 @@
-"""Output that is lost at the end of a job because its host did not tell of it is said to be."""
+"""Output that is lost at the end of a job because its host did not tell of it is an error."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path
     command = [sys.executable, "-c", LAUNCHER, "--rsh-agent", str(starter), "-H", "localhost,h1.test", "echo", "here"]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[0] here", "[1] here"])
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ["[0] here", "[1] here"])
     said = "ringcast-launch: host h1.test: what its ranks wrote last may be lost: it was not told within 0.5 s\n"
     assert done.stderr == said

@@ -351,7 +351,8 @@ def test_a_reader_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
         f"{' '.join(LAUNCH)} -n 1 seq 1000000 | head -n 1; echo ${{PIPESTATUS[0]}}",
         shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["[0] 1", "0"]
+    assert done.stdout.splitlines() == ["[0] 1", "141"]
+    assert done.stderr == ""
 
 
 def test_the_report_for_programs_tells_of_the_job_and_of_every_rank(launch: Launch, tmp_path: Path) -> None:

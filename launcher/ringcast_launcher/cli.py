@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
+from ringcast.streams import write_all
 from ringcast_launcher import node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
@@ -34,6 +36,7 @@ from ringcast_launcher.job import (
 )
 from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
+from ringcast_launcher.losses import BROKEN_PIPE
 from ringcast_launcher.ranklist import ranges
 
 _DESCRIPTION = """\
@@ -54,6 +57,7 @@ output:     tag: "[rank] " before every line (default); none: lines without a pr
             file=PATTERN: both streams of a rank, with %r the rank, %R the rank with leading zeros, %h the host
 exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
             0 with --on-failure continue, if ranks finished and all that did exited with 0,
+            1 if output could not be written, 141 if nobody reads it any more, unless the job failed,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
 
@@ -65,6 +69,7 @@ examples:   ringcast-launch -n 4 examples/identifiers.py
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
+    _occupy_closed_streams()
     sys.exit(command(sys.argv[1:] if argv is None else argv, os.environ))
 
 
@@ -78,7 +83,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         try:
             report.write(options.json_report)
         except OSError as error:
-            print(f"ringcast-launch: --json-report {options.json_report}: {error.strerror}", file=sys.stderr)
+            _complain(f"--json-report {options.json_report}: {error.strerror}")
             return report.exit_code or 1
     return report.exit_code
 
@@ -87,20 +92,41 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     try:
         job = _job(options, program, environment)
         if options.dry_run:
-            print("\n".join(describe(job)))
+            write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "replace"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
             return node.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:
         if str(error):
-            print(f"ringcast-launch: {error}", file=sys.stderr)
+            _complain(str(error))
         return JobReport(error.code, str(error))
+    except BrokenPipeError:  # as with every command of which nobody reads the output
+        return JobReport(BROKEN_PIPE, "nobody reads the output any more")
     except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
-        print(f"ringcast-launch: {error}", file=sys.stderr)
+        _complain(str(error))
         return JobReport(1, str(error))
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
         return JobReport(130, "ended by SIGINT")
+
+
+def _occupy_closed_streams() -> None:
+    """Let nothing else take the number of a standard stream that is closed, and get what is written there."""
+    for file in 0, 1, 2:
+        try:
+            os.fstat(file)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)  # has the lowest free number; to write to it is an error
+
+
+def _say(text: str) -> None:
+    write_all(2, f"ringcast-launch: {text}\n".encode("utf-8", "replace"))
+
+
+def _complain(text: str) -> None:
+    """Tell of an error that the exit code tells as well: nobody may be there to read it."""
+    with suppress(OSError):
+        _say(text)
 
 
 def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[str]]:
@@ -213,7 +239,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     told = slurm.passed_on(environment) if allocated else {}
     starter = slurm.SRUN if allocated else SSH
     if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
-        print(f"ringcast-launch: there are more ranks than slots: {told_of}", file=sys.stderr)
+        _say(f"there are more ranks than slots: {told_of}")
     settings = _settings(options, environment, far)
     if settings.transport == "tcp" and meeting is None:
         check_ports(placed, settings.ports)
@@ -304,7 +330,7 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
     if said.security == NONE and transport == "tcp":
-        print(f"ringcast-launch: warning: {OPEN}", file=sys.stderr)
+        _say(f"warning: {OPEN}")
     start_timeout = options.start_timeout or said.start_timeout
     mixed = far and options.transport == "auto"
     return replace(said, transport=transport, mixed=mixed, file=file, start_timeout=start_timeout)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ringcast.outfile import write_whole
+from ringcast_launcher.losses import Losses
 from ringcast_launcher.supervisor import Fate
 
 
@@ -40,6 +41,10 @@ class JobReport:
         return "".join(
             line + "\n" for line in [*self.traceback.rstrip().splitlines(), f"ringcast-launch: {who}{self.cause}"]
         )
+
+    def but_for(self, losses: Losses) -> JobReport:
+        """Return the report of the same job with lost output as its cause, if it has no other one."""
+        return self if self.exit_code or not losses.code else replace(self, exit_code=losses.code, cause=losses.cause)
 
     def write(self, path: Path) -> None:
         """Write the file, in one piece.

@@ -11,7 +11,7 @@ import secrets
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -24,6 +24,7 @@ from ringcast.limits import OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
+from ringcast.streams import write_all
 from ringcast_launcher import report
 from ringcast_launcher.assembly import assembled
 from ringcast_launcher.crew import Crew
@@ -76,6 +77,7 @@ from ringcast_launcher.workers import start_workers
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
+SETTLE = 1.0  # seconds in which our output is to be written before the other nodes are told how the job has ended
 
 
 def run(job: Job) -> JobReport:
@@ -95,10 +97,12 @@ def run(job: Job) -> JobReport:
                 attempt += 1
                 words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
                 writer.put(2, words.encode("utf-8", "replace"))
-        writer.put(2, words.encode("utf-8", "replace"))
     finally:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
-    return end
+    lost = "".join(f"ringcast-launch: {cause}\n" for cause in writer.losses.causes)
+    with suppress(OSError):  # standard error may be what was lost
+        write_all(2, (lost + words).encode("utf-8", "replace"))
+    return end.but_for(writer.losses)
 
 
 def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
@@ -125,9 +129,17 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         end = running.report(verdict)
         failed = verdict.rank is not None and not running.asked_to_end
         again = failed and job.settings.restart < job.max_restarts
-        for remote in remotes:
-            remote.dismiss(Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again))
+        if remotes:
+            writer.settle(SETTLE)  # the other nodes end with the same code
+            over = _over(end.but_for(writer.losses), again)
+            for remote in remotes:
+                remote.dismiss(over)
     return end, running.last_words + end.last_words(), again
+
+
+def _over(end: JobReport, again: bool) -> Over:
+    """Return what the launchers on other nodes are to know of the end: the exit code, and the last line."""
+    return Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
 
 
 def _allow_files(job: Job) -> None:
@@ -414,7 +426,8 @@ class _Running:
         for i in asked:
             if not isinstance(end := answers.get(i), Finished):
                 why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
-                self._say(f"host {self._job.nodes[i].host}: what its ranks wrote last may be lost: {why}")
+                host = self._job.nodes[i].host
+                self._writer.losses.note_cause(host, f"host {host}: what its ranks wrote last may be lost: {why}")
         self._outputs.end()
 
     def _seen_traceback(self, rank: int) -> str:

@@ -10,14 +10,14 @@ import platform
 import select
 import signal
 import socket
-import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 import zmq
 
 from ringcast.control import version
+from ringcast.streams import write_all
 from ringcast_launcher import nodes
 from ringcast_launcher.agent import PATIENCE, Agent
 from ringcast_launcher.caller import Caller
@@ -89,10 +89,15 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
         limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
         address = _address(one, signals, limit)
         while (over := _serve_once(job, one, address, signals, limit)).again:
-            sys.stderr.write(over.words)
+            _say(over.words)
             limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
-        sys.stderr.write(over.words)
+        _say(over.words)
     return JobReport(over.code, over.words)
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):  # the exit code tells as well
+        write_all(2, words.encode("utf-8", "replace"))
 
 
 def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:

@@ -12,10 +12,12 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Container, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol, TypeAlias
 
+from ringcast.streams import write_all
+from ringcast_launcher.losses import Losses, place_of
 from ringcast_launcher.statusline import Line
 
 MAX_LINE = 1 << 24  # bytes; a longer line is cut, so that a worker that never ends its line cannot fill the memory
@@ -23,6 +25,7 @@ MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output bef
 TAIL = 1 << 16  # bytes of a worker's standard error that are kept for the last report
 _COLOURS = (36, 32, 33, 35, 34, 31)
 _TRACEBACK = b"Traceback (most recent call last):"
+_Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
 
 
 class Lines:
@@ -57,16 +60,17 @@ class Lines:
 class Writer:
     """Writes to the launcher's own streams from a thread, so that a slow reader does not silence the control plane.
 
-    Who reads nothing any more (`| head`) is forgotten: the job goes on. Where standard error is a terminal, it has a
-    last line too, which is never there while something else is written to a terminal.
+    A stream that cannot be written is left alone from then on, which `losses` tell: the job goes on. Where standard
+    error is a terminal, it has a last line too, which is never there while something else is written to a terminal.
     """
 
     def __init__(self, line: Line | None = None) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, bytes] | str | None] = queue.SimpleQueue()
+        self.losses = Losses()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._line = line or Line(2)
         self._pending = 0
         self._lock = threading.Lock()
-        self._closed: set[int] = set()
+        self._lost: set[int] = set()
         self._thread: threading.Thread | None = None
 
     @property
@@ -88,6 +92,13 @@ class Writer:
         self._begin()
         self._queue.put(text)
 
+    def settle(self, seconds: float) -> None:
+        """Wait until all that was put is written, but not for longer than this."""
+        written = threading.Event()
+        if self._thread is not None:
+            self._queue.put(written)
+            written.wait(seconds)
+
     def close(self) -> None:
         """Wait until all is written. Can be interrupted, because a reader may be slow for as long as it likes."""
         self._queue.put(None)
@@ -104,6 +115,9 @@ class Writer:
             if isinstance(item, str):
                 self._line.show(item)
                 continue
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
             file, data = item
             if os.isatty(file):
                 self._write(self._line.file, self._line.erase())
@@ -112,7 +126,7 @@ class Writer:
                 self._pending -= len(data)
         self._write(self._line.file, self._line.erase())
 
-    def _next(self) -> tuple[int, bytes] | str | None:
+    def _next(self) -> _Item | None:
         """Return what is to be written next, or None at the end; draw the line when nothing else is to be done."""
         while True:
             try:
@@ -121,12 +135,13 @@ class Writer:
                 self._write(self._line.file, self._line.draw())
 
     def _write(self, file: int, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest and file not in self._closed:
-            try:
-                rest = rest[os.write(file, rest) :]
-            except OSError:
-                self._closed.add(file)
+        if not data or file in self._lost:
+            return
+        try:
+            write_all(file, data)
+        except OSError as error:
+            self._lost.add(file)
+            self.losses.note(place_of(file), error)
 
 
 class Sink(Protocol):
@@ -152,10 +167,45 @@ class Stream:
         self._writer.put(self._file, self._lines.flush())
 
 
+class LogFile:
+    """A file of the user's that takes whole lines. After an error it takes no more, which `losses` tell."""
+
+    def __init__(self, path: Path, mode: str, losses: Losses) -> None:
+        """Open it; what is written is there at once.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._losses = path, losses
+        self._file = path.open(mode, buffering=0)
+        self._lost = False
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, or note why not."""
+        if self._lost or not data:
+            return
+        try:
+            write_all(self._file.fileno(), data)
+        except OSError as error:
+            self._lose(error)
+
+    def close(self) -> None:
+        """Close the file; on a network's file system that may be where a full disk shows."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        self._lost = True
+        self._losses.note(str(self._path), error)
+
+
 class File:
     """A sink that writes whole lines to a file; several may share it."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: LogFile) -> None:
         self._file, self._lines = file, Lines()
 
     def feed(self, data: bytes) -> None:
@@ -267,9 +317,9 @@ def open_sinks(
     kind, pattern = parse(spec)
     if kind == "dir":
         out, err = (file_name(f"{pattern}/rank-%R.{end}", rank, size, host) for end in ("out", "err"))
-        return File(_open(out, files, mode)), File(_open(err, files, mode))
+        return File(_open(out, files, mode, writer.losses)), File(_open(err, files, mode, writer.losses))
     if kind == "file":
-        both = _open(file_name(pattern, rank, size, host), files, mode)
+        both = _open(file_name(pattern, rank, size, host), files, mode, writer.losses)
         return File(both), File(both)
     if shown is not None and rank not in shown:
         return Nothing(), Nothing()
@@ -281,7 +331,5 @@ def _prefix(rank: int, colour: bool) -> bytes:
     return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m[{rank}]\x1b[0m ".encode() if colour else f"[{rank}] ".encode()
 
 
-def _open(name: str, files: ExitStack, mode: str) -> IO[bytes]:
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return files.enter_context(path.open(mode))
+def _open(name: str, files: ExitStack, mode: str, losses: Losses) -> LogFile:
+    return files.enter_context(closing(LogFile(Path(name), mode, losses)))

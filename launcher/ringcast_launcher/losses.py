@@ -1,0 +1,56 @@
+"""Output of a job that could not be written: where, why, and the exit code that a job has for it.
+
+A reader that went away (EPIPE, as with `| head`) wanted no more: the job goes on, and its exit code is that of SIGPIPE,
+without a word. Everything else, such as a full disk, is an error that is told, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import signal
+
+BROKEN_PIPE = 128 + signal.SIGPIPE
+_STREAMS = {1: "standard output", 2: "standard error"}
+
+
+class Losses:
+    """The first loss of each place, noted from several threads."""
+
+    def __init__(self) -> None:
+        self._causes: dict[str, str] = {}
+        self._unread: set[str] = set()
+
+    def note(self, place: str, error: OSError) -> None:
+        """Note that what was to be written there is lost."""
+        if isinstance(error, BrokenPipeError):
+            self._unread.add(place)
+        else:
+            why = error.strerror or error
+            self.note_cause(place, f"{place} cannot be written ({why}); what was still to come is lost")
+
+    def note_cause(self, place: str, cause: str) -> None:
+        """Note a loss in words of its own."""
+        self._causes.setdefault(place, cause)
+
+    @property
+    def causes(self) -> list[str]:
+        """What is an error, one line for each place."""
+        return list(self._causes.values())
+
+    @property
+    def code(self) -> int:
+        """The exit code of a job that is well but for this; 0 if nothing was lost."""
+        return 1 if self._causes else BROKEN_PIPE if self._unread else 0
+
+    @property
+    def cause(self) -> str:
+        """What `code` stands for, in one line; empty if that is 0."""
+        return "; ".join(self.causes) or "".join(f"nobody reads {place} any more" for place in sorted(self._unread)[:1])
+
+
+def place_of(file: int) -> str:
+    """Return the name of a file descriptor of ours.
+
+    >>> place_of(1)
+    'standard output'
+    """
+    return _STREAMS.get(file, f"file descriptor {file}")
