@@ -32,7 +32,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringcast import engines, interfaces
+from ringcast import engines, interfaces, socketpath
 from ringcast import ports as port_ranges
 from ringcast.errors import ConfigError
 from ringcast.ports import PortRange
@@ -41,8 +41,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
 AUTO = "auto"  # what RINGCAST_TRANSPORT may say beside ipc and tcp
+_LONGEST_SOCKET = "rank-999999"  # in the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
-LONGEST = 90  # characters of a directory; the name of a socket in it must stay below 108
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,12 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     )
 
 
+def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return the directories for temporary files (TMPDIR) and for those of the session (XDG_RUNTIME_DIR), as named."""
+    env = os.environ if env is None else env
+    return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
+
+
 def _engine(env: Mapping[str, str]) -> engines.Place | None:
     """Return what an engine says of a process of several, unless RINGCAST_* say it all, or that it is alone."""
     if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
@@ -187,7 +193,7 @@ def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
     if not tcp and place.nodes == 1 and place.job:
         own = f"ringcast-{os.getuid()}-{name}"
         directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
-        directory = directory if len(directory) <= LONGEST else f"/tmp/{own}"
+        directory = directory if socketpath.fits(f"{directory}/{_LONGEST_SOCKET}") else f"/tmp/{own}"
         return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
     head = "127.0.0.1" if place.nodes == 1 else place.head
     if env.get("RINGCAST_KEY") and head and place.job:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ringcast import config, socketpath
 from ringcast.outfile import write_text
 
 PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
 LOCK = "lock"
 DESCRIPTION = "job.json"
 INQUIRIES = "ask"  # a socket: who connects gets a file with what the ranks on all hosts do, as JSON
-LONGEST = 80  # bytes; the name of a socket, with the file's name, must stay below 108
+_LONGEST_SOCKET = f"{PREFIX}12345678/rank-999999"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,14 @@ class Job:
         return Path(self.directory).name.removeprefix(PREFIX)
 
 
-def base() -> str:
-    """Return the folder of the jobs' directories."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) < LONGEST else "/tmp"
+def bases() -> list[str]:
+    """Return the folders in which the directory of a job may be made with this environment, the best first."""
+    return socketpath.folders(_LONGEST_SOCKET, config.directories()[1])
+
+
+def places() -> list[str]:
+    """Return all folders in which jobs of this user may have their directories, whatever their TMPDIR was."""
+    return socketpath.everywhere(config.directories()[1])
 
 
 def describe(job: Job) -> None:
@@ -55,15 +60,25 @@ def describe(job: Job) -> None:
 
 def running() -> list[Job]:
     """Return the jobs of this user that run, the oldest first; none that is only about to start."""
-    folders = [folder for folder in Path(base()).glob(f"{PREFIX}*") if _alive(folder)]
+    folders = [folder for place in bases() for folder in Path(place).glob(f"{PREFIX}*") if _alive(folder)]
     found = [job for folder in folders if (job := _read(folder)) is not None]
     return sorted(found, key=lambda job: (job.started, job.name))
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether this is a directory of ours, and no link to one.
+
+    Raises:
+        OSError: it is not there.
+    """
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def _alive(folder: Path) -> bool:
     """Whether the directory is ours and its lock is held, as it is while the launcher lives."""
     try:
-        if folder.stat().st_uid != os.getuid():
+        if not is_ours(folder):
             return False
         lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:  # gone meanwhile

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-LONGEST = 107  # bytes that the path of a socket may have
+from ringcast import socketpath
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/net"
 
@@ -43,16 +43,7 @@ def system_name(boot: str, network: str) -> str:
 def socket_path(directory: str, rank: int) -> str:
     """Return where the socket of a rank is to be; "" if there can be none, or others may enter the directory."""
     path = os.path.join(os.path.abspath(directory), f"rank-{rank}")
-    possible = directory and _is_text(path) and len(os.fsencode(path)) <= LONGEST
-    return path if possible and is_private(os.path.dirname(path)) else ""
-
-
-def _is_text(path: str) -> bool:
-    """Return whether a path can be told: the names of files may be any bytes."""
-    try:
-        return bool(path.encode())
-    except UnicodeEncodeError:
-        return False
+    return path if directory and socketpath.fits(path) and is_private(os.path.dirname(path)) else ""
 
 
 def is_private(directory: str) -> bool:

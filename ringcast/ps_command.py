@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _nothing(wanted: str | None, found: Sequence[Job]) -> str:
     if wanted is None or not found:
-        return f"no job of yours runs on this machine (looked in {jobs.base()})"
+        return f"no job of yours runs on this machine (looked in {', '.join(jobs.bases())})"
     known = ", ".join(f"{job.name} (launcher {job.launcher})" for job in found)
     return f"there is no job {wanted}; there are: {known}"
 

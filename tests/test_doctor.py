@@ -177,6 +177,13 @@ def test_a_temporary_directory_that_is_no_use(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_temporary_directory_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    found = machine.check_place()
+    assert found.verdict is FAIL
+    assert f"TMPDIR={tmp_path}/none: there is no such directory" in found.text
+
+
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_security import another_jobs_member, arrivals, knock
 
-from ringcast import nearby
+from ringcast import nearby, socketpath
 from ringcast.config import WorkerConfig
 from ringcast.errors import LinkLost
 from ringcast.inbox import near_ranks, open_inbox
@@ -126,9 +126,9 @@ def test_a_socket_that_took_the_place_of_another_is_not_taken_for_it(folder: Pat
 def test_no_socket_where_its_path_is_too_long_or_others_may_enter(folder: Path) -> None:
     assert nearby.socket_path(str(folder), 3) == f"{folder}/rank-3"
     assert nearby.socket_path("", 3) == nearby.socket_path(f"{folder}/missing", 3) == ""
-    long = folder / ("x" * (nearby.LONGEST - len(str(folder)) - len("//rank-3")))
+    long = folder / ("x" * (socketpath.LONGEST - len(str(folder)) - len("//rank-3")))
     long.mkdir(mode=0o700)
-    assert len(nearby.socket_path(str(long), 3)) == nearby.LONGEST
+    assert len(nearby.socket_path(str(long), 3)) == socketpath.LONGEST
     bound(long / "rank-3")
     assert nearby.socket_path(str(long), 33) == ""
     nameless = os.path.join(folder, os.fsdecode(b"\xff"))  # which could not be told

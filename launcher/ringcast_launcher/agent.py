@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringcast.control import version
+from ringcast.errors import ConfigError
 from ringcast_launcher import slurm
 from ringcast_launcher.channel import Channel, Line
 from ringcast_launcher.crew import Crew
@@ -155,7 +156,10 @@ def main() -> None:
         signals = stack.enter_context(noted(ENDING))
         stack.enter_context(subreaper())
         guardian = stack.enter_context(Guardian(os.environ, speaks=True))
-        directory = stack.enter_context(job_directory())
+        try:
+            directory = stack.enter_context(job_directory())
+        except ConfigError as error:
+            sys.exit(f"ringcast: {error}")
         guardian.tell("directory", directory)
         channel = Channel(reading, writing, time.monotonic(), marks=True)
         stack.callback(channel.close)

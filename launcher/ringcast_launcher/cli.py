@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         return JobReport(error.code, str(error))
     except BrokenPipeError:  # as with every command of which nobody reads the output
         return JobReport(BROKEN_PIPE, "nobody reads the output any more")
-    except (RendezvousError, OSError) as error:  # no room for a directory, a socket or the output
+    except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
         _complain(str(error))
         return JobReport(1, str(error))
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output

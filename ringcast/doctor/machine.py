@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from ringcast import limits
+from ringcast import jobs, limits, socketpath
+from ringcast.config import directories
 from ringcast.doctor.finding import Finding, fail, ok, warn
 from ringcast.doctor.question import Question
 
@@ -22,7 +23,7 @@ RANK_MEMORY = 200_000_000  # bytes of a rank that imports numpy and ringcast and
 RANK_THREADS = 6  # of a rank without those of its numerical libraries
 SHARED_MEMORY = 64 << 20  # bytes; what a container gets if nobody asks for more
 TEMPORARY = 50_000_000  # bytes
-LONGEST = 80  # characters of the temporary directory; a socket's path must stay below 108
+_FIX = "set TMPDIR to a directory on a local disk"
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -36,7 +37,7 @@ def check(question: Question) -> list[Finding]:
         judge_files(_hard(resource.RLIMIT_NOFILE), question.size),
         judge_processes(None if os.getuid() == 0 else _hard(resource.RLIMIT_NPROC), _threads(), question.here),
         judge_shared_memory(shutil.disk_usage(shared).total if shared.is_dir() else None),
-        check_temporary(tempfile.gettempdir()),
+        check_place(),
         judge_peeking(int(_YAMA.read_text()) if _YAMA.exists() else None, _readv_error()),
     ]
 
@@ -85,20 +86,26 @@ def judge_shared_memory(total: int | None) -> Finding:
     return ok("/dev/shm", f"has {_size(total)}")
 
 
+def check_place() -> Finding:
+    """Look whether there is a place for the directory of a job."""
+    if problem := socketpath.objection(directories()[0]):
+        return fail("temporary files", problem, _FIX)
+    folders = jobs.bases()
+    return check_temporary(folders[0]) if folders else fail("temporary files", "all paths are too long", _FIX)
+
+
 def check_temporary(base: str) -> Finding:
     """Look whether a job can have its directory of sockets: one that others may not enter, in which sockets work."""
-    fix = "set TMPDIR to a directory on a local disk"
     try:
         with tempfile.TemporaryDirectory(prefix="ringcast-doctor-", dir=base) as made:
             mode = os.stat(made).st_mode & 0o777
             with socket.socket(socket.AF_UNIX) as probe:
-                if len(made) <= LONGEST:  # with a longer one the launcher takes /tmp
-                    probe.bind(f"{made}/socket")
+                probe.bind(f"{made}/socket")
             free = shutil.disk_usage(made).free
     except OSError as error:
-        return fail("temporary files", f"{base}: {error.strerror or error}", fix)
+        return fail("temporary files", f"{base}: {error.strerror or error}", _FIX)
     if mode & 0o077:
-        return fail("temporary files", f"{base}: private directories get mode {mode:o}", fix)
+        return fail("temporary files", f"{base}: private directories get mode {mode:o}", _FIX)
     if free < TEMPORARY:
         return warn("temporary files", f"{base} has {_size(free)} left", "remove old files")
     return ok("temporary files", f"{base}: private directories and sockets work, {_size(free)} are free")

@@ -1,0 +1,87 @@
+"""Where sockets can lie: the system allows their paths 107 bytes, those of temporary directories may be longer."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+
+LONGEST = 107  # bytes that the path of a socket may have (sun_path, without the zero behind it)
+REMEDY = "set TMPDIR to a directory in which you can make files"
+
+
+def fits(path: str) -> bool:
+    """Return whether a socket can have this path, and others can be told of it in a line of text.
+
+    >>> fits("/tmp/rank-3"), fits("/tmp/two\\nlines/rank-3"), fits("/" + 107 * "x")
+    (True, False, False)
+    """
+    return is_text(path) and path.isprintable() and len(os.fsencode(path)) <= LONGEST
+
+
+def is_text(path: str) -> bool:
+    """Return whether a path can be told: the names of files may be any bytes."""
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def objection(given: str) -> str:
+    """Return why no job can start, and what to set, or nothing; `given` is what TMPDIR says, "" for nothing."""
+    problem = given and _problem(given)
+    if given and not problem and temporary() != os.path.abspath(given):  # which Python has tried
+        problem = "no file can be made there"
+    if problem:
+        return f"TMPDIR={given}: {problem}; {REMEDY}, or unset it"
+    return "" if temporary() else f"there is no directory for temporary files; {REMEDY}, with a short path"
+
+
+def folders(below: str, session: str) -> list[str]:
+    """Return the folders in which a directory with sockets may be made, the best first.
+
+    That is the temporary directory, unless the paths would be too long; then those that every system, or session, has.
+
+    Args:
+        below: the longest path that a socket will have in there.
+        session: the directory of the user's session (XDG_RUNTIME_DIR); "" for none.
+    """
+    own = temporary()
+    if own and fits(os.path.join(own, below)):
+        return [own]
+    return [each for each in elsewhere(session) if fits(os.path.join(each, below))]
+
+
+def everywhere(session: str) -> list[str]:
+    """Return all folders that `folders` may have returned to this user, as far as they are there."""
+    return list(dict.fromkeys(folder for folder in [temporary(), *elsewhere(session)] if folder))
+
+
+def temporary() -> str:
+    """Return the directory for temporary files; "" if there is none."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return ""
+
+
+def elsewhere(session: str) -> list[str]:
+    """Return the short directories in which nobody can take the place of what we make there."""
+    return [folder for folder in ("/tmp", session, "/dev/shm") if os.path.isabs(folder) and _is_safe(folder)]
+
+
+def _is_safe(folder: str) -> bool:
+    """Return whether only its owner can rename what is made there: who else may write has no right to (sticky)."""
+    try:
+        status = os.stat(folder)
+    except (OSError, ValueError):
+        return False
+    ours = status.st_uid in (0, os.getuid()) and (not status.st_mode & 0o022 or bool(status.st_mode & stat.S_ISVTX))
+    return ours and not _problem(folder)
+
+
+def _problem(folder: str) -> str:
+    """Return why no file can be made in a folder, or nothing."""
+    if not os.path.isdir(folder):
+        return "there is no such directory"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "no permission to write there"
