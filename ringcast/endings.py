@@ -11,7 +11,7 @@ from ringcast.accounts import Accounts
 from ringcast.budgets import Budgets
 from ringcast.contexts import Contexts
 from ringcast.errors import Revoked
-from ringcast.failure import Broken, Failure
+from ringcast.failure import LONGEST, Broken, Failure
 from ringcast.granting import Granting
 from ringcast.outgoing import Outgoing
 from ringcast.sending import Sending
@@ -20,8 +20,7 @@ from ringcast.transports.base import Arrival
 from ringcast.verdicts import Verdicts, own
 from ringcast.wire import ANSWER, EAGER, GRANT, LOST, MISMATCH, REFUSE, Header
 
-LONGEST_REASON = 400_000  # bytes of a refusal's text that are kept …
-LONGEST_AHEAD = 10_000  # … and of one for a communicator that this rank has not come to
+LONGEST_AHEAD = 10_000  # bytes that are kept of the reason for a communicator that this rank has not come to
 
 
 class Endings:
@@ -94,7 +93,7 @@ class Endings:
         if peer in told or peer in self._verdicts.failed or peer == self._verdicts.rank:
             return
         told.add(peer)
-        payload = text.encode("utf-8", "replace")
+        payload = text.encode("utf-8", "replace")[:LONGEST]
         self._outgoing.post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), word, 0, [payload])
 
     # A rank that failed or left.
@@ -191,7 +190,7 @@ class Endings:
         if h.context in self._contexts.retired or self._contexts.foreign(h):
             return
         state = self._contexts[h.context]
-        longest = LONGEST_REASON if state.namer is None else LONGEST_AHEAD
+        longest = LONGEST if state.namer is None else LONGEST_AHEAD
         text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
         if h.flags & LOST and h.word < self._verdicts.size:
             self.hear_of(h.context, h.source, h.word, Failure.decode(text.encode()))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+
+LONGEST = 400_000  # bytes of a failure, or of another reason, that ranks tell each other
+_CUT = LONGEST // 40  # characters of each of its texts then: JSON writes up to 12 bytes for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +19,11 @@ class Failure:
     traceback: str = ""  # of the error that ended it, where it could tell
 
     def encode(self) -> bytes:
-        """Return the payload of a FAILED notice."""
-        return json.dumps(asdict(self)).encode()
+        """Return the payload of a FAILED notice: at most `LONGEST` bytes; of longer texts the end tells most."""
+        data = json.dumps(asdict(self)).encode()
+        if len(data) <= LONGEST:
+            return data
+        return json.dumps(asdict(replace(self, cause=self.cause[-_CUT:], traceback=self.traceback[-_CUT:]))).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Failure:

@@ -209,7 +209,8 @@ _schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what t
 def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
     """Run one stage on the slots that `memory` makes for its schedule; returns them.
 
-    `align` is the size of the items where they are combined as they come: messages are cut between items.
+    `align` is the size of the items where they are combined as they come: messages are cut between items,
+    unless one is longer than a segment.
     """
     protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
     start = clock()

@@ -108,7 +108,8 @@ class ArraySlots:
         if step.accept is STORE:
             return Store(self._views(step.recv))
         assert self._op is not None
-        if self._op.elementwise and isinstance(step.accept, Accept):
+        # Items that are longer than a segment come in pieces, so they are combined when all of them are there.
+        if self._op.elementwise and isinstance(step.accept, Accept) and self._itemsize <= SEGMENT:
             pieces = self._pieces(step.recv)
             return _Stream(self._op, pieces, self._room_for_items(), step.accept is COMBINE_LEFT)
         return _Collect(self._op, [self.slot(int(s)) for s in step.recv], step.accepts())
@@ -164,7 +165,7 @@ class ArraySlots:
     def _room_for_items(self) -> Array:
         """Return memory for arrivals that are combined as they come; one message at a time uses it."""
         if self._room is None:
-            self._room = np.empty(min(len(self._data), max(SEGMENT // self._itemsize, 1)), self._data.dtype)
+            self._room = np.empty(min(len(self._data), SEGMENT // self._itemsize), self._data.dtype)
         return self._room
 
 

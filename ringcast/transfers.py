@@ -124,8 +124,8 @@ class Operation:
         self.site = site  # file and line of the program that made the call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
         self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
-        self.align = align  # segments are cut at multiples of this many bytes
-        self.segment = max(SEGMENT // align, 1) * align
+        self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
+        self.segment = SEGMENT // self.align * self.align
         self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
         self.label = call.collective  # what errors call it

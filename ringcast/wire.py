@@ -11,6 +11,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 VERSION = 1
+# Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
+# handshake too, when nobody has shown a key: all that members send comes in frames well below it.
+LARGEST_FRAME = 1 << 20
 EAGER_LIMIT = 16 << 10  # bytes of a message between two ranks that goes without asking …
 EAGER_IN_COLLECTIVES = 64 << 10  # … and of one in a collective whose rounds are not granted
 _LAYOUT = struct.Struct("<BBHIQQIIIIQQQ")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringcast_launcher.frames import LARGEST, MARK, MOST_NOISE, FrameError, Frames, encode
+from ringcast_launcher.frames import LARGEST, MARK, MOST_NOISE, PIECE, FrameError, Frames, cut, encode, joined
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text() | st.binary(),
@@ -75,3 +75,19 @@ def test_what_is_no_message_is_refused(data: bytes, words: str) -> None:
 def test_garbage_is_refused_or_is_messages_but_nothing_else(data: bytes) -> None:
     with contextlib.suppress(FrameError):
         Frames(marked=False).feed(data)
+
+
+@given(message=PLAIN, length=st.sampled_from([0, 1, PIECE - 3, PIECE, 3 * PIECE + 1]))
+def test_what_is_cut_into_frames_is_joined_again(message: Any, length: int) -> None:
+    frames = cut([message, bytes(length)])
+    assert max(map(len, frames)) <= PIECE
+    assert joined(frames) == [message, bytes(length)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [([], "cannot be read"), ([b"\xc1"], "cannot be read"), ([bytes(LARGEST), b"x"], f"{LARGEST + 1} bytes came")],
+)
+def test_frames_that_are_no_message_are_refused(frames: list[bytes], words: str) -> None:
+    with pytest.raises(FrameError, match=words):
+        joined(frames)

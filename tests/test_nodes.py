@@ -27,6 +27,7 @@ from ringcast.control import version
 from ringcast.keys import new_key, new_pair
 from ringcast_launcher import cli, nodes
 from ringcast_launcher.caller import Caller
+from ringcast_launcher.frames import PIECE
 from ringcast_launcher.guardian import Guardian
 from ringcast_launcher.job import Job, JobError, Rendezvous
 from ringcast_launcher.orders import Hello, Joins, Over, parse_order, plain
@@ -272,6 +273,17 @@ def test_messages_go_both_ways_and_signs_of_life_are_none(line: Line) -> None:
     line.caller.silent = 5.0
     until(lambda: turn(extension) or line.caller.turn(usable(line.caller.files, 0.01), time.monotonic()) or
           line.caller.silent < 5.0)  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [PIECE + 1, 20_000_000])
+def test_messages_longer_than_a_frame_may_be_go_both_ways(line: Line, length: int) -> None:
+    extension, heard = line.met(), []
+    extension.send([1, b"x" * length])
+    until(lambda: heard.extend(turn(line.caller)) or heard)
+    assert heard == [[1, b"x" * length]]
+    line.caller.send([2, b"y" * length])
+    until(lambda: turn(line.caller) or heard.extend(turn(extension)) or len(heard) == 3)
+    assert heard[1:] == ["hello", [2, b"y" * length]]
 
 
 def test_who_has_another_key_is_heard_by_nobody() -> None:

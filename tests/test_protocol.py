@@ -706,8 +706,8 @@ def test_segments_are_cut_between_items(align: int, granted: bool) -> None:
     offset = 0
     for h in data_of(net):
         assert h.word == offset
-        assert h.length <= max(SEGMENT, align)
-        assert h.length % align == 0
+        assert h.length <= SEGMENT
+        assert align > SEGMENT or h.length % align == 0  # a longer item is cut too
         offset += h.length
     assert offset == size
     check_quiet(net)

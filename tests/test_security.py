@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import socket
 import subprocess
 import sys
@@ -44,8 +45,10 @@ comm = ringcast.init()
 assert "RINGCAST_KEY" not in os.environ
 transport, protocol = comm._group.endpoint.transport, comm._group.endpoint.protocol
 inboxes = comm.allgather((transport.address, transport.public_key))
+pids = comm.allgather(os.getpid())
 if comm.rank == 0:
     told = {"control": [control, control_pair(key).public.decode()], "inboxes": inboxes, "nonce": int(nonce)}
+    told["pids"] = pids
     with open("part", "w") as file:
         json.dump(told, file)
     os.rename("part", "told")
@@ -205,6 +208,103 @@ def test_ten_thousand_connections_of_garbage_change_nothing(working: Working) ->
     assert counted["dropped"] == [0, 0, 0]
     assert counted["calls"] > 1
     assert f"{each} connections to the control plane were not admitted" in said
+
+
+def greeting() -> bytes:
+    """Return what a client under CURVE says first, as any client may."""
+    return b"\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE".ljust(64, b"\0")
+
+
+class Flood:
+    """Connections that each send a greeting, and then a command before the handshake, as far as it is taken."""
+
+    def __init__(self, place: tuple[str, int], count: int, command: bytes) -> None:
+        self._left = [memoryview(greeting() + command)] * count
+        self.socks = [socket.create_connection(place, timeout=LIMIT) for _ in range(count)]
+        for sock in self.socks:
+            sock.setblocking(False)
+
+    def send_all(self, until: float) -> None:
+        """Send until every connection has sent all, or was closed, or takes nothing more at the time `until`."""
+        left, poller = dict(enumerate(self._left)), select.poll()
+        for sock in self.socks:
+            poller.register(sock, select.POLLOUT)
+        files = {sock.fileno(): i for i, sock in enumerate(self.socks)}
+        while left and time.monotonic() < until:
+            for file, _ in poller.poll(100):
+                i = files[file]
+                try:
+                    left[i] = left[i][self.socks[i].send(left[i][: 1 << 20]) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    left[i] = left[i][:0]
+                if not left[i]:
+                    poller.unregister(file)
+                    del left[i]
+
+    def close(self) -> None:
+        for sock in self.socks:
+            sock.close()
+
+
+def memory(pid: int) -> int:
+    """Return the most memory that a process has had so far, in bytes."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
+FLOOD = 60  # connections
+COMMAND = b"\x06" + (60_000_000).to_bytes(8, "big") + bytes(60_000_000)  # a long command of ZMTP
+ROOM = 80 << 20  # bytes that the process may grow by; without a limit it grows by 60 * 60 MB, or is killed
+
+
+@pytest.mark.parametrize("door", ["the control plane", "an inbox"])
+def test_commands_before_the_handshake_take_bounded_memory(door: str, working: Working) -> None:
+    told = working.told()
+    address, pid = {
+        "the control plane": (told["control"][0], working.process.pid),
+        "an inbox": (told["inboxes"][1][0], told["pids"][1]),
+    }[door]
+    before, flood = memory(pid), Flood(("127.0.0.1", int(address.rpartition(":")[2])), FLOOD, COMMAND)
+    try:
+        flood.send_all(time.monotonic() + 20)
+        assert memory(pid) < before + ROOM
+    finally:
+        flood.close()
+    counted, _ = working.end(strangers=0)
+    assert counted["dropped"] == [0, 0, 0]
+
+
+def node(number: int, port: int, folder: Path) -> subprocess.Popen[str]:
+    """Start the launcher of one of two nodes, with one rank."""
+    command = [sys.executable, "-m", "ringcast_launcher", "--nnodes", "2", "--node-rank", str(number), "-N", "1"]
+    rank = [sys.executable, "-c", "import ringcast; print(ringcast.init().allreduce(1))"]
+    return subprocess.Popen(
+        [*command, "--rdzv-endpoint", f"127.0.0.1:{port}", *rank],
+        env=ENVIRONMENT | {"TMPDIR": str(folder), "HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_commands_before_the_handshake_take_bounded_memory_of_node_0(tmp_path: Path) -> None:
+    port, deadline = free_port(), time.monotonic() + LIMIT
+    with node(0, port, tmp_path) as zero:
+        while not any((tmp_path / ".ringcast").glob("nodes-*")):  # it listens
+            assert zero.poll() is None, zero.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        before, flood = memory(zero.pid), Flood(("127.0.0.1", port), FLOOD, COMMAND)
+        try:
+            flood.send_all(time.monotonic() + 20)
+            assert memory(zero.pid) < before + ROOM
+        finally:
+            flood.close()
+        with node(1, port, tmp_path) as one:
+            ends = [(*each.communicate(timeout=LIMIT), each.returncode) for each in (zero, one)]
+    assert ends == [("[0] 2\n[1] 2\n", "", 0), ("", "", 0)] or ends == [("[1] 2\n[0] 2\n", "", 0), ("", "", 0)]
 
 
 DOORS = {

@@ -21,7 +21,8 @@ from ringcast.transports.base import Arrival, Transport
 from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
-from ringcast.transports.zeromq import LARGEST_MESSAGE, ZeroMQTransport
+from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire import LARGEST_FRAME
 
 THREADED = {"inject_wakes_a_waiting_poll", "inject_may_come_from_many_threads"}
 # All ranks of a simulated wire live in one thread: what several threads do is not asked of it.
@@ -275,7 +276,7 @@ def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[ZeroMQTransp
     a.send(1, [b"header"])
     while b.poll(None) is None:
         pass
-    a.send(1, [b"header", bytes(LARGEST_MESSAGE + 1)])
+    a.send(1, [b"header", bytes(LARGEST_FRAME + 1)])
     deadline = a.clock() + 20
     with pytest.raises(LinkLost):  # noqa: PT012 (it is the first send after the connection was closed that raises)
         while a.clock() < deadline:

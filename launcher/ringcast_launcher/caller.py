@@ -12,8 +12,9 @@ import zmq
 from ringcast.control.messages import PATIENCE, Context
 from ringcast.keys import control_pair, member_pair
 from ringcast.monitor import told
+from ringcast.wire import LARGEST_FRAME
 from ringcast_launcher.channel import Line
-from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
+from ringcast_launcher.frames import FrameError, cut, joined
 from ringcast_launcher.polling import File
 from ringcast_launcher.reception import AT_ONCE, LINGER, WINDOW
 
@@ -31,13 +32,13 @@ class Caller(Line):
     def __init__(self, context: Context, address: str, key: str, now: float) -> None:
         super().__init__(now)
         self.heard = self.refused = self.connected = self._lost = False
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[list[bytes]] = deque()
         self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self._socket.linger = int(1000 * LINGER)
         self._socket.sndhwm = WINDOW
         self._socket.rcvhwm = 0  # orders are few
         self._socket.handshake_ivl = PATIENCE
-        self._socket.maxmsgsize = LARGEST
+        self._socket.maxmsgsize = LARGEST_FRAME
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 50, 1000
         self._socket.ipv6 = "[" in address
         own = member_pair(key)
@@ -48,7 +49,7 @@ class Caller(Line):
 
     @property
     def unsent(self) -> int:
-        return sum(map(len, self._waiting))
+        return sum(len(frame) for frames in self._waiting for frame in frames)
 
     @property
     def files(self) -> Mapping[File, int]:
@@ -58,7 +59,7 @@ class Caller(Line):
         return {self._socket: wanted, self._monitor: select.POLLIN}
 
     def send(self, message: Any) -> None:
-        self._waiting.append(pack(message))
+        self._waiting.append(cut(message))
         self._flush()
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class Caller(Line):
         found: list[Any] = []
         try:
             while len(found) < AT_ONCE:
-                found.append(unpack(self._socket.recv(zmq.NOBLOCK)))
+                found.append(joined(self._socket.recv_multipart(zmq.NOBLOCK)))
         except zmq.Again:
             pass
         except FrameError as error:
@@ -105,7 +106,7 @@ class Caller(Line):
     def _flush(self) -> None:
         try:
             while self._waiting and not self.ended:
-                self._socket.send(self._waiting[0], zmq.NOBLOCK)
+                self._socket.send_multipart(self._waiting[0], zmq.NOBLOCK)
                 self._waiting.popleft()
         except zmq.Again:
             pass

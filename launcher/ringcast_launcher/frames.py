@@ -7,12 +7,14 @@ may have written something before it, which is kept as noise, since it may tell 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
 
 MARK = b"\nringcast-agent 1\n"
-LARGEST = 64 << 20  # bytes of a message
+LARGEST = 64 << 20  # bytes of a message, from somebody who has shown the key …
+PIECE = 1 << 18  # … and of the frames in which it travels where others can connect: these need room before that
 MOST_NOISE = 1 << 16  # bytes before the mark that are kept
 _LENGTH = struct.Struct("<I")
 
@@ -93,3 +95,20 @@ def unpack(data: bytes) -> Any:
         return msgpack.unpackb(data, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise FrameError(f"a message cannot be read: {error}") from None
+
+
+def cut(message: Any) -> list[bytes]:
+    """Return a message of plain values as frames of at most `PIECE` bytes, at least one."""
+    data = pack(message)
+    return [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
+
+
+def joined(frames: Sequence[bytes]) -> Any:
+    """Return the message that `cut` made frames of.
+
+    Raises:
+        FrameError: they are none, or too much.
+    """
+    if (length := sum(map(len, frames))) > LARGEST:
+        raise FrameError(f"a message of {length} bytes came")
+    return unpack(b"".join(frames))

@@ -19,8 +19,9 @@ from ringcast.control.messages import PATIENCE, Context
 from ringcast.doorkeeper import Doorkeeper
 from ringcast.keys import control_pair, member_pair
 from ringcast.ports import BACKLOG
+from ringcast.wire import LARGEST_FRAME
 from ringcast_launcher.channel import Line
-from ringcast_launcher.frames import LARGEST, FrameError, pack, unpack
+from ringcast_launcher.frames import FrameError, cut, joined
 from ringcast_launcher.orders import Over, plain
 from ringcast_launcher.polling import File
 
@@ -47,7 +48,7 @@ class Reception:
         self.socket.router_mandatory = True
         self.socket.handshake_ivl = PATIENCE
         self.socket.backlog = BACKLOG
-        self.socket.maxmsgsize = LARGEST
+        self.socket.maxmsgsize = LARGEST_FRAME
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True
         self.socket.curve_secretkey = control_pair(key).secret
@@ -93,12 +94,12 @@ class Reception:
                     continue
                 self._lines[peer] = Extension(self, peer)
                 self._newcomers.append(self._lines[peer])
-            self._lines[peer].arrived += frames
+            self._lines[peer].arrived.append(frames)
 
     def tell(self, peer: bytes, message: Any) -> bool:
         """Send a message; returns whether there is still a connection."""
         try:
-            self.socket.send_multipart([peer, pack(message)], zmq.NOBLOCK)
+            self.socket.send_multipart([peer, *cut(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -126,7 +127,7 @@ class Extension(Line):
     def __init__(self, reception: Reception, peer: bytes) -> None:
         super().__init__(0.0)
         self._reception, self._peer = reception, peer
-        self.arrived: deque[bytes] = deque()
+        self.arrived: deque[list[bytes]] = deque()
 
     @property
     def due(self) -> float:
@@ -155,7 +156,7 @@ class Extension(Line):
         while self.arrived:
             self.silent = 0.0
             try:
-                found.append(unpack(self.arrived.popleft()))
+                found.append(joined(self.arrived.popleft()))
             except FrameError as error:
                 self.refuse(str(error))
         return found

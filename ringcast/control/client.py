@@ -17,12 +17,12 @@ from ringcast import wire
 from ringcast.agreement import Vote
 from ringcast.config import NONE, WorkerConfig
 from ringcast.control.messages import (
-    MAX_TEXT,
     PACE,
     PATIENCE,
     Context,
     Pace,
     clean,
+    longest_to_worker,
     open_sealed,
     seal,
     version,
@@ -322,7 +322,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     dealer.routing_id = b"worker" + os.urandom(10)  # kept when reconnecting; a lost message is seen by its number
     dealer.sndhwm = dealer.rcvhwm = 0
     dealer.handshake_ivl = PATIENCE
-    dealer.maxmsgsize = 10 * MAX_TEXT + 500 * config.size
+    dealer.maxmsgsize = longest_to_worker(config.size)
     dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
     try:
         if config.control.startswith("tcp://"):

@@ -14,7 +14,7 @@ from ringcast.rendezvous import Message
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 PATIENCE = 60_000  # ms that a handshake may take: all ranks of a large job come at once, on machines that start up
-MAX_TEXT = 100_000  # characters of one error or traceback
+MAX_TEXT = 100_000  # bytes of one error or traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +67,17 @@ def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
 
 def clean(text: str) -> str:
     """Return `text` in a form that always travels: bounded (its end tells most), without lone surrogates."""
-    return text[-MAX_TEXT:].encode("utf-8", "replace").decode()
+    return text[-MAX_TEXT:].encode("utf-8", "replace")[-MAX_TEXT:].decode("utf-8", "ignore")
+
+
+def longest_to_server(size: int) -> int:
+    """Return how many bytes a worker of a job of `size` ranks says at most: two texts, and counts by rank.
+
+    It bounds what somebody without the key can have the server keep, so it is no more than that.
+    """
+    return 4 * MAX_TEXT + 64 * size
+
+
+def longest_to_worker(size: int) -> int:
+    """Return how many bytes the server says at most: a failure, or an address, a key and a path of every rank."""
+    return 10 * MAX_TEXT + 500 * size

@@ -12,11 +12,11 @@ import zmq
 from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.config import CURVE, NONE
 from ringcast.control.messages import (
-    MAX_TEXT,
     PACE,
     PATIENCE,
     Context,
     Pace,
+    longest_to_server,
     open_sealed,
     pack,
     seal_packed,
@@ -100,7 +100,7 @@ class ControlServer:
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
         self.socket.handshake_ivl = PATIENCE
-        self.socket.maxmsgsize = 10 * MAX_TEXT + 32 * size
+        self.socket.maxmsgsize = longest_to_server(size)
         self.socket.backlog = max(BACKLOG, 2 * size)
         self.socket.router_mandatory = True
         if not hosted:

@@ -37,7 +37,8 @@ class Transport(Protocol):
 
         Frames are C-contiguous bytes, and copied before this returns: a memoryview is the user's again then, as senders
         with `lookahead` do not wait for completion. Messages to one peer arrive whole and in order, or not at all. A
-        connection is opened when `peer` is first named, here or in `connect`.
+        connection is opened when `peer` is first named, here or in `connect`; a frame that is not well below
+        `wire.LARGEST_FRAME` may be its end.
 
         Raises:
             LinkLost: the connection to `peer` is gone; nothing of this message arrives.

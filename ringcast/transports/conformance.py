@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from ringcast.errors import LinkLost
 from ringcast.transports.base import Arrival, Transport
+from ringcast.wire import LARGEST_FRAME
 
 Maker: TypeAlias = Callable[[int], Sequence[Transport]]
 Check: TypeAlias = Callable[[Maker], None]
@@ -94,7 +95,7 @@ def the_header_is_the_first_frame(make: Maker) -> None:
 def any_size_is_read(make: Maker) -> None:
     """Frames of no, one and many bytes come as they went, by `read`."""
     with _job(make, 2) as (a, b):
-        for size in (0, 1, 63, 64, 65, 1 << 16, 1 << 20):
+        for size in (0, 1, 63, 64, 65, 1 << 16, LARGEST_FRAME // 2):
             data = bytes(range(256)) * (size // 256 + 1)
             a.send(1, [HEADER, memoryview(data)[:size]])
             assert _rest(_next(b)) == [data[:size]], f"{size=}"
@@ -103,7 +104,7 @@ def any_size_is_read(make: Maker) -> None:
 def any_size_is_read_into(make: Maker) -> None:
     """Frames of no, one and many bytes are put into the memory given to `read_into`, and nothing beside them."""
     with _job(make, 2) as (a, b):
-        for size in (0, 1, 63, 64, 65, 1 << 16, 1 << 20):
+        for size in (0, 1, 63, 64, 65, 1 << 16, LARGEST_FRAME // 2):
             data = bytes(range(256)) * (size // 256 + 1)
             a.send(1, [HEADER, memoryview(data)[:size]])
             arrival, room = _next(b), bytearray(b"." * (size + 5))

@@ -27,8 +27,8 @@ from ringcast.limits import sockets_needed
 from ringcast.monitor import told
 from ringcast.ports import BACKLOG, bind_first
 from ringcast.transports.base import Frame
+from ringcast.wire import LARGEST_FRAME
 
-LARGEST_MESSAGE = 64 << 20  # bytes of a frame; more is an attack or a bug, and closes the connection
 LINGER = 5000  # ms in which close() still delivers what was sent …
 HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more
 _BROKEN = {
@@ -101,7 +101,7 @@ class ZeroMQTransport:
         socket.setsockopt(zmq.SNDHWM, 0)  # the protocol bounds what is queued, not ZeroMQ
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
-        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_MESSAGE)
+        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_FRAME)
         # A reconnecting PUSH can lose messages or deliver them to a stranger at the same address.
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.HANDSHAKE_IVL, 60_000)
