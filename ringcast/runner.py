@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import pickle
 import re
 import subprocess
@@ -124,7 +125,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
     with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args, timeout)))
-        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "-m", "ringcast.worker", name]
+        report = folder / "report"
+        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
+        command += ["-m", "ringcast.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -145,8 +148,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                 raise
             finally:
                 errors.join()
-        if launcher.returncode:
-            raise _failure(folder, "".join(tail), launcher.returncode)
+        # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
+        if code := launcher.returncode or _reported_code(report):
+            raise _failure(folder, "".join(tail), code)
         if lost:
             raise lost[0]
         results = [folder / f"result-{rank}" for rank in range(n)]
@@ -154,6 +158,14 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             if not file.exists():
                 raise RunFailed(rank, "it ended without a result", "".join(tail))
         return [pickle.loads(file.read_bytes()) for file in results]
+
+
+def _reported_code(report: Path) -> int:
+    """Return the exit code that the launcher has written; 1 if it ended before it could."""
+    try:
+        return int(json.loads(report.read_text(encoding="utf-8"))["exit_code"])
+    except FileNotFoundError:
+        return 1
 
 
 def _copy(source: Iterable[str], sink: TextIO, tail: deque[str]) -> None:

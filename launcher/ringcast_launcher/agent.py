@@ -32,7 +32,7 @@ from ringcast_launcher.job import parsed_address
 from ringcast_launcher.orders import Finished, Hello, Hold, NotStarted, Order, Report, Start, Stop, parse_order, plain
 from ringcast_launcher.polling import File, usable
 from ringcast_launcher.process import subreaper
-from ringcast_launcher.signals import ENDING, caught, noted
+from ringcast_launcher.signals import ENDING, accept_all, caught, noted
 
 PATIENCE = 8.0  # seconds without a sign of the launcher's life; it counts the workers as lost some time after that
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
@@ -147,6 +147,7 @@ def seen_from(environment: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Be the agent of this host."""
+    accept_all()
     reading, writing = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)

@@ -38,6 +38,7 @@ from ringcast_launcher.jobreport import JobReport
 from ringcast_launcher.loop import run
 from ringcast_launcher.losses import BROKEN_PIPE
 from ringcast_launcher.ranklist import ranges
+from ringcast_launcher.signals import accept_all
 
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
@@ -70,6 +71,7 @@ examples:   ringcast-launch -n 4 examples/identifiers.py
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     _occupy_closed_streams()
+    accept_all()
     sys.exit(command(sys.argv[1:] if argv is None else argv, os.environ))
 
 

@@ -12,6 +12,17 @@ from types import FrameType
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
+def accept_all() -> None:
+    """Unblock all signals, and let SIGCHLD come again where it is ignored; children start so too.
+
+    A batch system, or a program that starts us, may have blocked them for itself: then no end of a worker would be
+    noticed, and nothing but SIGKILL would end the job.
+    """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 @contextmanager
 def noted(numbers: Sequence[signal.Signals]) -> Iterator[int]:
     """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so."""
