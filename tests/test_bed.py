@@ -140,6 +140,17 @@ def test_hosts_have_names_addresses_processes_and_shared_memory_of_their_own(fou
     assert len({ask(four, i, f"readlink /proc/self/ns/{kind}") for i in range(4) for kind in kinds}) == 20
 
 
+def test_hosts_know_their_neighbours_for_good(four: Bed) -> None:
+    """Entries that the kernel finds itself share one small table with all namespaces of the machine."""
+    for i in range(4):
+        links = {ask(four, j, "cat /sys/class/net/e0/address"): j for j in range(4)}
+        entries = [line.split() for line in ask(four, i, "ip -4 neigh show dev e0").splitlines()]
+        assert {entry[0]: links[entry[2]] for entry in entries} == {
+            host.address: j for j, host in enumerate(four.hosts) if j != i
+        }
+        assert {entry[-1] for entry in entries} == {"PERMANENT"}
+
+
 def test_nothing_of_a_bed_is_seen_outside() -> None:
     def own() -> tuple[list[str], list[str], str, str]:
         places = ("/proc", "/sys", "/dev/shm", "/etc/hosts")
@@ -272,6 +283,22 @@ def test_collectives_are_right_on_four_hosts(four: Bed) -> None:
 def test_collectives_are_right_on_nine_hosts() -> None:
     with make_bed("9x80mbit") as bed:
         run_ranks(bed, "collectives.py", "1", "100000")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_36_hosts_that_all_talk_to_each_other() -> None:
+    """The table of neighbours that all namespaces share has room for 1024 entries, and these are 1260."""
+
+    def refused() -> int:
+        """Return how many neighbours had no room in the table."""
+        names, *rows = (line.split() for line in Path("/proc/net/stat/arp_cache").read_text().splitlines())
+        return sum(int(row[names.index("table_fulls")], 16) for row in rows)
+
+    before = refused()
+    with make_bed("36x20mbit") as bed:
+        run_ranks(bed, "everybody.py", "1000", timeout=300.0)
+    assert refused() == before
 
 
 def test_never_two_large_messages_in_flight_into_or_out_of_a_rank() -> None:

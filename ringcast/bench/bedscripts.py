@@ -41,18 +41,27 @@ echo {name} >/proc/sys/kernel/hostname
 {READY}"""
 
 
+def link_address(i: int) -> str:
+    """Return the address of host i on the Ethernet.
+
+    >>> link_address(258)
+    '02:00:00:00:01:02'
+    """
+    return f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}"
+
+
 def switch_setup(pids: Sequence[int], rate_bits: int | None) -> str:
     """Return the script that makes the bridge and a link to each host, given by its process 1."""
     commands = ["link add br0 type bridge", "link set br0 up"]
     for i, pid in enumerate(pids):
-        commands.append(f"link add p{i} type veth peer name e0 netns {pid}")
+        commands.append(f"link add p{i} type veth peer name e0 address {link_address(i)} netns {pid}")
         commands.append(f"link set p{i} master br0 up")
     return _batch("ip", commands) + _UNFILTERED + _shape([f"p{i}" for i in range(len(pids))], rate_bits) + READY
 
 
-def host_setup(address: str, rate_bits: int | None) -> str:
-    """Return the script that configures a host whose end of the link is there."""
-    commands = ["link set lo up", f"address add {address}/16 dev e0", "link set e0 up"]
+def host_setup(i: int, addresses: Sequence[str], rate_bits: int | None) -> str:
+    """Return the script that configures host i, whose end of the link is there; `addresses` are those of all hosts."""
+    commands = ["link set lo up", f"address add {addresses[i]}/16 dev e0", "link set e0 up", *_neighbours(i, addresses)]
     settings = f"""\
 echo {CONGESTION} >/proc/sys/net/ipv4/tcp_congestion_control
 echo 131072 >/proc/sys/net/ipv4/tcp_limit_output_bytes
@@ -61,6 +70,16 @@ echo 131072 >/proc/sys/net/ipv4/tcp_limit_output_bytes
 exec env --ignore-signal=CHLD cat
 """
     return _batch("ip", commands) + _shape(["e0"], rate_bits) + settings
+
+
+def _neighbours(i: int, addresses: Sequence[str]) -> list[str]:
+    """Return commands that tell host i the Ethernet addresses of all others, for good.
+
+    Entries that the kernel finds itself share one table of 1024 (gc_thresh3) with all namespaces of the machine: 33
+    hosts that all talk to each other need 1056, and connections then fail. Permanent entries do not count.
+    """
+    others = [(j, address) for j, address in enumerate(addresses) if j != i]
+    return [f"neigh add {address} lladdr {link_address(j)} dev e0 nud permanent" for j, address in others]
 
 
 def _shape(devices: Sequence[str], rate_bits: int | None) -> str:
