@@ -22,6 +22,7 @@ from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, blames
 from ringcast.meeting import Met, serve
+from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.world import adopt, join
 
 GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may tell what they know
@@ -80,6 +81,8 @@ def work(seat: Seat, control: str, lifeline: IO[bytes] | None = None) -> Outcome
     adopt(comm)
     try:
         comm.connect_neighbours()
+        assert isinstance(endpoint.transport, ZeroMQTransport)
+        endpoint.transport.stop_watching()
         fn, args = cloudpickle.loads(seat.call)
         result = cloudpickle.dumps(fn(comm, *args))
         comm.finalize()  # may notice that a call was not the same on all ranks

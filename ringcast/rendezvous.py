@@ -50,6 +50,15 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Accusing:
+    """A worker has found that its link to `peer` is dead, although neither of them has ended."""
+
+    rank: int
+    peer: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A worker waits, and hears nothing."""
 
@@ -120,7 +129,7 @@ class Tick:
     unreachable: frozenset[int] = frozenset()
 
 
-Said: TypeAlias = Alive | Revoke | Waiting | Moving | Vote | Failing | Finished  # by a member
+Said: TypeAlias = Alive | Revoke | Accusing | Waiting | Moving | Vote | Failing | Finished  # by a member
 Event: TypeAlias = Hello | Said | Leave | Died | Abort | Tick
 
 

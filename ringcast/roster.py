@@ -12,7 +12,8 @@ The rules:
    is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
 6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
    processes are watched that holds also for one that reports its error. What it reported is what the others are told.
-   One that another rank has lost is lost for all: those that live have to agree on who failed.
+   One that another rank has lost is lost for all: those that live have to agree on who failed. Of two ranks whose link
+   is dead one is lost for all (see `accusations`).
 7. A member may give up many communicators, but not so many that the memory of others would fill.
 """
 
@@ -22,10 +23,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ringcast.accusations import Accusations, Sentence
 from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
     Abort,
+    Accusing,
     Action,
     Died,
     Event,
@@ -96,6 +99,8 @@ class Roster:
         self._revokes: Counter[int] = Counter()
         self._waits = Waits()
         self._agreements = Agreements(size)
+        self._accusations = Accusations()
+        self._lost: set[int] = set()  # of which the owner was told
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -110,7 +115,8 @@ class Roster:
     def due(self) -> float:
         """The time of the next Tick that can matter."""
         waiting = self._start_by is not None and not self._started and not self._given_up
-        return min(self._next_beat, self._start_by) if waiting and self._start_by is not None else self._next_beat
+        others = (self._start_by if waiting else None, self._accusations.due)
+        return min([self._next_beat, *(time for time in others if time is not None)])
 
     @property
     def over(self) -> bool:
@@ -185,13 +191,15 @@ class Roster:
             return []
         member.heard = now
         if event.rank in self._failed:
-            cause = f"rank {event.rank} was declared failed: {self._failed[event.rank]}"
-            return [event] if isinstance(event, Failing) else [SendTo(member.connection, _abort(cause))]
+            told = SendTo(member.connection, _given_up(event.rank, self._failed[event.rank]))
+            return [event] if isinstance(event, Failing) else [told]
         if member.report is not None:
             return []
         match event:
             case Revoke() if event.rank in self._agreements.members(event.context):
                 return [*self._revoke(event), *self._accuse(event)]
+            case Accusing() if self._started and self._here(event.rank):
+                self._accusations.accuse(event.rank, event.peer, event.cause, now)
             case Waiting():
                 return self._compare(event.report, now)
             case Moving():
@@ -223,7 +231,33 @@ class Roster:
         peer, member = event.failed, None if event.failed is None else self._members.get(event.failed)
         if peer is None or member is None or peer in (event.rank, *self._failed) or member.finished or member.left:
             return []
-        return [*self.lose(peer, event.cause), *self._announce(self._agreements.lose(peer))]
+        if event.rank in self._lost:  # two that have lost each other: one of them is enough
+            return []
+        return self._lose_for_all(peer, event.cause)
+
+    def _here(self, rank: int) -> bool:
+        """Whether a rank takes part, and will go on to do so, as far as is known."""
+        member = self._members.get(rank)
+        gone = self._lost | self._failed.keys()
+        return member is not None and not member.finished and not member.left and rank not in gone
+
+    def _sentence(self, now: float) -> list[Action]:
+        """Give up ranks because of dead links."""
+
+        def silent(rank: int) -> bool:
+            return now - self._members[rank].heard > 3 * self.beat
+
+        sentences = self._accusations.decide(self._here, silent, now)
+        return [
+            action for sentence in sentences for action in self._lose_for_all(sentence.given_up, self._link(sentence))
+        ]
+
+    def _link(self, sentence: Sentence) -> str:
+        ends = [f"rank {rank} ({self._members[rank].hello.address})" for rank in (sentence.reporter, sentence.peer)]
+        return f"the link between {ends[0]} and {ends[1]} is dead: {sentence.cause}"
+
+    def _lose_for_all(self, rank: int, cause: str) -> list[Action]:
+        return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
 
     def _compare(self, report: Report, now: float) -> list[Action]:
         """Return what a rank's wait, together with those of the others, tells about any of them."""
@@ -273,6 +307,7 @@ class Roster:
 
     def lose(self, rank: int, cause: str) -> list[Action]:
         """Return what to do about a rank that cannot be relied on any more, although it may still run."""
+        self._lost.add(rank)
         return [Lost(rank, cause)]
 
     def _died(self, event: Died) -> list[Action]:
@@ -295,6 +330,8 @@ class Roster:
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
         failure = Failure(cause, host, pid, traceback)
         told = self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        if member is not None and member.report is None and not self.hosted:  # it may live; nobody may be here later
+            told.append(SendTo(member.connection, _given_up(rank, cause)))
         return [*told, *self._announce(self._agreements.lose(rank))]
 
     def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
@@ -320,7 +357,7 @@ class Roster:
 
     def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
         self._forgive(now)
-        actions = self._check_start(now)
+        actions = [*self._check_start(now), *self._sentence(now)]
         if not self.hosted:
             actions += self._check_silence(unreachable, now)
         if now >= self._next_beat:
@@ -399,6 +436,10 @@ def _roster(hellos: Sequence[Hello]) -> Message:
 
 def _abort(cause: str) -> Message:
     return {"type": "abort", "cause": cause}
+
+
+def _given_up(rank: int, cause: str) -> Message:
+    return _abort(f"rank {rank} was declared failed: {cause}")
 
 
 def _finding(found: Finding) -> Message:

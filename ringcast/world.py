@@ -143,6 +143,7 @@ def join(met: Met, network: Network) -> Group:
     try:
         addresses = control.join(config.start_timeout)
         transport.meet(addresses, control.keys, near_ranks(config, told, control.near))
+        control.watch(transport.links)
     except BaseException:
         control.close()
         transport.close()

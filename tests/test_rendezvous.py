@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from ringcast.accusations import SETTLE
 from ringcast.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
     Abort,
+    Accusing,
     Action,
     Alive,
     Died,
@@ -329,7 +331,8 @@ def test_silence_is_failure_only_where_nobody_watches_the_processes_and_the_conn
     actions = silent_history(started(hosted=False), 30)
     assert notices(actions) == [Lost(1, GONE)]
     failed = [failure(1, GONE)]
-    assert sent(actions) == {"c0": failed, "c2": failed}
+    told = {"type": "abort", "cause": f"rank 1 was declared failed: {GONE}"}  # it may live
+    assert sent(actions) == {"c0": failed, "c1": [told], "c2": failed}
 
 
 def test_a_rank_that_comes_back_after_it_was_given_up_is_told_so() -> None:
@@ -510,3 +513,41 @@ def test_nobody_accuses_itself_or_a_stranger() -> None:
     roster = started()
     for rank in 0, 3, 99:
         assert not notices(roster.handle(Revoke(0, rank, "why not", failed=rank), 1.0))
+
+
+@pytest.mark.parametrize(("rank", "peer"), [(0, 2), (2, 0), (1, 2)])
+def test_of_two_ranks_with_a_dead_link_one_is_lost_a_second_later_and_both_ends_are_named(rank: int, peer: int) -> None:
+    roster = started()
+    assert roster.handle(Accusing(rank, peer, "no answer"), 1.0) == []
+    assert roster.due <= 1.0 + SETTLE
+    roster.handle(Alive(2), 1.5)
+    assert not notices(roster.handle(Tick(), 1.9))
+    (lost,) = notices(roster.handle(Tick(), 2.0))
+    cause = f"the link between rank {rank} (addr{rank}) and rank {peer} (addr{peer}) is dead: no answer"
+    assert lost == Lost(2, cause)
+    assert not notices(roster.handle(Tick(), 3.0))
+
+
+def test_who_is_gone_accuses_nobody_and_is_not_accused() -> None:
+    for gone in Finished(2, {}), Died(2, "killed"), Leave(b"c2"):
+        roster = started()
+        roster.handle(gone, 1.0)
+        roster.handle(Accusing(2, 1, "no answer"), 1.5)
+        roster.handle(Accusing(0, 2, "no answer"), 1.5)
+        roster.handle(Accusing(0, 99, "no answer"), 1.5)
+        assert not notices(roster.handle(Tick(), 3.0))
+
+
+def test_two_that_have_lost_each_other_do_not_both_go() -> None:
+    roster = started()
+    assert notices(roster.handle(Revoke(0, 7, "reset", failed=2), 1.0)) == [Lost(2, "reset")]
+    assert not notices(roster.handle(Revoke(2, 7, "reset", failed=0), 1.1))
+    roster.handle(Accusing(2, 1, "no answer"), 1.2)
+    roster.handle(Accusing(1, 2, "no answer"), 1.2)
+    assert not notices(roster.handle(Tick(), 3.0))
+
+
+def test_without_a_launcher_who_is_given_up_hears_of_it_at_once() -> None:
+    roster = started(hosted=False)
+    told = sent(roster.handle(Died(1, "the link is dead"), 1.0))
+    assert told["c1"] == [{"type": "abort", "cause": "rank 1 was declared failed: the link is dead"}]

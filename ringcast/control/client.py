@@ -30,6 +30,7 @@ from ringcast.control.messages import (
 from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.keys import control_pair, member_pair
+from ringcast.linkwatch import LinkWatch
 from ringcast.rendezvous import Message
 from ringcast.waits import Report
 
@@ -72,6 +73,7 @@ class ControlClient:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._lifeline = lifeline  # standard input of the server's process, where rank 0 started one
+        self._watch: LinkWatch | None = None
 
     def join(self, timeout: float) -> list[str]:
         """Say Hello with this rank's data address and return the addresses of all ranks, by rank.
@@ -95,6 +97,10 @@ class ControlClient:
             raise RendezvousError(f"rank {config.rank} cannot join the job: {answer}")
         addresses, self.keys, self.near = answer
         return addresses
+
+    def watch(self, links: Callable[[], Mapping[int, str]]) -> None:
+        """Look from now on whether these connections (by rank, their address) are alive, and tell of dead ones."""
+        self._watch = LinkWatch(links)
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         """Tell all other ranks that communicator `context` is given up, perhaps because a rank `failed`."""
@@ -222,8 +228,21 @@ class _Conversation:
             if now >= next_alive:
                 next_alive = now + self._pace.beat
                 self._send({"type": "alive"})
+                self._look_at_links(now)
             if self._client._heard and self._quiet > self._pace.silence:
                 self._abort(f"the launcher is gone: nothing was heard of it for {self._pace.silence:g} s")
+        if self._client._watch is not None:
+            self._client._watch.close()
+
+    def _look_at_links(self, now: float) -> None:
+        watch = self._client._watch
+        for peer, cause in watch.look(now) if watch is not None and self._joined else ():
+            self._send({"type": "accuse", "peer": peer, "cause": cause})
+
+    def _gone(self, rank: int) -> None:
+        """A rank has left or failed: its connections end."""
+        if self._client._watch is not None:
+            self._client._watch.forget(rank)
 
     def _send_all(self) -> None:
         wake = self._client._wake
@@ -273,8 +292,10 @@ class _Conversation:
                 self._left = True
             case {"type": "bye", "rank": int(rank), "sent": int(sent), "failure": bytes(failure)}:
                 if self._member(rank) and sent >= 0:
+                    self._gone(rank)
                     self._forward(wire.notice(wire.Kind.BYE, self._nonce, source=rank, length=sent), failure)
             case {"type": "failed", "rank": int(rank), "failure": bytes(failure)} if self._member(rank):
+                self._gone(rank)
                 self._forward(wire.notice(wire.Kind.FAILED, self._nonce, source=rank), failure)
             case {"type": "revoke", "rank": int(rank), "context": int(context), "cause": str(cause), "failed": failed}:
                 if self._member(rank) and context >= 0:

@@ -28,6 +28,7 @@ from ringcast.keys import control_pair, is_key, member_pair
 from ringcast.ports import BACKLOG, bind_first
 from ringcast.rendezvous import (
     Abort,
+    Accusing,
     Action,
     Alive,
     Died,
@@ -265,6 +266,8 @@ def _member_event(message: Message, rank: int) -> Event | None:
             return Alive(rank)
         case {"type": "revoke", "context": int(context), "cause": str(cause), "failed": failed} if context >= 0:
             return Revoke(rank, context, cause, failed) if failed is None or are_counts([failed]) else None
+        case {"type": "accuse", "peer": int(peer), "cause": str(cause)} if peer >= 0:
+            return Accusing(rank, peer, cause)
         case {"type": "waiting", "report": dict(report)}:
             waits = read(rank, report)
             return Waiting(rank, waits) if waits is not None else None

@@ -38,6 +38,7 @@ _BROKEN = {
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
+KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -102,6 +103,9 @@ class ZeroMQTransport:
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_FRAME)
+        # Who keeps state of idle connections (NAT, firewalls) is to keep that of ours.
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE)
         # A reconnecting PUSH can lose messages or deliver them to a stranger at the same address.
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.HANDSHAKE_IVL, 60_000)
@@ -160,6 +164,13 @@ class ZeroMQTransport:
         self._peers[peer].disable_monitor()
         self._watched.pop(peer).close(linger=0)
 
+    def links(self) -> dict[int, str]:
+        """Return the addresses over tcp to which this rank has connected, or tries to, by rank; from any thread."""
+        if not self._watchful:
+            return {}
+        skipped = (self._near, self._watched)
+        return {peer: self._addresses[peer] for peer in list(self._peers) if not any(peer in each for each in skipped)}
+
     def address_of(self, peer: int) -> str:
         """Return where the inbox of `peer` is found."""
         return self._near.get(peer) or self._addresses[peer]
@@ -188,10 +199,15 @@ class ZeroMQTransport:
             for i, frame in enumerate(frames):
                 socket.send(frame, zmq.DONTWAIT if i == last else zmq.DONTWAIT | zmq.SNDMORE)
         except zmq.ZMQError:  # without a limit on the queue this means: no connection is left
-            raise LinkLost(peer, "the connection was closed by the other side or by the network") from None
+            raise LinkLost(
+                peer, f"the connection {self._ends(peer)} was closed by the other side or by the network"
+            ) from None
         except BaseException:  # an interrupt: nothing may follow half a message
             socket.close(linger=0)
             raise
+
+    def _ends(self, peer: int) -> str:
+        return f"from {self.address} to {self.address_of(peer)}"
 
     def poll(self, deadline: float | None) -> _SocketArrival | None:
         inbox = self._inbox

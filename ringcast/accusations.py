@@ -1,0 +1,65 @@
+"""Which rank is given up when a link between two ranks is dead that both live: decisions only.
+
+The survivors have to agree on who they are, and each of them needs a link to every other one. So of the two ends of a
+dead link exactly one stays. Which one is decided for all, by the control plane, when `SETTLE` seconds have passed in
+which more could be heard: a host that is cut off loses all its links, and its ranks are to go, not all others. Of the
+ranks at the ends of dead links the one that has most of them goes; one that has been silent goes before all others, and
+with a tie the one with the highest number. This is repeated until no dead link is left.
+
+Which end tells of a link does not matter: a packet that is lost on the way back is as bad as one on the way there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SETTLE = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Rank `given_up` has to go, for `reporter` has found its link to `peer` dead; one of the two is given up."""
+
+    given_up: int
+    reporter: int
+    peer: int
+    cause: str
+
+
+class Accusations:
+    """The dead links of which the control plane has heard."""
+
+    def __init__(self, settle: float = SETTLE) -> None:
+        self._settle = settle
+        self._links: dict[frozenset[int], tuple[int, int, str]] = {}  # with who told first, of whom, and why
+        self.due: float | None = None  # when `decide` is to be called
+
+    def accuse(self, rank: int, peer: int, cause: str, now: float) -> None:
+        """Hear from `rank` that its link to `peer` is dead."""
+        if rank != peer:
+            self._links.setdefault(frozenset((rank, peer)), (rank, peer, cause))
+            self.due = now + self._settle if self.due is None else self.due
+
+    def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Sentence]:
+        """Return who is given up, if it is time.
+
+        Args:
+            here: whether a rank takes part in the job and is not given up: other links are of no interest.
+            silent: whether a rank has not been heard lately.
+            now: the time in seconds.
+        """
+        if self.due is None or now < self.due:
+            return []
+        self.due = None
+        links = {pair: told for pair, told in self._links.items() if all(map(here, pair))}
+        self._links = {}
+        sentences = []
+        while links:
+            dead = Counter(rank for pair in links for rank in pair)
+            victim = max(dead, key=lambda rank: (silent(rank), dead[rank], rank))
+            told = next(told for pair, told in links.items() if victim in pair)
+            sentences.append(Sentence(victim, *told))
+            links = {pair: told for pair, told in links.items() if victim not in pair}
+        return sentences

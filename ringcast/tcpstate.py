@@ -1,0 +1,135 @@
+"""The kernel's state of a TCP connection that another library owns (Linux; elsewhere None).
+
+libzmq tells nothing of a connection that is slow, stuck or cut, but it runs in this process: its sockets are among the
+descriptors, and are known by the address of their peer. A descriptor may be closed and used again at any time, by
+another thread. So each look duplicates it first, and then asks whose it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+import struct
+import termios
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_INFO = struct.Struct("=8B24I")  # the first 104 bytes of struct tcp_info, the same since Linux 2.6
+_OWN = Path("/proc/self/fd")
+_UNACKED, _LAST_ACK, _RTT, _RETRANSMITTED = 12, 20, 23, 31  # fields of it
+
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A connection, as the kernel sees it; times in seconds."""
+
+    queued: int  # bytes that the peer has not acknowledged, sent or not
+    flying: int  # segments that were sent, and not acknowledged: 0 with bytes queued means that the window is closed
+    silent: float  # since anything of the peer was acknowledged, or a probe answered
+    rtt: float  # smoothed round-trip time
+    retransmitted: int  # segments ever
+
+
+def known() -> bool:
+    """Whether this system tells anything."""
+    return hasattr(socket, "TCP_INFO") and _OWN.is_dir()
+
+
+def parse(text: str) -> Address | None:
+    """Return the address of `tcp://HOST:PORT`; None of anything else, or where the host is a name.
+
+    >>> parse("tcp://127.0.0.1:5")[1], parse("tcp://[::1]:5")[1][:2], parse("tcp://name:5"), parse("ipc:///a")
+    (('127.0.0.1', 5), ('::1', 5), None, None)
+    """
+    scheme, _, place = text.partition("://")
+    host, _, port = place.rpartition(":")
+    host = host.strip("[]")
+    try:
+        ipaddress.ip_address(host)  # or else the system would look for a name, and wait
+        found = socket.getaddrinfo(host, int(port), flags=socket.AI_NUMERICHOST)
+    except (OSError, ValueError):
+        return None
+    return (found[0][0], found[0][4]) if scheme == "tcp" else None
+
+
+def state(file: int, peer: Address) -> State | None:
+    """Return the state of a connection; None if the descriptor is not, or not any more, a connection to `peer`.
+
+    Raises:
+        OSError: nothing can be said, as too many files are open.
+    """
+    try:
+        sock = _duplicate(file, peer[0])
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        return None
+    with suppress(OSError), sock:
+        if sock.getpeername()[:2] == peer[1][:2]:
+            return of(sock)
+    return None
+
+
+def of(sock: socket.socket) -> State:
+    """Return the state of a connection of this process's own."""
+    fields = _INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+    return State(
+        _queued(sock.fileno()), fields[_UNACKED], fields[_LAST_ACK] / 1e3, fields[_RTT] / 1e6, fields[_RETRANSMITTED]
+    )
+
+
+def idle(file: int) -> bool:
+    """Whether a descriptor has nothing to send: one system call, for the usual case. Any descriptor may be asked."""
+    try:
+        return _queued(file) == 0
+    except OSError:
+        return False
+
+
+def find(wanted: Mapping[Address, int], but: Collection[int] = ()) -> dict[int, int]:
+    """Return the descriptor of a connection to each of these addresses that has one, by what the mapping has for it.
+
+    Descriptors in `but` are not meant.
+    """
+    names = {address[1][:2]: (address[0], value) for address, value in wanted.items()}
+    families = {family for family, _ in names.values()}
+    found: dict[int, int] = {}
+    for file in set(_sockets()) - set(but):
+        for family in families:
+            with suppress(OSError), _duplicate(file, family) as sock:
+                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) != family:
+                    continue
+                _, value = names.get(sock.getpeername()[:2], (family, None))
+                if value is not None:
+                    found.setdefault(value, file)
+    return found
+
+
+def _sockets() -> Iterator[int]:
+    for name in os.listdir(_OWN):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                yield int(name)
+
+
+def _duplicate(file: int, family: socket.AddressFamily) -> socket.socket:
+    copy = os.dup(file)
+    try:
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+
+
+def _queued(file: int) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(file, termios.TIOCOUTQ, bytes(4)))
+    return int(count)
