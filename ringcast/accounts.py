@@ -18,7 +18,7 @@ class Accounts:
         self.seen: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()  # those of `sent` that are small talk
         self.answered: Counter[int] = Counter()  # those of `seen`
-        self.talk = 0  # all of `answered`
+        self.talk = 0  # all of `answered`, and what wakes a wait
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
         self.matched: Counter[int] = Counter()
         self.dropped: Counter[str] = Counter()  # messages that had no effect, by reason

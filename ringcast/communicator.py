@@ -10,10 +10,11 @@ from types import FrameType
 from typing import Any
 
 from ringcast import collectives, recovery
-from ringcast.errors import ArgumentError, UsageError
+from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.execute import Result, Steps, drive
 from ringcast.explain import Explanation, Size, explain
 from ringcast.group import Choice, Group
+from ringcast.interrupts import gate_of_this_thread
 from ringcast.ops import SUM, Op, as_op
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
@@ -40,6 +41,7 @@ class Communicator:
         self._group = group
         self.timeout = timeout
         self._owner = os.getpid(), threading.get_ident()
+        group.endpoint.gate = gate_of_this_thread()
         self._closed = False
 
     @property
@@ -400,7 +402,9 @@ class Communicator:
             PeerFailed: ranks failed, or left, that not all had acknowledged; on all alike. Its `flag` is the result.
             CollectiveMismatch: other ranks call `shrink`.
         """
-        return recovery.agree(self._group, flag, self._enter(sys._getframe(), timeout))
+        timeout = self._enter(sys._getframe(), timeout)
+        with recovery.Turn(self._group):
+            return recovery.agree(self._group, flag, timeout)
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks that live, in their old order, numbered from 0.
@@ -412,8 +416,9 @@ class Communicator:
         Raises:
             CollectiveMismatch: other ranks call `agree`.
         """
-        group = recovery.shrink(self._group, self._enter(sys._getframe(), timeout))
-        return Communicator(group, self.timeout)
+        timeout = self._enter(sys._getframe(), timeout)
+        with recovery.Turn(self._group):
+            return Communicator(recovery.shrink(self._group, timeout), self.timeout)
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody.
@@ -425,11 +430,15 @@ class Communicator:
     def _leave(self, error: BaseException | None) -> None:
         if self._closed or os.getpid() != self._owner[0]:
             return
-        self._closed = True
-        if self._group.members:
-            recovery.free(self._group)
-        else:
-            self._group.endpoint.leave(error)
+        with gate_of_this_thread() as gate:
+            self._closed = True
+            if self._group.members:
+                recovery.free(self._group)
+                return
+            try:
+                self._group.endpoint.leave(error)
+            finally:
+                gate.restore()
 
     def __enter__(self) -> Communicator:
         return self
@@ -475,6 +484,8 @@ class Communicator:
             )
         if self.closed:
             raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
+        if self._group.endpoint.torn:
+            raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
         timeout = self.timeout if timeout is None else timeout
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             expected = f"expected a number of seconds above 0, got {timeout!r}"

@@ -8,11 +8,13 @@ from typing import Protocol as Interface
 
 from ringcast.agreement import Vote
 from ringcast.errors import LinkLost
+from ringcast.interrupts import Gate
 from ringcast.protocol import Protocol
 from ringcast.recorder import Recorder
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.waits import Report
+from ringcast.wire import Kind, notice
 
 HEARSAY = 0.8  # seconds in which the reason for a lost link may still be heard; the launcher takes 0.5 to settle it
 
@@ -75,6 +77,9 @@ class Endpoint:
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
         self.closed = False
+        self.gate = Gate()  # of the thread that uses this
+        self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
+        self._wake = notice(Kind.WAKE, nonce)
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
     def post(
@@ -95,28 +100,57 @@ class Endpoint:
         can arise. `ahead` is the receive of the next round (from whom, and where to), which is posted with this one.
         """
         protocol = self.protocol
-        if op.ahead is not None:
-            protocol.catch_up(op)
-        if recv_from is not None and sink is not None:
-            protocol.receive(op, recv_from, sink, tag=tag)
-        if send_to is not None:
-            protocol.send(op, send_to, frames, packed=packed, tag=tag)
-        if ahead is not None:
-            protocol.receive(op, *ahead, ahead=True)
+        try:
+            if op.ahead is not None:
+                protocol.catch_up(op)
+            if recv_from is not None and sink is not None:
+                protocol.receive(op, recv_from, sink, tag=tag)
+            if send_to is not None:
+                protocol.send(op, send_to, frames, packed=packed, tag=tag)
+            if ahead is not None:
+                protocol.receive(op, *ahead, ahead=True)
+        except BaseException as error:
+            self._tear(error)
+            raise
         self.flush()
 
     def progress(self, deadline: float | None) -> bool:
-        """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came."""
-        arrival = self.transport.poll(self.wakes(deadline))
-        if arrival is not None:
-            self.protocol.handle(arrival)
-        if self._lost:
-            self._give_up()
-        if self.protocol.found:
-            self.tell_found()
-        if self.protocol.outbox:
-            self.flush()
+        """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came.
+
+        Before the wait is the one place where handlers of signals run in a call. What they raise breaks off nothing;
+        anything else that is raised in the middle leaves this rank `torn`.
+        """
+        gate = self.gate
+        gate.waiter = self
+        while gate.pending:
+            gate.deliver()
+        try:
+            arrival = self.transport.poll(self.wakes(deadline))
+            gate.waiter = None
+            if arrival is not None:
+                self.protocol.handle(arrival)
+            if self._lost:
+                self._give_up()
+            if self.protocol.found:
+                self.tell_found()
+            if self.protocol.outbox:
+                self.flush()
+        except BaseException as error:
+            gate.waiter = None
+            self._tear(error)
+            raise
         return arrival is not None
+
+    def wake(self) -> None:
+        """End the wait under way, or the next one."""
+        self.transport.inject([self._wake])
+
+    def _tear(self, error: BaseException) -> None:
+        """Fail, as far as others see: what was under way here is half done, and nothing may follow half a message."""
+        if not self.torn:
+            self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
+            self.protocol.outbox.clear()
+            self.control.failing(f"{type(error).__name__}: {error}", _trace(error), ())
 
     def tell_found(self) -> None:
         """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
@@ -139,15 +173,20 @@ class Endpoint:
     def flush(self) -> None:
         """Give to the transport what the protocol wants sent."""
         outbox = self.protocol.outbox
-        while outbox:
-            peer, frames, vital = outbox[0]
-            try:
-                self.transport.send(peer, frames)
-            except LinkLost as lost:
-                if vital and peer not in self.protocol.failed:
-                    # The control plane may know better what became of the peer; its notice is on the way.
-                    self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
-            outbox.popleft()  # after sending: an interrupt may repeat a message, which is noticed, but lose none
+        if self.torn:
+            outbox.clear()
+        try:
+            while outbox:
+                peer, frames, vital = outbox.popleft()
+                try:
+                    self.transport.send(peer, frames)
+                except LinkLost as lost:
+                    if vital and peer not in self.protocol.failed:
+                        # The control plane may know better what became of the peer; its notice is on the way.
+                        self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+        except BaseException as error:
+            self._tear(error)
+            raise
 
     def probe(self, op: Operation) -> None:
         """Nothing has come for a while: make sure that this is a delay, and not a misunderstanding."""
@@ -181,17 +220,21 @@ class Endpoint:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.
         """
         self.closed = True
-        self.catch_up()
+        self.gate = Gate()  # a handler that raises may end this only when all is done
+        if not self.torn:
+            self.catch_up()
         mismatch, protocol = self.protocol.unreported(), self.protocol
         try:
-            if mismatch is None:
+            if self.torn:
+                pass  # all have heard of it
+            elif mismatch is None:
                 why = ("", "") if error is None else (f"{type(error).__name__}: {error}", _trace(error))
                 self.control.finished(protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why)
             else:
                 self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()
         finally:
-            self.transport.close(hurry=protocol.hopeless)
+            self.transport.close(hurry=protocol.hopeless or bool(self.torn))
             protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()
         if mismatch is not None:

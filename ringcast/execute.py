@@ -186,18 +186,19 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         RingcastError: see `Task.advance`.
     """
     waits = driven(endpoint, steps, timeout)
-    try:
-        until = next(waits)
-        while True:
-            try:
-                came = endpoint.progress(until)
-            except BaseException as error:
-                until = waits.throw(error)
-            else:
-                until = waits.send(came)
-    except StopIteration as stop:
-        result: Result = stop.value
-        return result
+    with endpoint.gate:
+        try:
+            until = next(waits)
+            while True:
+                try:
+                    came = endpoint.progress(until)
+                except BaseException as error:
+                    until = waits.throw(error)
+                else:
+                    until = waits.send(came)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
 
 
 def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Generator[float, bool, Result]:

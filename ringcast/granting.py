@@ -56,11 +56,12 @@ class Granting:
         """Return the receives of an operation whose grants are withheld."""
         return {recv for recv in self.withheld if recv.operation is op}
 
-    def take(self, recv: Receive, h: Header, arrival: Arrival) -> bool:
-        """Place a segment, and confirm the message or send more credit; whether all of it is here now.
+    def take(self, recv: Receive, h: Header, arrival: Arrival) -> None:
+        """Place a segment; `advance` has to follow.
 
         Raises:
             Broken: the segment is not the one that comes next, or not what its header says.
+            BaseException: what the sink raises, as the user's operator may. Then the receive has to be given up.
         """
         sink, offset, end = recv.sink, h.word, h.word + h.length
         if offset != recv.received or end > recv.granted or (end == offset and recv.total):
@@ -84,10 +85,9 @@ class Granting:
         if offset != end:
             raise Broken(f"{offset - h.word} bytes where {h.length} were announced")
         recv.received = end
-        return self._advance(recv)
 
-    def _advance(self, recv: Receive) -> bool:
-        """After a segment: finish the transfer, or send more credit."""
+    def advance(self, recv: Receive) -> bool:
+        """After a segment: confirm the message, or send more credit; whether all of it is here now."""
         assert recv.total is not None
         op = recv.operation
         complete = recv.received == recv.total

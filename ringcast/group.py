@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ringcast.agreement import Decision, Vote
 from ringcast.algorithms import Params, build, find
 from ringcast.call import Call
 from ringcast.cost import Network, choose, granted
@@ -51,6 +52,8 @@ class Group:
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
+    vote: Vote | None = None  # the last one, until the program has its result
+    decision: Decision | None = None  # on that vote
     pickle: bool = True  # whether Python objects are sent and taken
 
     @property

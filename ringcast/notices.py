@@ -31,6 +31,7 @@ class Notices:
             Kind.ABORT: self._on_abort,
             Kind.MISMATCH: self._on_finding,
             Kind.DEADLOCK: self._on_finding,
+            Kind.WAKE: self._on_wake,
         }
 
     def take(self, h: Header, arrival: Arrival) -> None:
@@ -66,6 +67,9 @@ class Notices:
 
     def _on_agreed(self, h: Header, data: bytes) -> None:
         self.decisions[h.context, h.length] = data
+
+    def _on_wake(self, _: Header, __: bytes) -> None:
+        self._accounts.talk += 1  # it does not tell that anything goes on
 
     def _on_abort(self, _: Header, data: bytes) -> None:
         self.aborted = data.decode(errors="replace")

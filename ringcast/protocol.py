@@ -450,9 +450,12 @@ class Protocol:
             self._granting.allow(recv)
             return
         offset = 0
-        for frame in frames:
-            place(recv.sink, offset, memoryview(frame))
-            offset += len(frame)
+        try:
+            for frame in frames:
+                place(recv.sink, offset, memoryview(frame))
+                offset += len(frame)
+        except BaseException as error:  # of the user's operator: it ends this call, but breaks off nothing here
+            self.poison(op.context, error)
         self._budgets.give_back(h)
         self.matched[h.source] += 1
         op.complete(recv)
@@ -542,7 +545,15 @@ class Protocol:
         recv = self._granting.receiving.get((h.source, h.transfer)) or self._bind(h)
         if recv is None:
             self.dropped["dead data"] += 1
-        elif self._granting.take(recv, h, arrival):
+            return
+        try:
+            self._granting.take(recv, h, arrival)
+        except Broken:
+            raise
+        except BaseException as error:  # of the user's operator, as above
+            self.poison(recv.operation.context, error)
+            return
+        if self._granting.advance(recv):
             self.matched[h.source] += 1
 
     def _bind(self, h: Header) -> Receive | None:

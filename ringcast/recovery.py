@@ -8,12 +8,22 @@ every failure: a rank votes, and waits for the decision in its inbox. So they wo
 from __future__ import annotations
 
 from dataclasses import replace
+from types import TracebackType
 
 import numpy as np
 
 from ringcast.agreement import AGREE, FLAG_LIMIT, SHRINK, Decision, Vote
 from ringcast.call import Call
-from ringcast.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, Where
+from ringcast.errors import (
+    ArgumentError,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    JobAborted,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+    Where,
+)
 from ringcast.execute import QUIET
 from ringcast.failure import Failure
 from ringcast.group import Group
@@ -25,24 +35,47 @@ from ringcast.wire import P2P
 _LEFT = Failure("it left the job")
 
 
+class Turn:
+    """One call of `agree` or `shrink`, around all that it does: signals wait, and what is broken off stays open.
+
+    A signal's handler may raise while the vote is under way, or when it has been decided on; in both cases the result
+    is lost here, but not on the other ranks. So the next call of the same verb takes up the same vote.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def __enter__(self) -> None:
+        self._group.endpoint.gate.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._group.endpoint.gate.__exit__(kind, error, at)
+        if error is not None and not isinstance(error, RingcastError):
+            return
+        self._group.vote = None  # the last thing: from here the interpreter goes back to the program without a look
+
+
 def revoke(group: Group) -> None:
     """Give up the communicator on all ranks; see `Communicator.revoke`."""
     endpoint = group.endpoint
     cause = f"rank {endpoint.rank} called revoke()"
-    endpoint.protocol.revoke(group.context, Revoked(endpoint.rank, cause, endpoint.rank))
-    endpoint.flush()
-    endpoint.control.revoke(group.context, cause)
+    with endpoint.gate:
+        endpoint.protocol.revoke(group.context, Revoked(endpoint.rank, cause, endpoint.rank))
+        endpoint.flush()
+        endpoint.control.revoke(group.context, cause)
 
 
 def revoked(group: Group) -> bool:
     """Whether the communicator was given up, as far as has come here by now."""
-    group.endpoint.catch_up()
-    return group.endpoint.protocol.revoked(group.context)
+    with group.endpoint.gate:
+        group.endpoint.catch_up()
+        return group.endpoint.protocol.revoked(group.context)
 
 
 def failed(group: Group) -> tuple[int, ...]:
     """Return the ranks of the communicator that failed or left, as far as has come here by now."""
-    group.endpoint.catch_up()
+    with group.endpoint.gate:
+        group.endpoint.catch_up()
     return tuple(rank for rank in range(group.size) if _gone(group, group.in_job(rank)))
 
 
@@ -82,7 +115,14 @@ def shrink(group: Group, timeout: float | None) -> Group:
     group.endpoint.tell_found()  # of a member that only this rank has lost
     hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
     return replace(
-        group, context=decision.fresh, members=decision.members, hosts=hosts, acknowledged=frozenset(), votes=0
+        group,
+        context=decision.fresh,
+        members=decision.members,
+        hosts=hosts,
+        acknowledged=frozenset(),
+        votes=0,
+        vote=None,
+        decision=None,
     )
 
 
@@ -94,7 +134,7 @@ def free(group: Group) -> None:
 
 
 def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decision:
-    """Vote, and wait for what is decided.
+    """Vote, unless a call that was broken off has done so, and wait for what is decided.
 
     Raises:
         CollectiveMismatch: other ranks want something else.
@@ -103,12 +143,18 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
         JobAborted: the job ends.
     """
     endpoint = group.endpoint
-    group.votes += 1
-    vote = Vote(endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
+    vote = group.vote
+    if vote is None or vote.verb != verb:
+        group.votes += 1
+        vote = Vote(endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
+        group.vote, group.decision = vote, None
+        endpoint.control.vote(vote)
     op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
     endpoint.recorder.begin(op, encoded(op.call, f"#{vote.number}"))
     try:
-        decision = _await_decision(group, vote, op, timeout)
+        if group.decision is None:
+            group.decision = _await_decision(group, vote, op, timeout)
+        decision = group.decision
         for peer, theirs in zip(decision.members, decision.verbs, strict=True):
             if theirs != verb:
                 raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, Where(verb, vote.number), complete=True)
@@ -122,7 +168,6 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
 def _await_decision(group: Group, vote: Vote, op: Operation, timeout: float | None) -> Decision:
     endpoint, protocol = group.endpoint, group.endpoint.protocol
     where, key = Where(vote.verb, vote.number), (vote.context, vote.number)
-    endpoint.control.vote(vote)
     clock, times = endpoint.transport.clock, 0
     start = now = clock()
     try:

@@ -37,6 +37,7 @@ class Kind(IntEnum):
     DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
     MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
     AGREED = 13  # the agreement number `length` of `context` is decided; the payload is the decision
+    WAKE = 14  # this rank's own word to itself: a signal has come, so the wait is over
 
 
 # As plain integers, which are twice as fast to look up and to pack.

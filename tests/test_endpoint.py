@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gates import ThreadGate
 from jobs import transports
 from test_protocol import Buffer
 
 from ringcast import collectives, wire
 from ringcast.algorithms import Params, build
 from ringcast.call import Call
+from ringcast.communicator import Communicator
 from ringcast.cost import NETWORKS
 from ringcast.endpoint import Endpoint
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
@@ -94,26 +96,33 @@ def test_time_that_others_take_counts() -> None:
     assert simulated.now == pytest.approx(0.5, abs=1e-3)
 
 
-class Interrupted:
-    """A transport whose user presses Ctrl-C during the n-th wait."""
+class Disturbed:
+    """A transport in whose n-th wait something happens."""
 
-    def __init__(self, inner: Transport, when: int) -> None:
-        self.inner, self.when = inner, when
+    def __init__(self, inner: Transport, when: int, what: Callable[[], None]) -> None:
+        self.inner, self.when, self.what = inner, when, what
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def poll(self, deadline: float | None) -> Arrival | None:
         self.when -= 1
-        if self.when < 0:
-            raise KeyboardInterrupt
+        if self.when == -1:
+            self.what()
         return self.inner.poll(deadline)
 
 
-@pytest.mark.parametrize("when", range(4))
-def test_an_interrupt_in_the_middle_ends_the_communicator_everywhere(when: int) -> None:
-    made = endpoints([*transports("threads", 3)])
-    made[0].transport = Interrupted(made[0].transport, when)  # type: ignore[assignment]
+def ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def no_memory() -> None:
+    raise MemoryError("no room")
+
+
+def disturbed(made: list[Endpoint], when: int, what: Callable[[], None]) -> dict[int, BaseException]:
+    """Let something happen to rank 0 in the middle of a call; return what all ranks raised."""
+    made[0].transport = Disturbed(made[0].transport, when, what)  # type: ignore[assignment]
     caught: dict[int, BaseException] = {}
 
     def work(rank: int) -> None:
@@ -128,6 +137,29 @@ def test_an_interrupt_in_the_middle_ends_the_communicator_everywhere(when: int) 
         thread.start()
     for thread in threads:
         thread.join()
+    return caught
+
+
+@pytest.mark.parametrize("when", range(4))
+def test_what_breaks_off_the_engine_fails_the_rank(when: int) -> None:
+    made = endpoints([*transports("threads", 3)])
+    caught = disturbed(made, when, no_memory)
+    assert isinstance(caught[0], MemoryError)
+    assert all(isinstance(caught[rank], PeerFailed | Revoked) for rank in (1, 2)), caught
+    assert all("MemoryError: no room" in str(caught[rank]) for rank in (1, 2))
+    for other in made[1:]:
+        other.catch_up()
+        assert "MemoryError: no room" in other.protocol.failed[0].cause
+    with pytest.raises(JobAborted, match=r"rank 0: .*MemoryError broke off a message"):
+        Communicator(group(made[0])).shrink()
+    quietly_close(made)
+
+
+@pytest.mark.parametrize("when", range(4))
+def test_an_interrupt_in_the_middle_ends_the_communicator_everywhere(when: int) -> None:
+    made = endpoints([*transports("threads", 3)])
+    gate = made[0].gate = ThreadGate()
+    caught = disturbed(made, when, lambda: gate.interrupt(ctrl_c))
     assert isinstance(caught[0], KeyboardInterrupt)
     assert all(isinstance(caught[rank], Revoked) for rank in (1, 2)), caught
     assert all("KeyboardInterrupt" in str(caught[rank]) for rank in (1, 2))

@@ -34,7 +34,7 @@ def test_the_bytes_on_the_wire() -> None:
             "0900000000000000",
         ]
     )
-    assert [kind.value for kind in Kind] == list(range(1, 14))
+    assert [kind.value for kind in Kind] == list(range(1, 15))  # the last is never sent
     assert [kind.name for kind in Kind] == [
         "EAGER",
         "RTS",
@@ -49,6 +49,7 @@ def test_the_bytes_on_the_wire() -> None:
         "DEADLOCK",
         "MISMATCH",
         "AGREED",
+        "WAKE",
     ]
 
 

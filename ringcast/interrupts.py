@@ -1,0 +1,151 @@
+"""Signals and the engine: Python handlers run between the steps of a call, never in the middle of one.
+
+A handler may raise, as that of Ctrl-C does, wherever the interpreter happens to be. In the middle of the engine that
+would lose a message that was taken from the socket, or the number of one that never leaves. So handlers of the program
+are wrapped: while a call is under way a signal is noted, and its handler runs at the next safe point, which is before
+each wait and at the end of the call. A wait ends at once for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from _signal import getsignal  # type: ignore[import-not-found]  # the one of `signal` makes enums, ten times slower
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Protocol, TypeAlias
+
+NUMBERS = tuple(
+    map(
+        int,
+        (
+            signal.SIGHUP,
+            signal.SIGINT,
+            signal.SIGQUIT,
+            signal.SIGUSR1,
+            signal.SIGUSR2,
+            signal.SIGALRM,
+            signal.SIGTERM,
+            signal.SIGVTALRM,
+            signal.SIGPROF,
+        ),
+    )
+)
+PATIENCE = 1.0  # seconds after which a signal that comes again does not wait for a safe point any more
+
+Handler: TypeAlias = Callable[[int, FrameType | None], Any]
+
+
+class Waiter(Protocol):
+    """An engine that may be waiting for a message."""
+
+    def wake(self) -> None:
+        """End the wait under way, or the next one; called by a signal's handler in the waiting thread."""
+
+
+class Gate:
+    """A context manager for calls in a thread in which no handlers of signals run: it has nothing to do."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, tuple[Handler, float]] = {}  # by number: the handler, and when the signal came
+        self.waiter: Waiter | None = None  # who waits, or is about to
+
+    def __enter__(self) -> Gate:
+        """Close the gate."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Open it, and run the handlers that are pending."""
+
+    def deliver(self) -> None:
+        """Run the handlers that are pending, here and now; what one raises is raised."""
+
+    def restore(self) -> None:
+        """Give the program's handlers back."""
+
+
+class SignalGate(Gate):
+    """The gate of the main thread. It is closed from the beginning of a call to its end, however they are nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0  # calls under way; 0: the gate is open
+        self._woken = False
+        self._seen: list[object] = []  # the handlers of NUMBERS, wrapped, when they were last looked at
+
+    def __enter__(self) -> Gate:
+        if [*map(getsignal, NUMBERS)] != self._seen:
+            self._wrap()
+        self._depth += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._depth -= 1
+        if self.pending and not self._depth:
+            self.deliver()
+
+    def deliver(self) -> None:
+        depth, waiter = self._depth, self.waiter
+        self.waiter = None
+        self._depth = 0
+        try:
+            self._woken = False
+            while self.pending:
+                number = next(iter(self.pending))
+                handler, _ = self.pending.pop(number)
+                handler(number, sys._getframe(1))
+            self.waiter = waiter  # before the gate is closed: from then on a signal has to end the wait
+        finally:
+            self._depth = depth
+
+    def note(self, number: int, frame: FrameType | None, handler: Handler) -> None:
+        """Take note of a signal: its handler runs now if the gate is open, else at the next safe point.
+
+        One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more.
+        """
+        if not self._depth:
+            handler(number, frame)
+            return
+        now = time.monotonic()
+        _, first = self.pending.setdefault(number, (handler, now))
+        if now - first >= PATIENCE:
+            del self.pending[number]
+            handler(number, frame)
+        elif self.waiter is not None and not self._woken:
+            self._woken = True
+            self.waiter.wake()
+
+    def restore(self) -> None:
+        for number in NUMBERS:
+            handler = getsignal(number)
+            if isinstance(handler, Deferred):
+                signal.signal(number, handler.__wrapped__)
+        self._seen = []
+
+    def _wrap(self) -> None:
+        """Wrap the program's handlers; what the system does by itself, or ignores, stays as it is."""
+        for number in NUMBERS:
+            handler = getsignal(number)
+            if callable(handler) and not isinstance(handler, Deferred):
+                signal.signal(number, Deferred(self, handler))
+        self._seen = [*map(getsignal, NUMBERS)]
+
+
+class Deferred:
+    """A handler of the program, `__wrapped__`, as it is installed from the first call on until the job is left."""
+
+    def __init__(self, gate: SignalGate, handler: Handler) -> None:
+        self._gate, self.__wrapped__ = gate, handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._gate.note(number, frame, self.__wrapped__)
+
+
+_MAIN = SignalGate()
+
+
+def gate_of_this_thread() -> Gate:
+    """Return the gate for calls made by this thread; handlers of signals run in the main thread only."""
+    return _MAIN if threading.get_ident() == threading.main_thread().ident else Gate()
