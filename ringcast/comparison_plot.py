@@ -33,4 +33,4 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="seconds", title=heading)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    write_whole(path, lambda part: figure.savefig(part, dpi=150, format=path.suffix[1:]))
+    write_whole(path, lambda file: figure.savefig(file, dpi=150, format=path.suffix[1:]))

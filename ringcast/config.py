@@ -41,7 +41,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
 AUTO = "auto"  # what RINGCAST_TRANSPORT may say beside ipc and tcp
-_LONGEST_SOCKET = "rank-999999"  # in the directory in which ranks meet
+_LONGEST_SOCKET = f"-{engines.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
 
@@ -193,7 +193,7 @@ def _meeting(place: engines.Place, env: Mapping[str, str]) -> dict[str, str]:
     if not tcp and place.nodes == 1 and place.job:
         own = f"ringcast-{os.getuid()}-{name}"
         directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
-        directory = directory if socketpath.fits(f"{directory}/{_LONGEST_SOCKET}") else f"/tmp/{own}"
+        directory = directory if socketpath.fits(f"{directory}{_LONGEST_SOCKET}") else f"/tmp/{own}"
         return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
     head = "127.0.0.1" if place.nodes == 1 else place.head
     if env.get("RINGCAST_KEY") and head and place.job:

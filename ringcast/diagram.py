@@ -103,7 +103,7 @@ def draw(path: Path, diagram: Diagram, title: str) -> None:
     axes.set_title(title, fontsize="medium")
     _draw_grid(axes, diagram)
     _draw_arrows(axes, diagram)
-    write_whole(path, lambda part: figure.savefig(part, dpi=120, format=path.suffix[1:]))
+    write_whole(path, lambda file: figure.savefig(file, dpi=120, format=path.suffix[1:]))
 
 
 def _draw_grid(axes: Axes, diagram: Diagram) -> None:

@@ -15,6 +15,7 @@ from ringcast.errors import ConfigError
 
 PORTS = range(20_000, 30_000)  # one of them is the control plane's, where rank 0 cannot tell the others a free one
 SPECIAL_STEP = 0xFFFF_FFF0  # from here on Slurm's steps are scripts and shells, one process each
+NAMES = 100  # of directories in which the ranks of a host may meet; other users may have taken the first ones
 LONGEST_NAME = 40  # characters of a job's name in the name of a file
 
 NEW_KEY = "export RINGCAST_KEY=$(python -c 'import zmq; print(zmq.curve_keypair()[1].decode())')"

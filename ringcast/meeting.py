@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,8 +41,8 @@ def meeting(config: WorkerConfig) -> Iterator[Met]:
         RendezvousError: rank 0 has not told where it is within `start_timeout`, or cannot listen there.
     """
     if config.temporary:
-        with _own_directory(config.directory):
-            yield Met(config)
+        with _own_directory(config.directory) as directory:
+            yield Met(replace(config, directory=directory, control=f"ipc://{directory}/control"))
     elif config.control.startswith("file://"):
         with _by_file(config, Path(config.control.removeprefix("file://"))) as met:
             yield met
@@ -52,15 +53,31 @@ def meeting(config: WorkerConfig) -> Iterator[Met]:
 
 
 @contextlib.contextmanager
-def _own_directory(path: str) -> Iterator[None]:
-    """Make a directory, which the control plane removes with the job; without a job it goes at once."""
-    private(Path(path))
+def _own_directory(path: str) -> Iterator[str]:
+    """Make a directory, which the control plane removes with the job; without a job it goes at once.
+
+    Its name can be guessed, and another user can have taken it. All ranks then take the first of `path-1`, `path-2`, …
+    that is not another user's: what such a user has made there stays, so all come to the same.
+    """
+    path = _not_taken(path)
     try:
-        yield
+        yield path
     except BaseException:
         with contextlib.suppress(OSError):  # another rank's socket is there; the last one removes it
             os.rmdir(path)
         raise
+
+
+def _not_taken(path: str) -> str:
+    """Return the first of these names that no other user has taken, where there is a directory for us alone now."""
+    for name in [path, *(f"{path}-{number}" for number in range(1, engines.NAMES))]:
+        if _made(Path(name)).st_uid == os.getuid():
+            private(Path(name))
+            return name
+    raise ConfigError(
+        f"{path}, where the ranks are to meet, and the {engines.NAMES - 1} names that are tried after it belong to "
+        "other users; before the job: export RINGCAST_DIR=$(mktemp -d)"
+    )
 
 
 def private(folder: Path) -> None:
@@ -69,14 +86,22 @@ def private(folder: Path) -> None:
     Raises:
         ConfigError: somebody else may enter it, or it cannot be made.
     """
+    status = _made(folder)
+    if status.st_uid != os.getuid():
+        raise ConfigError(f"{folder}, where the ranks are to meet, belongs to another user: {engines.NEW_KEY}")
+    if status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{folder}: ranks meet in a directory that is yours alone; remove it, or chmod 700")
+
+
+def _made(folder: Path) -> os.stat_result:
+    """Make a directory unless something has that name; return what is there. A link is none: it leads to others'."""
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        status = folder.lstat()  # a link would lead to where others may write
+        return folder.lstat()
     except OSError as error:
-        raise ConfigError(f"{folder}, where the ranks are to meet: {error.strerror}") from None
-    if status.st_uid != os.getuid() or status.st_mode & 0o077 or not folder.is_dir():
-        raise ConfigError(f"{folder}: ranks meet in a directory that is yours alone; remove it, or chmod 700")
+        where = f"{folder}, where the ranks are to meet: {error.strerror}"
+        raise ConfigError(f"{where}; before the job: export RINGCAST_DIR=$(mktemp -d)") from None
 
 
 @contextlib.contextmanager

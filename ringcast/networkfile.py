@@ -82,11 +82,7 @@ def write(path: str | Path, network: Network, transport: str, remarks: Sequence[
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-
-    def draft(part: Path) -> None:
-        part.write_text(text(network, transport, remarks), encoding="utf-8")
-
-    write_whole(path, draft)
+    write_whole(path, lambda file: file.write(text(network, transport, remarks).encode()))
 
 
 def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:

@@ -1,20 +1,30 @@
-"""Result files that are whole or not there: whoever reads meanwhile finds the old file or the new one."""
+"""Result files that are whole or not there: whoever reads meanwhile finds the old file or the new one.
+
+Their names are known beforehand, and others may write in the directory (/tmp): so nothing is written through a symbolic
+link that lies there, or into a file that somebody else has made.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 
 def objection(path: Path) -> str:
     """Return why no file can be written at `path`, or nothing; asked before hours of measuring."""
-    target = path.resolve()
-    if target.is_dir() or not target.parent.is_dir():
+    if path.is_dir() or not path.parent.is_dir():
         return f"{path}: no file can be written there"
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        return f"{path}: no permission to write there"
-    return ""
+    if _is_written_directly(path):
+        allowed = os.access(path, os.W_OK)
+    else:
+        ours = path.is_symlink() or not path.exists() or os.access(path, os.W_OK)
+        allowed = ours and os.access(path.parent, os.W_OK | os.X_OK)
+    return "" if allowed else f"{path}: no permission to write there"
 
 
 def image_objection(path: Path) -> str:
@@ -27,24 +37,27 @@ def image_objection(path: Path) -> str:
     return "" if path.suffix[1:] in known else f"{path}: expected a file *.{', *.'.join(known)}"
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
-    """Let `write` write a new file, then put it in the place of `path`; what is no plain file is written directly.
+def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` write a new file, then put it in the place of `path`; a device or a pipe is written directly.
 
-    A symbolic link stays one, and a file that is there keeps its permissions.
+    A symbolic link is replaced, as is a file; but one to a device or a pipe, as /dev/stdout is, is followed unless
+    another user has made it. A file of ours keeps its permissions.
 
     Raises:
         OSError: it cannot be written; the old file is as it was.
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # a device, a pipe
-        write(target)
+    target = Path(path)
+    if _is_written_directly(target):
+        with _open_directly(target) as file:
+            write(file)
         return
-    # The ending stays, as it tells some writers the format.
-    part = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+    part = target.with_name(f".ringcast-{secrets.token_hex(8)}")
+    new = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        write(part)
-        if target.exists():
-            part.chmod(target.stat().st_mode)
+        with open(new, "wb") as file:
+            write(file)
+            if (mode := _own_mode(target)) is not None:
+                os.fchmod(new, mode)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -52,8 +65,45 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file that holds `text`, as `write_whole` does; characters that cannot be encoded become "?"."""
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
 
-    def write(target: Path) -> None:
-        target.write_bytes(text.encode("utf-8", "replace"))
 
-    write_whole(path, write)
+def _is_written_directly(path: Path) -> bool:
+    """Return whether this is a device, a pipe, or a link to one, and none that another user has laid out for us."""
+    try:
+        named, meant = path.lstat(), path.stat()
+    except OSError:  # there is nothing
+        return False
+    if _is_of_system(path):
+        return True
+    if stat.S_ISREG(meant.st_mode) or stat.S_ISDIR(meant.st_mode):
+        return False
+    return stat.S_ISCHR(meant.st_mode) or named.st_uid in (0, os.getuid())
+
+
+def _is_of_system(path: Path) -> bool:
+    """Return whether the kernel gives the name: to a device, or as with /dev/stdout to an open file."""
+    folder = os.path.realpath(path.parent)
+    return folder == "/dev" or folder.startswith("/proc/")
+
+
+def _open_directly(path: Path) -> IO[bytes]:
+    """Open what is there; a file that was put there meanwhile is refused.
+
+    An open file that is a plain one (/dev/stdout, redirected) is written at its end.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(file).st_mode) and not _is_of_system(path):
+        os.close(file)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return open(file, "wb")
+
+
+def _own_mode(path: Path) -> int | None:
+    """Return the permissions of a file of ours; None if there is no file, or it is not ours."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    return stat.S_IMODE(status.st_mode) if ours else None

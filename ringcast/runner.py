@@ -126,8 +126,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args, timeout)))
         report = folder / "report"
-        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
-        command += ["-m", "ringcast.worker", name]
+        # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
+        command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
+        command += ["python", "-P", "-m", "ringcast.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"

@@ -1,4 +1,4 @@
-"""One rank of `ringcast.run` with processes: `python -m ringcast.worker FOLDER` calls the function that lies there."""
+"""One rank of `ringcast.run` with processes: `python -P -m ringcast.worker FOLDER` calls the function in there."""
 
 import pickle
 import sys

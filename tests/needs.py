@@ -21,6 +21,12 @@ def programs(missing: Sequence[str], source: str) -> None:
         _without(f"{', '.join(missing)} missing: apt-get install {source}")
 
 
+def root() -> None:
+    """Go on only as root, who can be another user for a while."""
+    if os.geteuid():
+        _without("root is needed, to be a second user")
+
+
 def _without(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)

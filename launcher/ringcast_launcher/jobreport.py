@@ -54,8 +54,4 @@ class JobReport:
         """
         ranks = [{"rank": r.rank, "host": r.host, "pid": r.pid, **asdict(r.fate)} for r in self.ranks]
         text = json.dumps({**asdict(self), "ranks": ranks}, indent=2) + "\n"
-
-        def fill(part: Path) -> None:
-            part.write_text(text, encoding="utf-8")
-
-        write_whole(path, fill)
+        write_whole(path, lambda file: file.write(text.encode()))

@@ -23,7 +23,7 @@ def calibrate(bed: Bed, path: Path) -> None:
         BedError: it failed, or did not come to an end; the text has its last words.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
-    argv = [sys.executable, "-m", "ringcast", "calibrate", "-o", str(path)]
+    argv = [sys.executable, "-P", "-m", "ringcast", "calibrate", "-o", str(path)]
     with tempfile.TemporaryFile() as log:
         workers = start_workers(bed, argv, env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:

@@ -107,8 +107,4 @@ def write_json(path: Path, rows: Sequence[Row]) -> None:
         OSError: it cannot be written.
     """
     text = json.dumps([row.to_json() for row in rows], indent=1) + "\n"
-    write_whole(path, lambda part: _write(part, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, lambda file: file.write(text.encode()))

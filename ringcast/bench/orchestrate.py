@@ -197,7 +197,7 @@ def _job(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Job:
 
 def _ours(bed: Bed, env: Mapping[str, str]) -> Starter:
     def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
-        argv = [sys.executable, "-m", "ringcast.bench.systems.ringcast_system", str(path)]
+        argv = [sys.executable, "-P", "-m", "ringcast.bench.systems.ringcast_system", str(path)]
         return start_workers(bed, argv, env, **_files(log))
 
     return start

@@ -209,7 +209,7 @@ def _announcement(name: str, venv: Path) -> str:
 def _make(venv: Path, requirements: Sequence[str]) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     for command in (
-        [sys.executable, "-m", "venv", str(venv)],
+        [sys.executable, "-P", "-m", "venv", str(venv)],
         [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", *requirements],
     ):
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIME)

@@ -48,7 +48,7 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
     systems = list(dict.fromkeys(_system(row) for row in rows if row.median))
     for i, (name, shown) in enumerate(panels.items()):
         _draw_panel(figure.add_subplot(down, across, i + 1), name, shown, systems)
-    write_whole(path, lambda part: figure.savefig(part, dpi=150, format=path.suffix[1:]))
+    write_whole(path, lambda file: figure.savefig(file, dpi=150, format=path.suffix[1:]))
 
 
 def _panels(rows: Sequence[Row]) -> Mapping[str, list[Row]]:

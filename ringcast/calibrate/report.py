@@ -41,7 +41,7 @@ def plot(samples: Sequence[Sample], network: Network, path: Path, title: str) ->
         axes.plot(sizes, [sample.seconds for sample in line], "o", color=f"C{i % 10}", markersize=4)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", title="points: measured, lines: predicted")
-    write_whole(path, lambda part: figure.savefig(part, format=path.suffix[1:]))
+    write_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:]))
 
 
 def _row(sample: Sample, network: Network) -> str:

@@ -43,7 +43,7 @@ def remote_argv(host: str, agent: Sequence[str]) -> list[str]:
     >>> remote_argv("h1", ["ssh"])[:2]
     ['ssh', 'h1']
     """
-    probe = [sys.executable, "-m", "ringcast", "doctor", "--probe"]
+    probe = [sys.executable, "-P", "-m", "ringcast", "doctor", "--probe"]
     return probe if is_own(host, socket.gethostname()) else [*agent, host, shlex.join(probe)]
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from ringcast.events import Event
 from ringcast.outfile import write_whole
@@ -30,11 +29,10 @@ def write_chrome(path: str | os.PathLike[str], events_by_rank: Sequence[Sequence
         OSError: the file cannot be written.
     """
 
-    def write(part: Path) -> None:
-        with part.open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit": "ms", "traceEvents": [')
-            file.writelines(_lines(_entries(events_by_rank)))
-            file.write("\n]}\n")
+    def write(file: IO[bytes]) -> None:
+        file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+        file.writelines(line.encode() for line in _lines(_entries(events_by_rank)))
+        file.write(b"\n]}\n")
 
     write_whole(path, write)
 
