@@ -403,8 +403,7 @@ class Communicator:
             CollectiveMismatch: other ranks call `shrink`.
         """
         timeout = self._enter(sys._getframe(), timeout)
-        with recovery.Turn(self._group):
-            return recovery.agree(self._group, flag, timeout)
+        return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout))
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks that live, in their old order, numbered from 0.
@@ -417,8 +416,7 @@ class Communicator:
             CollectiveMismatch: other ranks call `agree`.
         """
         timeout = self._enter(sys._getframe(), timeout)
-        with recovery.Turn(self._group):
-            return Communicator(recovery.shrink(self._group, timeout), self.timeout)
+        return recovery.vote(self._group, lambda: Communicator(recovery.shrink(self._group, timeout), self.timeout))
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody.

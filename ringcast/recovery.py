@@ -7,8 +7,9 @@ every failure: a rank votes, and waits for the decision in its inbox. So they wo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,27 +33,24 @@ from ringcast.recorder import encoded
 from ringcast.transfers import Operation
 from ringcast.wire import P2P
 
+Result = TypeVar("Result")
 _LEFT = Failure("it left the job")
 
 
-class Turn:
-    """One call of `agree` or `shrink`, around all that it does: signals wait, and what is broken off stays open.
+def vote(group: Group, verb: Callable[[], Result]) -> Result:
+    """Call `agree` or `shrink`; if a signal's handler raises, the next call of the same verb takes up the same vote.
 
-    A signal's handler may raise while the vote is under way, or when it has been decided on; in both cases the result
-    is lost here, but not on the other ranks. So the next call of the same verb takes up the same vote.
+    That may be while the vote is under way, or when it has been decided on: in both cases the result is lost here, but
+    not on the other ranks.
     """
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-
-    def __enter__(self) -> None:
-        self._group.endpoint.gate.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._group.endpoint.gate.__exit__(kind, error, at)
-        if error is not None and not isinstance(error, RingcastError):
-            return
-        self._group.vote = None  # the last thing: from here the interpreter goes back to the program without a look
+    try:
+        with group.endpoint.gate:
+            result = verb()
+    except RingcastError:
+        group.vote = None
+        raise
+    group.vote = None
+    return result  # no signal gets between: the interpreter looks for them at calls only, and at jumps backwards
 
 
 def revoke(group: Group) -> None:

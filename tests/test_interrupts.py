@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count, takewhile
@@ -29,6 +31,7 @@ from ringcast.transports import zeromq
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
+ALARMS = Path(__file__).parent / "programs" / "alarms.py"
 KINDS = ("threads", "ipc", "tcp")
 CONTEXT = 3
 CASES = [(1, 0), (2, 0), (2, 1), (3, 1), (5, 0), (5, 3)]  # ranks, and the one that gets the signal
@@ -50,6 +53,32 @@ def test_a_signal_at_some_lines(verb: str, size: int, victim: int) -> None:
 @pytest.mark.parametrize(("size", "victim"), CASES)
 def test_a_signal_at_every_line(verb: str, size: int, victim: int) -> None:
     assert next(line for line in count() if not check(verb, size, victim, line)) > 1000
+
+
+# At random moments, in real processes.
+
+
+def launch(size: int, *words: object) -> str:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), str(ALARMS), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_some_recoveries() -> None:
+    assert launch(3, "raise", 30, 1) == "[0] 30 alarms, 3 ranks\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_thousand_recoveries(size: int) -> None:
+    assert launch(size, "raise", 1000, size) == f"[0] 1000 alarms, {size} ranks\n"
+
+
+@pytest.mark.parametrize("times", [200, pytest.param(5000, marks=pytest.mark.long)])
+def test_a_signal_every_tenth_of_a_millisecond(times: int) -> None:
+    assert launch(2, "count", times) == f"[0] {times} messages, 2 ranks\n"
 
 
 # Real signals: rank 0 is the main thread.
@@ -129,6 +158,27 @@ def test_a_signal_ends_the_wait_at_once(
         return revoked(comm)
 
     assert pair(kind, tmp_path, here, there) == ([0, 1], [0, 1])
+
+
+def test_ctrl_c_in_a_call(tmp_path: Path) -> None:
+    """As a person in a notebook does, who then goes on."""
+
+    def here(comm: Communicator) -> list[int]:
+        with pytest.raises(KeyboardInterrupt):
+            comm.allreduce(1)
+        return go_on(comm)
+
+    def there(comm: Communicator) -> list[int]:
+        while not waits():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Revoked, match="KeyboardInterrupt"):
+            comm.sendrecv(None, None, 0)
+        return go_on(comm)
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert pair("ipc", tmp_path, here, there) == ([0, 1], [0, 1])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def waits() -> bool:
