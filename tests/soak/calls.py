@@ -7,13 +7,11 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .draw import MOVED, SORTED, Array, Draw
-
-NOTHING: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,11 @@ class Call:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.how.items())})"
 
 
-def random_call(draw: Draw) -> Call:
-    call: Call = draw.of(MAKERS)(draw)
+Maker: TypeAlias = Callable[[Draw], Call]
+
+
+def random_call(draw: Draw, makers: Sequence[Maker]) -> Call:
+    call: Call = draw.of(makers)(draw)
     return call
 
 
@@ -259,7 +260,7 @@ def even(rows: int, size: int) -> list[int]:
     return [rows // size + (rank < rows % size) for rank in range(size)]
 
 
-MAKERS: tuple[Callable[[Draw], Call], ...] = (
+MAKERS: tuple[Maker, ...] = (
     bcast, reduce, allreduce, allreduce_texts, allgather, allgatherv, gather, gatherv, scatter, scatterv,
     reduce_scatter, alltoall, alltoallv, merge_sorted, scan, exscan, shift, barrier, sendrecv, agree,
 )  # fmt: skip

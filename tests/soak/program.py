@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import ringcast
 from ringcast import Communicator
 
-from .calls import Call, random_call, same
+from . import calls
+from .calls import Call, Maker, random_call, same
 from .draw import Draw
 
 PATIENCE = 100.0  # seconds after which a call that hangs is an error
@@ -31,16 +33,21 @@ def job(comm: Communicator, seed: int) -> int:
 
 def step(comm: Communicator, seed: str) -> Communicator:
     """Make one call, or give the communicator up; return the communicator to go on with."""
-    draw = Draw(seed, comm.size, comm._group.hosts)
-    late = Random(f"{seed}.{comm.rank}")
-    if late.random() < 0.1:
-        time.sleep(late.uniform(0, SKEW))
+    draw = Draw(f"step {seed}", comm.size)
     if draw.coin(0.02):
         return given_up(comm, draw.rank())
     if comm.size > 1 and draw.coin(0.02):
         return timed_out(comm, draw.rank())
-    check(comm, random_call(draw))
+    one_call(comm, seed)
     return comm
+
+
+def one_call(comm: Communicator, seed: str, makers: Sequence[Maker] = ()) -> None:
+    """Make one call, of all that there are unless some are given; some ranks are late."""
+    late = Random(f"{seed}.{comm.rank}")
+    if late.random() < 0.1:
+        time.sleep(late.uniform(0, SKEW))
+    check(comm, random_call(Draw(seed, comm.size, comm._group.hosts), makers or calls.MAKERS))
 
 
 def check(comm: Communicator, call: Call) -> None:
