@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from ringcast import collectives, recovery
+from ringcast.children import GUARD
 from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.execute import Result, Steps, drive
 from ringcast.explain import Explanation, Size, explain
@@ -473,7 +474,8 @@ class Communicator:
         if os.getpid() != pid:
             raise UsageError(
                 f"rank {self.rank}: this process was forked from process {pid}, to which the communicator belongs; "
-                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method"
+                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method and init under "
+                f"`{GUARD}`"
             )
         if threading.get_ident() != thread:
             raise UsageError(
