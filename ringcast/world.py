@@ -19,6 +19,7 @@ from ringcast.control import PACE, ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
+from ringcast.exitcode import end_with
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.inbox import near_ranks, open_inbox
@@ -81,6 +82,8 @@ def init(*, timeout: float | None = None) -> Communicator:
         _world = world
         if config.debug:
             atexit.register(_tell_strangers, group.endpoint)  # after finalize
+        if not config.hosted:
+            atexit.register(_fail_at_the_end, group.endpoint, os.getpid())  # after finalize
         atexit.register(_world.finalize)
     return _world
 
@@ -194,6 +197,14 @@ def _tell_strangers(endpoint: Endpoint) -> None:
     if strangers or dropped:
         counts = f"{strangers} connections to its inbox were not admitted, {dropped} messages were dropped"
         print(f"ringcast: rank {endpoint.rank}: {counts}", file=sys.stderr)
+
+
+def _fail_at_the_end(endpoint: Endpoint, pid: int) -> None:
+    """End with code 1 where an error was caught and not answered; an uncaught one has told itself."""
+    error = endpoint.unanswered.first
+    if error is not None and os.getpid() == pid and getattr(sys, "last_value", None) is None:
+        print(f"ringcast: rank {endpoint.rank} failed: {error}", file=sys.stderr)
+        end_with(1)
 
 
 def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import zmq
 
+from ringcast import unanswered
 from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.config import CURVE, NONE
 from ringcast.control.messages import (
@@ -298,9 +299,15 @@ def _member_event(message: Message, rank: int) -> Event | None:
             "blames": [*blames],
             "error": str(error),
             "traceback": str(traceback),
+            "unanswered": [*caught],
         }:
             counts = sent, posted, matched
             numbers = [number for count in counts for number in (*count, *count.values())]
             fine = are_counts([*blames, *numbers])
-            return Finished(rank, *counts, tuple(blames), error, traceback) if fine else None
+            try:
+                return (
+                    Finished(rank, *counts, tuple(blames), error, traceback, unanswered.parse(caught)) if fine else None
+                )
+            except ValueError:
+                return None
     return None
