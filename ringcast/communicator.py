@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from ringcast import collectives, recovery
+from ringcast.children import GUARD
 from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.execute import Result, Steps, drive
 from ringcast.explain import Explanation, Size, explain
@@ -18,6 +19,7 @@ from ringcast.interrupts import gate_of_this_thread
 from ringcast.ops import SUM, Op, as_op
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
+from ringcast.unanswered import FAILURES
 
 Operator = Op | Callable[[Any, Any], Any]
 
@@ -403,7 +405,11 @@ class Communicator:
             CollectiveMismatch: other ranks call `shrink`.
         """
         timeout = self._enter(sys._getframe(), timeout)
-        return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout))
+        try:
+            return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout))
+        except FAILURES as error:
+            self._raised(error, "agree")
+            raise
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks that live, in their old order, numbered from 0.
@@ -416,7 +422,11 @@ class Communicator:
             CollectiveMismatch: other ranks call `agree`.
         """
         timeout = self._enter(sys._getframe(), timeout)
-        return recovery.vote(self._group, lambda: Communicator(recovery.shrink(self._group, timeout), self.timeout))
+        try:
+            return recovery.vote(self._group, lambda: Communicator(recovery.shrink(self._group, timeout), self.timeout))
+        except FAILURES as error:
+            self._raised(error, "shrink")
+            raise
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody.
@@ -453,7 +463,16 @@ class Communicator:
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         timeout = self._enter(sys._getframe(1), timeout)
-        return drive(self._group.endpoint, steps, timeout)
+        try:
+            return drive(self._group.endpoint, steps, timeout)
+        except FAILURES as error:
+            self._raised(error, sys._getframe(1).f_code.co_name)
+            raise
+
+    def _raised(self, error: BaseException, operation: str) -> None:
+        """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
+        group = self._group
+        group.endpoint.unanswered.raised(group.context, error, operation, group.site)
 
     def _enter(self, method: FrameType, timeout: float | None) -> float | None:
         """Note the place in the program that called `method`, and return how long the call may take; see `_check`."""
@@ -473,7 +492,8 @@ class Communicator:
         if os.getpid() != pid:
             raise UsageError(
                 f"rank {self.rank}: this process was forked from process {pid}, to which the communicator belongs; "
-                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method"
+                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method and init under "
+                f"`{GUARD}`"
             )
         if threading.get_ident() != thread:
             raise UsageError(

@@ -19,6 +19,7 @@
 | RINGCAST_CONFIG | file with the constants of the network, see `ringcast.networkfile` (default: the transport's) |
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
+| RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.children` |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
 
 What these do not say, an engine that runs processes may: see `ringcast.engines`.
@@ -69,6 +70,7 @@ class WorkerConfig:
     debug: str = ""
     terminal: str = ""
     restart: int = 0
+    joined: str = ""  # the process that is this rank already
     temporary: bool = False  # the job makes `directory`, and removes it
     place: engines.Place | None = None  # what an engine says, where one has told rank, size or meeting point
 
@@ -94,6 +96,7 @@ class WorkerConfig:
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_RESTART": str(self.restart),
+            "RINGCAST_JOINED": self.joined,
         }
 
 
@@ -155,6 +158,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         restart=_integer(env, "RINGCAST_RESTART", 0),
+        joined=env.get("RINGCAST_JOINED", ""),
         temporary=temporary and "RINGCAST_DIR" in env,
         place=place,
     )

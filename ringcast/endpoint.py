@@ -13,6 +13,7 @@ from ringcast.protocol import Protocol
 from ringcast.recorder import Recorder
 from ringcast.transfers import Operation, Sink
 from ringcast.transports.base import Transport
+from ringcast.unanswered import Errors, Unanswered
 from ringcast.waits import Report
 from ringcast.wire import Kind, notice
 
@@ -36,12 +37,14 @@ class Control(Interface):
         blames: tuple[int, ...],
         error: str = "",
         traceback: str = "",
+        unanswered: Unanswered | None = None,
     ) -> None:
         """Tell all ranks that this one leaves.
 
         `sent[i]` is the number of messages it sent to rank i, `posted[i]` the number of transfers that it began to
         send there, `matched[i]` the number of transfers from there that it has taken; `blames` are the ranks that
-        errors which it had name as their cause.
+        errors which it had name as their cause; `unanswered` is an error because of which the job has failed, although
+        the program caught it.
         """
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
@@ -76,6 +79,7 @@ class Endpoint:
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
+        self.unanswered = Errors()
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
@@ -229,7 +233,9 @@ class Endpoint:
                 pass  # all have heard of it
             elif mismatch is None:
                 why = ("", "") if error is None else (f"{type(error).__name__}: {error}", _trace(error))
-                self.control.finished(protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why)
+                self.control.finished(
+                    protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why, self.unanswered.first
+                )
             else:
                 self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
             self.control.close()

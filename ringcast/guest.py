@@ -86,6 +86,8 @@ def work(seat: Seat, control: str, lifeline: IO[bytes] | None = None) -> Outcome
         fn, args = cloudpickle.loads(seat.call)
         result = cloudpickle.dumps(fn(comm, *args))
         comm.finalize()  # may notice that a call was not the same on all ranks
+        if (caught := endpoint.unanswered.first) is not None:
+            return Outcome(seat.rank, cause=str(caught), follows=caught.follows, blames=caught.blames)
         return Outcome(seat.rank, result)
     except BaseException as error:
         assert isinstance(endpoint.control, ControlClient)

@@ -13,6 +13,8 @@ from ringcast.errors import RendezvousError
 
 OTHERS = 100  # open files, and sockets, that a rank has beside those to its peers: the program's own too
 _FIX = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
+STRANGERS = 128  # connections beside those of members that may wait at a socket for their handshake to go on, …
+CROWD = 512  # … and that may have come in the last moment
 SOCKETS = 1023  # of a context of ZeroMQ's, where nothing else is said
 
 
@@ -41,7 +43,7 @@ def raise_files(p: int) -> None:
     Raises:
         RendezvousError: not even the connections to the neighbours are possible; the text says what to do.
     """
-    hard, least = allow_files(files_needed(p - 1)), files_needed(neighbours(p))
+    hard, least = allow_files(files_needed(p - 1) + CROWD), files_needed(neighbours(p))
     if hard != resource.RLIM_INFINITY and hard < least:
         raise RendezvousError(f"a rank of {p} may need {least} open files, but only {hard} are allowed; {_FIX}")
 

@@ -13,6 +13,7 @@ from ringcast.failure import Failure
 from ringcast.transports.base import Transport
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
+from ringcast.unanswered import Unanswered
 from ringcast.waits import Report, Waits
 
 
@@ -90,6 +91,7 @@ class LocalControl:
         blames: tuple[int, ...],  # noqa: ARG002 (a launcher judges)
         error: str = "",
         traceback: str = "",
+        unanswered: Unanswered | None = None,  # noqa: ARG002 (who has started the ranks looks at the endpoints)
     ) -> None:
         why = Failure(error, traceback=traceback).encode()
         for peer, transport in self._others:

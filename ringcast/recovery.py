@@ -103,6 +103,7 @@ def agree(group: Group, flag: int, timeout: float | None) -> int:
             remote_traceback=why.traceback,
             flag=decision.flag,
         )
+    group.endpoint.unanswered.answered(group.context)
     return decision.flag
 
 
@@ -111,6 +112,8 @@ def shrink(group: Group, timeout: float | None) -> Group:
     decision = _decide(group, SHRINK, 0, timeout)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
     group.endpoint.tell_found()  # of a member that only this rank has lost
+    group.endpoint.unanswered.answered(group.context)
+    group.endpoint.unanswered.made(decision.fresh, group.context)
     hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
     return replace(
         group,

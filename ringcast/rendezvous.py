@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ringcast.agreement import Vote
+from ringcast.unanswered import Unanswered
 from ringcast.waits import Report
 
 Message: TypeAlias = dict[str, Any]
@@ -88,7 +89,8 @@ class Finished:
     """A worker communicates no more; what it sent to, began to send to, and took from each rank.
 
     `blames` are the ranks that the errors of its communicators name as their cause, if there were some. An `error` is
-    told if it leaves because of that; whether that matters is seen if somebody still needs it.
+    told if it leaves because of that; whether that matters is seen if somebody still needs it. With an error that is
+    `unanswered` the rank has failed, whatever its exit code is.
     """
 
     rank: int
@@ -98,6 +100,7 @@ class Finished:
     blames: tuple[int, ...] = ()
     error: str = ""
     traceback: str = ""
+    unanswered: Unanswered | None = None
 
 
 @dataclass(frozen=True, slots=True)

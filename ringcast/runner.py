@@ -51,7 +51,8 @@ def run(
         timeout: seconds that a call of the communicator may take before CollectiveTimeout.
 
     Raises:
-        RunFailed: some rank raised or died; names the first one, with its traceback.
+        RunFailed: some rank raised or died; names the first one, with its traceback. Or a rank caught an error of
+            communication, and no shrink or agree followed.
         OSError: what the ranks wrote cannot be written to this process's own streams.
         ValueError: n or backend make no sense.
     """
@@ -98,8 +99,16 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
         rank, error = _first_cause(failures)
         text = "".join(traceback.format_exception(error))
         raise RunFailed(rank, f"{type(error).__name__}: {error}", text) from error
+    _check_answers(endpoints)
     _check_ends(endpoints)
     return results
+
+
+def _check_answers(endpoints: Sequence[Endpoint]) -> None:
+    """Raise RunFailed for an error that a rank caught, and nothing answered; if possible for no mere consequence."""
+    found = [(e.rank, error) for e in endpoints if (error := e.unanswered.first) is not None]
+    for rank, error in sorted(found, key=lambda one: one[1].follows):
+        raise RunFailed(rank, str(error))
 
 
 def _check_ends(endpoints: Sequence[Endpoint]) -> None:

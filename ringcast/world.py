@@ -12,13 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from ringcast import glance, networkfile, recorder, stacks
+from ringcast import children, glance, networkfile, recorder, stacks
 from ringcast.communicator import Communicator
 from ringcast.config import NONE, WorkerConfig, from_environment
 from ringcast.control import PACE, ControlClient
 from ringcast.cost import NETWORKS, Network
 from ringcast.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
+from ringcast.exitcode import end_with
 from ringcast.group import Group
 from ringcast.hosts import hosts_of
 from ringcast.inbox import near_ranks, open_inbox
@@ -29,11 +30,12 @@ from ringcast.reach import GRACE, reach
 from ringcast.stagelog import stage_log
 from ringcast.transports.zeromq import ZeroMQTransport
 
-KEY = "RINGCAST_KEY"
+KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
 WORLD = 1  # context number of the world communicator
 
 _world: Communicator | None = None
 _config: WorkerConfig | None = None  # by which this process has joined its job, without the key
+_joined: children.Joined | None = None  # the process that has joined: this one, or that from which it was forked
 _ranks = threading.local()  # the communicator of each thread that is a rank
 
 
@@ -50,20 +52,25 @@ def init(*, timeout: float | None = None) -> Communicator:
 
     Raises:
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
+        UsageError: this process has left its job; or it was started by a rank and is none.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
             one did not reach a neighbour in as many.
     """
-    global _world, _config
+    global _world, _config, _joined
     if (rank := getattr(_ranks, "communicator", None)) is not None:
         return rank  # type: ignore[no-any-return]  # adopt has set it
+    if _joined is not None:
+        children.refuse(_joined)
     if _world is None or _world.closed:
         if _config is not None:
             raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
         config = from_environment()
+        _refuse_children(config)
         network = _network(config)
         if config.control:
             group = _member(config, network)
             os.environ.pop(KEY, None)
+            _joined = _listen_to_children(config, group)
             _config = config = replace(config, key="")
         else:
             group = Group(thread_endpoints(1)[0], WORLD, network, pickle=config.pickle)
@@ -75,6 +82,8 @@ def init(*, timeout: float | None = None) -> Communicator:
         _world = world
         if config.debug:
             atexit.register(_tell_strangers, group.endpoint)  # after finalize
+        if not config.hosted:
+            atexit.register(_fail_at_the_end, group.endpoint, os.getpid())  # after finalize
         atexit.register(_world.finalize)
     return _world
 
@@ -123,6 +132,30 @@ def _member(config: WorkerConfig, network: Network) -> Group:
     return group
 
 
+def _refuse_children(config: WorkerConfig) -> None:
+    """Refuse a process whose settings are those of a rank that has started it."""
+    joined = children.parse(config.joined)
+    if config.control and joined is not None and (joined.nonce, joined.rank) == (config.nonce, config.rank):
+        children.refuse(joined)
+
+
+def _listen_to_children(config: WorkerConfig, group: Group) -> children.Joined:
+    """Mark this process as the rank, which ends when a child of it comes to `init`."""
+    control = group.endpoint.control
+    assert isinstance(control, ControlClient)
+
+    def fail(error: str) -> None:
+        if not config.hosted:  # else the launcher says it
+            os.write(2, f"ringcast.{UsageError.__name__}: {error}\n".encode())
+        control.failing(f"{UsageError.__name__}: {error}", "")
+        control.close()
+        os._exit(1)  # the main thread may wait for what these processes were to do
+
+    joined = children.listen(config.nonce, config.rank, fail)
+    os.environ[JOINED] = str(joined)
+    return joined
+
+
 def join(met: Met, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
     config, transport, told = open_inbox(met.config)
@@ -164,6 +197,14 @@ def _tell_strangers(endpoint: Endpoint) -> None:
     if strangers or dropped:
         counts = f"{strangers} connections to its inbox were not admitted, {dropped} messages were dropped"
         print(f"ringcast: rank {endpoint.rank}: {counts}", file=sys.stderr)
+
+
+def _fail_at_the_end(endpoint: Endpoint, pid: int) -> None:
+    """End with code 1 where an error was caught and not answered; an uncaught one has told itself."""
+    error = endpoint.unanswered.first
+    if error is not None and os.getpid() == pid and getattr(sys, "last_value", None) is None:
+        print(f"ringcast: rank {endpoint.rank} failed: {error}", file=sys.stderr)
+        end_with(1)
 
 
 def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:

@@ -24,9 +24,12 @@ from zmq.utils.monitor import recv_monitor_message
 
 from ringcast.config import CURVE, NONE, WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
-from ringcast.control.messages import seal
+from ringcast.control.messages import longest_to_server, seal
 from ringcast.keys import OPEN, KeyPair, control_pair, is_key, member_pair, new_pair
+from ringcast.limits import STRANGERS
+from ringcast.strangers import WELCOMED, exchanged
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire import LARGEST_FRAME
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -243,6 +246,20 @@ class Flood:
                     poller.unregister(file)
                     del left[i]
 
+    def left(self, until: float) -> int:
+        """Wait until all were closed by the other end, or for the time `until`; return how many were not."""
+        poller = zmq.Poller()
+        for sock in self.socks:
+            poller.register(sock, select.POLLIN)
+        while poller.sockets and time.monotonic() < until:
+            for file, _ in poller.poll(100):
+                sock = next(sock for sock in self.socks if sock.fileno() == file)
+                with contextlib.suppress(OSError):
+                    if sock.recv(1 << 16):
+                        continue
+                poller.unregister(sock)
+        return len(poller.sockets)
+
     def close(self) -> None:
         for sock in self.socks:
             sock.close()
@@ -255,20 +272,27 @@ def memory(pid: int) -> int:
 
 
 FLOOD = 60  # connections
-COMMAND = b"\x06" + (60_000_000).to_bytes(8, "big") + bytes(60_000_000)  # a long command of ZMTP
-ROOM = 80 << 20  # bytes that the process may grow by; without a limit it grows by 60 * 60 MB, or is killed
+COMMANDS = [60_000_000, LARGEST_FRAME - 1000, longest_to_server(3) - 1000]  # bytes that each announces, and sends
+ROOM = 100 << 20  # bytes that the process may grow by; without a limit it grows by 60 * 60 MB, or is killed
 
 
+def long_command(length: int) -> bytes:
+    """Return a command of ZMTP, without its last ten bytes."""
+    return b"\x06" + length.to_bytes(8, "big") + bytes(length - 10)
+
+
+@pytest.mark.parametrize("length", COMMANDS)
 @pytest.mark.parametrize("door", ["the control plane", "an inbox"])
-def test_commands_before_the_handshake_take_bounded_memory(door: str, working: Working) -> None:
+def test_commands_before_the_handshake_take_bounded_memory(door: str, length: int, working: Working) -> None:
     told = working.told()
     address, pid = {
         "the control plane": (told["control"][0], working.process.pid),
         "an inbox": (told["inboxes"][1][0], told["pids"][1]),
     }[door]
-    before, flood = memory(pid), Flood(("127.0.0.1", int(address.rpartition(":")[2])), FLOOD, COMMAND)
+    before, flood = memory(pid), Flood(("127.0.0.1", port_of(address)), FLOOD, long_command(length))
     try:
         flood.send_all(time.monotonic() + 20)
+        assert flood.left(time.monotonic() + 20) == 0
         assert memory(pid) < before + ROOM
     finally:
         flood.close()
@@ -289,22 +313,121 @@ def node(number: int, port: int, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_commands_before_the_handshake_take_bounded_memory_of_node_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", COMMANDS)
+def test_commands_before_the_handshake_take_bounded_memory_of_node_0(length: int, tmp_path: Path) -> None:
     port, deadline = free_port(), time.monotonic() + LIMIT
     with node(0, port, tmp_path) as zero:
         while not any((tmp_path / ".ringcast").glob("nodes-*")):  # it listens
             assert zero.poll() is None, zero.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        before, flood = memory(zero.pid), Flood(("127.0.0.1", port), FLOOD, COMMAND)
+        before, flood = memory(zero.pid), Flood(("127.0.0.1", port), FLOOD, long_command(length))
         try:
             flood.send_all(time.monotonic() + 20)
+            assert flood.left(time.monotonic() + 20) == 0
             assert memory(zero.pid) < before + ROOM
         finally:
             flood.close()
         with node(1, port, tmp_path) as one:
             ends = [(*each.communicate(timeout=LIMIT), each.returncode) for each in (zero, one)]
     assert ends == [("[0] 2\n[1] 2\n", "", 0), ("", "", 0)] or ends == [("[1] 2\n[0] 2\n", "", 0), ("", "", 0)]
+
+
+def connected(port: int) -> int:
+    """Return how many connections there are to a port of this host."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(local.partition(":")[2], 16) == port and state == "01" for _, local, _, state, *_ in lines)
+
+
+SILENT = 1000  # connections, by which nothing more is said
+
+
+@contextlib.contextmanager
+def silent(port: int) -> Iterator[None]:
+    """Open connections that say something and then nothing."""
+    with contextlib.ExitStack() as stack:
+        for i in range(SILENT):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+            with contextlib.suppress(ConnectionError):
+                sock.sendall((greeting() + long_command(200))[: i % 300])
+        yield
+
+
+def until_few(port: int, most: int) -> None:
+    deadline = time.monotonic() + LIMIT
+    while connected(port) > most:
+        assert time.monotonic() < deadline, connected(port)
+        time.sleep(0.02)  # there is nothing else to wait for
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("door", ["the control plane", "an inbox"])
+def test_of_a_thousand_silent_connections_few_are_kept_while_a_job_works(door: str, working: Working) -> None:
+    told = working.told()
+    port = port_of(told["control"][0] if door == "the control plane" else told["inboxes"][1][0])
+    members = connected(port)
+    with silent(port):
+        until_few(port, members + 3 + STRANGERS)
+    counted, said = working.end(strangers=0)
+    assert counted["dropped"] == [0, 0, 0]
+    assert f"{'rank 1: ' if door == 'an inbox' else ''}{SILENT} connections to " in said
+
+
+def test_members_get_in_among_a_thousand_silent_connections() -> None:
+    """Before it is known who the members are, and after that."""
+    a, b, c = (ZeroMQTransport("tcp://127.0.0.1:*", size=3) for _ in range(3))
+    port = port_of(b.address)
+    places = [each.address for each in (a, b, c)], [each.public_key for each in (a, b, c)]
+    a.meet(*places)
+    c.meet(*places)
+    try:
+        a.connect([1])
+        a.send(1, [b"early"])
+        assert b._doorkeeper is not None
+        deadline = time.monotonic() + LIMIT
+        while not any(exchanged(file)[0] >= WELCOMED for file in list(b._doorkeeper._unknown._files)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # its handshake goes on until somebody would have to admit it
+        with silent(port):
+            until_few(port, 3 + STRANGERS)
+            assert a.unreached() == {1: ""}  # it waits
+            b.meet(*places)
+            assert arrivals(b, b"early") == [b"early"]
+            c.send(1, [b"late"])
+            assert arrivals(b, b"late") == [b"late"]
+    finally:
+        for each in a, b, c:
+            each.close()
+
+
+def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zmq.Socket[bytes]]) -> None:
+    many = 400
+    b, pair = ZeroMQTransport("tcp://127.0.0.1:*", size=many), new_pair()
+    try:
+        with contextlib.ExitStack() as stack:
+            for i in range(many):
+                sock = stack.enter_context(outside.socket(zmq.PUSH))
+                sock.linger, sock.reconnect_ivl = 0, -1
+                sock.curve_publickey, sock.curve_secretkey = pair.public, pair.secret
+                sock.curve_serverkey = b.public_key.encode()
+                sock.connect(b.address)
+                sock.send(b"%d" % i)
+                if i == many // 2:
+                    b.meet([b.address], [pair.public.decode()])
+            heard: set[bytes] = set()
+            deadline = b.clock() + LIMIT
+            while len(heard) < many:
+                assert b.clock() < deadline, len(heard)
+                if (arrival := b.poll(deadline)) is not None:
+                    heard.add(arrival.header)
+            assert b.strangers == 0
+            assert b._doorkeeper is not None
+            assert b._doorkeeper._unknown.shut == 0
+    finally:
+        b.close()
 
 
 DOORS = {

@@ -112,8 +112,8 @@ def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_
 @pytest.mark.parametrize(
     ("soft", "hard", "size", "then"),
     [
-        (256, 4096, 2, "256 4096"),  # enough as it is: nothing changes
-        (256, 4096, 500, "1597 4096"),
+        (1024, 4096, 2, "1024 4096"),  # enough as it is: nothing changes
+        (256, 4096, 500, "2109 4096"),
         (256, 600, 500, "600 600"),  # not enough for all, but for the neighbours
     ],
 )

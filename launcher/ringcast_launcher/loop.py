@@ -20,7 +20,7 @@ import zmq
 
 from ringcast import jobs, recorder
 from ringcast.control import ControlServer, new_key
-from ringcast.limits import OTHERS, allow_files, raise_files
+from ringcast.limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
 from ringcast.silence import Busy, Judgement, Silence, Stuck
@@ -148,7 +148,7 @@ def _allow_files(job: Job) -> None:
     Raises:
         RendezvousError: the system does not allow what the job needs at least.
     """
-    allow_files(OTHERS + 5 * job.size + 3 * len(job.nodes))
+    allow_files(OTHERS + CROWD + 5 * job.size + 3 * len(job.nodes))
     raise_files(job.size)
 
 
@@ -257,7 +257,8 @@ class _Running:
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
         self._outputs = self._open.enter_context(closing(Outputs(self._job, self._hosts, self._writer)))
-        self._pids, limits = start_workers(self._job, self._world, self._crews, self._here, self._signals, self._limit)
+        hosts = self._crews, self._here, self._signals, self._limit
+        self._pids, limits = start_workers(self._job, self._world, *hosts, meanwhile=self._server.guard)
         inquiries = self._inquiries() if elsewhere(self._job) else None
         self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
         for rank, pid in sorted(self._pids.items()):

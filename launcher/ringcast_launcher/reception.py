@@ -9,6 +9,7 @@ be played again.
 from __future__ import annotations
 
 import select
+import time
 from collections import deque
 from collections.abc import Container, Mapping
 from typing import Any
@@ -33,8 +34,8 @@ LINGER = 2.0  # seconds that the last words may take
 class Reception:
     """Listens at an address of this machine. Newcomers are asked in, until it is full."""
 
-    def __init__(self, context: Context, address: str, key: str) -> None:
-        """Bind the socket.
+    def __init__(self, context: Context, address: str, key: str, nodes: int = 2) -> None:
+        """Bind the socket, to which so many `nodes` may come at once.
 
         Raises:
             zmq.ZMQError: the address cannot be bound.
@@ -52,7 +53,7 @@ class Reception:
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True
         self.socket.curve_secretkey = control_pair(key).secret
-        self._doorkeeper = Doorkeeper(context, self.socket)
+        self._doorkeeper = Doorkeeper(context, self.socket, nodes)
         self._doorkeeper.expect([member_pair(key).public])
         try:
             self.socket.bind(address)
@@ -63,7 +64,12 @@ class Reception:
     @property
     def files(self) -> Mapping[File, int]:
         """What to poll, and for which events."""
-        return dict.fromkeys((self.socket, self._doorkeeper.questions), select.POLLIN)
+        return dict.fromkeys((self.socket, *self._doorkeeper.files), select.POLLIN)
+
+    @property
+    def due(self) -> float:
+        """The time of the next `take` at the latest."""
+        return self._doorkeeper.due
 
     @property
     def strangers(self) -> int:
@@ -131,7 +137,7 @@ class Extension(Line):
 
     @property
     def due(self) -> float:
-        return 0.0 if self.arrived else super().due
+        return 0.0 if self.arrived else min(super().due, self._reception.due)
 
     @property
     def unsent(self) -> int:
@@ -150,7 +156,7 @@ class Extension(Line):
         self.ended = self.ended or "it was closed"
 
     def _receive(self, ready: Container[File]) -> list[Any]:
-        if any(file in ready for file in self._reception.files):
+        if self._reception.due <= time.monotonic() or any(file in ready for file in self._reception.files):
             self._reception.take()
         found = []
         while self.arrived:

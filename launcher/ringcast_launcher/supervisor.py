@@ -7,7 +7,10 @@ to end by itself. Then the others are told, have `grace` seconds to raise their 
 and are killed `patience` seconds later.
 
 With `go_on` a failure ends nobody else: the others are told, and what they make of it decides. The job is well then if
-ranks have finished, and all that did exited with 0.
+ranks have finished, and all that did exited with 0 without such an error.
+
+A worker that caught an error of communication, and went on without an answer to it (`ringcast.unanswered`), has failed
+too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
 
 A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
 therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
@@ -19,6 +22,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ringcast.errors import PeerFailed
 from ringcast.rendezvous import (
     Failing,
     Finished,
@@ -32,6 +36,7 @@ from ringcast.rendezvous import (
     in_words,
 )
 from ringcast.silence import Stuck
+from ringcast.unanswered import Unanswered
 
 TIMED_OUT = 124
 
@@ -129,6 +134,7 @@ class _Worker:
     joined: bool = False
     too_late: bool = False
     finished: bool = False
+    caught: Unanswered | None = None
     report: Failing | None = None
     blames: tuple[int, ...] = ()
     settle_by: float | None = None
@@ -162,6 +168,7 @@ class Supervisor:
         self._deadline = None if timeout is None else start + timeout
         self._started = False
         self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
+        self._caught: list[int] = []  # those that caught an error and did not answer it, in order
         self._ended: set[int] = set()  # those that were alive when we began to end them
         self._ending: _Ending | None = None
         self._over = False
@@ -182,7 +189,7 @@ class Supervisor:
         """Return what became of a rank, or how far it has come."""
         worker = self._workers[rank]
         error, traceback = (worker.report.error, worker.report.traceback) if worker.report else ("", "")
-        failure = self._failed.get(rank, "")
+        failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
         return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -206,6 +213,9 @@ class Supervisor:
             case Finished():
                 self._workers[event.rank].finished = True
                 self._workers[event.rank].blames = event.blames
+                if event.unanswered is not None:
+                    self._workers[event.rank].caught = event.unanswered
+                    self._caught.append(event.rank)
                 if event.error:
                     self._workers[event.rank].report = Failing(event.rank, event.error, event.traceback)
                 if event.rank not in self._failed:
@@ -317,39 +327,53 @@ class Supervisor:
             return Verdict(0)
         if self._ending is not None and self._ending.code is not None:
             return Verdict(self._ending.code, how=self._ending.how)
-        return self._judge(next(iter(self._failed)))
+        # Where ranks go on without others, the failure of those is no cause by itself.
+        first = [*self._caught, *self._failed] if self._go_on else [*self._failed, *self._caught]
+        return self._judge(first[0])
 
     def _well(self) -> bool:
         finished = [rank for rank, worker in enumerate(self._workers) if worker.finished]
+        return not self._caught and self._without_failure(finished)
+
+    def _without_failure(self, finished: list[int]) -> bool:
         return not self._failed or (bool(finished) and not any(rank in self._failed for rank in finished))
 
     def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
         """Return the verdict on a rank that failed, or on the one that it rightly blames."""
         report, seen = self._workers[rank].report, seen | {rank}
         blamed = self._blamed_by(rank)
-        for other in self._failed:
+        for other in (*self._failed, *self._caught):
             if other in blamed and other not in seen:
                 return self._judge(other, seen)
+        if (caught := self._only_caught(rank)) is not None and caught.kind != PeerFailed.__name__:
+            return self._own_failure(rank)  # it needed no rank that had left
         for other in sorted(blamed):
             worker = self._workers[other]
             # Who had finished, and was ended by us while it still closed its sockets, would have exited with 0.
             left = worker.status == 0 or (worker.finished and other in self._ended)
             if left and other not in self._failed and other not in seen:
                 how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
+                how += f" (PeerFailed {caught.how})" if caught is not None else ""
                 return Verdict(1, other, f"exited with code 0 {how}", report.traceback if report else "")
         return self._own_failure(rank)
 
     def _blamed_by(self, rank: int) -> set[int]:
         worker = self._workers[rank]
-        known = range(len(self._workers))
-        blamed = {other for other in worker.blames if other in known}
+        known, caught = range(len(self._workers)), self._only_caught(rank)
+        blamed = {other for other in (worker.blames if caught is None else caught.blames) if other in known}
         if (worker.joined or worker.too_late) and not self._started:
             # It could not have started without the ranks that never joined.
             blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
         return blamed
 
+    def _only_caught(self, rank: int) -> Unanswered | None:
+        """Return the error that a rank caught, if it has not failed otherwise as well."""
+        return None if rank in self._failed else self._workers[rank].caught
+
     def _own_failure(self, rank: int) -> Verdict:
         worker = self._workers[rank]
+        if (caught := self._only_caught(rank)) is not None:
+            return Verdict(1, rank, f"failed: {caught}")
         status, report = worker.status, worker.report
         told = rank in self._ended or not status  # what it told counts, not how it was ended after that
         how = self._failed[rank] if told or status is None else describe(status)

@@ -99,7 +99,7 @@ def visited(
 def _reception(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> Reception:
     address = nodes.address(one)
     try:
-        return Reception(context, address, one.key)
+        return Reception(context, address, one.key, one.nnodes)
     except zmq.ZMQError as error:
         if error.errno == errno.EADDRINUSE:
             why = "the port is taken; does another job have the same --rdzv-endpoint? Give another port on all nodes"
@@ -117,7 +117,7 @@ def _await(reception: Reception, one: Rendezvous, signals: int, limit: StartLimi
             raise JobError(_missing(one, missing, limit.seconds, reception.strangers), 1)
         if show is not None:
             show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
-        due = min([limit.due, *(visitor.due for visitor in coming)])
+        due = min([limit.due, reception.due, *(visitor.due for visitor in coming)])
         ready = usable({**reception.files, signals: select.POLLIN}, due - time.monotonic())
         end_if_asked(signals)
         coming += [Visitor(line) for line in reception.newcomers()]

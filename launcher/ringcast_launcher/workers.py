@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 
 from ringcast.config import WorkerConfig
@@ -13,13 +14,21 @@ from ringcast_launcher.orders import Gone, NotStarted, Report, Start, Started
 from ringcast_launcher.signals import ENDING, caught
 from ringcast_launcher.startlimit import StartLimit
 
-STEP = 0.5  # seconds after which signals are looked at while the workers start
+STEP = 0.5  # seconds after which signals, and whatever else, are looked at while the workers start
 
 
 def start_workers(
-    job: Job, world: WorkerConfig, crews: Crews, here: Crew, signals: int, limit: StartLimit
+    job: Job,
+    world: WorkerConfig,
+    crews: Crews,
+    here: Crew,
+    signals: int,
+    limit: StartLimit,
+    meanwhile: Callable[[], None],
 ) -> tuple[dict[int, int], dict[str, str]]:
     """Start all workers, and wait until they run; `world` is what their ranks have in common.
+
+    `meanwhile` is called now and then.
 
     Returns the process of each rank, and the variables that share the cores among those of a host.
 
@@ -31,6 +40,7 @@ def start_workers(
     answers: dict[int, Report] = {}
     while len(answers) < len(crews):
         answers |= crews.answers((Started, NotStarted), STEP)
+        meanwhile()
         if ending := [number for number in caught(signals) if number in ENDING]:
             raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
         if limit.over:

@@ -32,6 +32,7 @@ from ringcast.errors import RendezvousError
 from ringcast.keys import control_pair, member_pair
 from ringcast.linkwatch import LinkWatch
 from ringcast.rendezvous import Message
+from ringcast.unanswered import Unanswered
 from ringcast.waits import Report
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
@@ -119,16 +120,19 @@ class ControlClient:
         blames: tuple[int, ...] = (),
         error: str = "",
         traceback: str = "",
+        unanswered: Unanswered | None = None,
     ) -> None:
         """Tell all other ranks that this one communicates no more, perhaps because of an error.
 
         `sent[i]` is the number of messages to rank i, `posted[i]` that of transfers begun to it, and `matched[i]`
         that of transfers taken from it. `blames` are the ranks that the errors of communicators name as their cause.
+        `unanswered` is an error that the program caught, with which the job has failed nevertheless.
         """
         counts = {"sent": sent, "posted": posted or {}, "matched": matched or {}}
         told = {name: dict(numbers) for name, numbers in counts.items()}
         why = {"error": clean(error), "traceback": clean(traceback)}
-        self._post({"type": "finished", **told, "blames": [*map(int, blames)], **why})
+        caught = [] if unanswered is None else unanswered.plain()
+        self._post({"type": "finished", **told, "blames": [*map(int, blames)], **why, "unanswered": caught})
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...] = ()) -> None:
         """Tell all other ranks, and the launcher, that this one ends with an uncaught error.

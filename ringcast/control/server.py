@@ -9,6 +9,7 @@ from pathlib import Path
 
 import zmq
 
+from ringcast import unanswered
 from ringcast.agreement import FLAG_LIMIT, Vote
 from ringcast.config import CURVE, NONE
 from ringcast.control.messages import (
@@ -110,7 +111,7 @@ class ControlServer:
         addresses = [address] if isinstance(address, str) else address
         try:
             if addresses[0].startswith("tcp://") and security != NONE:
-                self._doorkeeper = _serve_curve(context, self.socket, key)
+                self._doorkeeper = _serve_curve(context, self.socket, key, size)
                 self._members = [member_pair(key).public]
             bind_first(self.socket, addresses)
             if addresses[0].startswith("ipc://"):
@@ -145,6 +146,11 @@ class ControlServer:
     def process(self, rank: int) -> tuple[str, int]:
         """Return the host and the process number of a rank that joined."""
         return self._roster.process(rank)
+
+    def guard(self) -> None:
+        """Turn away strangers that are too many, or say too much, as long as `service` was not called."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.guard()
 
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
@@ -229,10 +235,10 @@ class ControlServer:
         return True
 
 
-def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str) -> Doorkeeper:
+def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int) -> Doorkeeper:
     sock.curve_server = True
     sock.curve_secretkey = control_pair(key).secret
-    return Doorkeeper(context, sock)
+    return Doorkeeper(context, sock, size)
 
 
 def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:
@@ -293,9 +299,15 @@ def _member_event(message: Message, rank: int) -> Event | None:
             "blames": [*blames],
             "error": str(error),
             "traceback": str(traceback),
+            "unanswered": [*caught],
         }:
             counts = sent, posted, matched
             numbers = [number for count in counts for number in (*count, *count.values())]
             fine = are_counts([*blames, *numbers])
-            return Finished(rank, *counts, tuple(blames), error, traceback) if fine else None
+            try:
+                return (
+                    Finished(rank, *counts, tuple(blames), error, traceback, unanswered.parse(caught)) if fine else None
+                )
+            except ValueError:
+                return None
     return None

@@ -80,7 +80,8 @@ class ZeroMQTransport:
             if self._pair is not None:
                 self._inbox.curve_secretkey = self._pair.secret
                 self._inbox.curve_server = True
-                self._doorkeeper = Doorkeeper(self.context, self._inbox)
+                self._doorkeeper = Doorkeeper(self.context, self._inbox, size)
+                self._doorkeeper.start()
             self._inbox.bind("inproc://inbox")
             bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()

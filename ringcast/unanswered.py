@@ -1,0 +1,102 @@
+"""Errors of communication that the program has caught and not acted upon: a job with one of them has failed.
+
+A call that raises gives the communicator up, so what the ranks compute from then on without it is not what the program
+says. Only ranks that come together again, by `shrink` or `agree`, know what the others have. The rules:
+
+1. The first error of a communicator counts that left a call of it: it is noted when it is raised.
+2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.
+3. What is unanswered when the rank leaves is told to the control plane, and decides on the exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
+
+FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)
+LONGEST = 2000  # characters of an error that are kept, and of a place
+_KINDS = {kind.__name__: kind for kind in FAILURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """An error that a call raised: its kind, its first line, and the call's place in the program."""
+
+    kind: str
+    text: str
+    place: str
+    blames: tuple[int, ...] = ()  # ranks that it names as its cause
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text} ({self.how})"
+
+    @property
+    def how(self) -> str:
+        """Where it was raised, and why it counts."""
+        return f"raised in {self.place} and caught; neither shrink nor agree followed"
+
+    @property
+    def follows(self) -> bool:
+        """Whether another rank's end or error has brought it about."""
+        return self.kind in (PeerFailed.__name__, Revoked.__name__)
+
+    def plain(self) -> list[Any]:
+        """Return it as plain values, to be sent."""
+        return [self.kind, self.text, self.place, list(self.blames)]
+
+
+def parse(fields: Sequence[Any]) -> Unanswered | None:
+    """Return what `plain` has told; None for nothing.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match fields:
+        case []:
+            return None
+        case [str(kind), str(text), str(place), [*ranks]] if kind in _KINDS:
+            if all(type(rank) is int and rank >= 0 for rank in ranks):
+                return Unanswered(kind, text, place, tuple(ranks))
+    raise ValueError("not an error that was caught")
+
+
+class Errors:
+    """The errors of one rank's communicators that nothing has answered yet."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, Unanswered] = {}  # by communicator, in the order in which they were raised
+        self._parents: dict[int, int] = {}  # of communicators made by `shrink`
+
+    @property
+    def first(self) -> Unanswered | None:
+        """The first one of all; None if there is none."""
+        return next(iter(self._first.values()), None)
+
+    def raised(self, context: int, error: BaseException, operation: str, site: tuple[str, int]) -> None:
+        """Note that a call of communicator `context` raises `error`; nothing, if that is the caller's own mistake."""
+        if not isinstance(error, FAILURES) or context in self._first:
+            return
+        file, line = site
+        place = f"{operation} at {os.path.basename(file)}:{line}" if file else operation
+        text = str(error).partition("\n")[0]
+        self._first[context] = Unanswered(type(error).__name__, text[:LONGEST], place[:LONGEST], blames(error))
+
+    def answered(self, context: int) -> None:
+        """Note that the ranks of a communicator have come together again."""
+        for one in [one for one in self._first if self._is_from(one, context)]:
+            del self._first[one]
+
+    def made(self, context: int, parent: int) -> None:
+        """Note that a communicator was made from another one."""
+        self._parents[context] = parent
+
+    def _is_from(self, context: int | None, ancestor: int) -> bool:
+        while context is not None:
+            if context == ancestor:
+                return True
+            context = self._parents.get(context)
+        return False
