@@ -1,30 +1,54 @@
 """Which processes belong to a job, also those that left its sessions, and how to make an end of them.
 
 A process belongs to it when it is a worker, or in the session or process group of one; when it carries the variables
-of the job in its environment; or when it descends from such a process. Imports little: the guardian uses it too.
+of the job in its environment, or the imprint of a worker; or when it descends from such a process. Imports little: the
+guardian uses it too.
+
+The imprint is for those who leave the session, clear their environment, and have no parent any more. It is a number in
+the limit on file locks (RLIMIT_LOCKS), which no kernel since Linux 2.4.25 looks at: every process hands it on to all
+that it starts, whatever they run, and only who sets that very limit loses it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Collection
 
 PATIENCE = 1.0  # seconds that the kernel may take to end a process that was killed
 STEP = 0.005
+IMPRINTS = 1 << 20  # of a job on one host; those of its ranks are behind each other
+_LOCKS = 10  # RLIMIT_LOCKS, which the module resource does not name
 
 
-def members(leaders: Collection[int], marks: Collection[bytes]) -> set[int]:
-    """Return the processes of a job or a rank that live now; `marks` are entries that its environment has, all of them.
+def new_imprints() -> range:
+    """Return numbers that no other job has, nor anybody as a real limit."""
+    first = 1 << 60 | int.from_bytes(os.urandom(5), "big") << 20
+    return range(first, first + IMPRINTS)
 
-    `leaders` are process numbers of workers that were not reaped yet, so that they cannot mean anybody else.
+
+def take_imprint(number: int | None) -> None:
+    """Carry an imprint from now on, None for none of all; where the system does not allow that, there is none."""
+    with contextlib.suppress(ValueError, OSError):
+        most = resource.getrlimit(_LOCKS)[1]
+        resource.setrlimit(_LOCKS, (most if number is None else number, most))
+
+
+def members(leaders: Collection[int], marks: Collection[bytes], imprints: range = range(0)) -> set[int]:
+    """Return the processes of a job or a rank that live now.
+
+    Args:
+        leaders: process numbers of workers that were not reaped yet, so that they cannot mean anybody else.
+        marks: entries that the environment of a process of the job has, all of them.
+        imprints: those of its workers.
     """
     seen = _processes()
     wanted, found = set(leaders), set()
     for pid, (_, *groups, _) in seen.items():
-        if pid in wanted or wanted.intersection(groups) or marked(pid, marks):
+        if pid in wanted or wanted.intersection(groups) or marked(pid, marks) or _imprinted(pid, imprints):
             found.add(pid)
     while born := {pid for pid, (parent, *_) in seen.items() if parent in found} - found:
         found |= born
@@ -70,3 +94,15 @@ def marked(pid: int, marks: Collection[bytes]) -> bool:
             return bool(marks) and set(marks) <= set(file.read().split(b"\0"))
     except OSError:  # it has ended, or is somebody else's
         return False
+
+
+def _imprinted(pid: int, imprints: range) -> bool:
+    if not imprints:
+        return False
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            _, _, limit = file.read().partition(b"Max file locks")
+    except OSError:  # it has ended
+        return False
+    soft = limit.split(maxsplit=1)[:1]
+    return bool(soft) and soft[0].isdigit() and int(soft[0]) in imprints

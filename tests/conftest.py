@@ -2,13 +2,17 @@
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from fleets import Fleet, fleet
 from hypothesis import settings
+
+from ringcast import jobs
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.load_profile("ringcast")
@@ -28,6 +32,13 @@ def nothing_left() -> Iterator[None]:
     assert set(threading.enumerate()) <= threads
     assert _children() <= children
     assert _files() <= files
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for which the names of sockets are not too long, as they are in tmp_path: jobs lie in it."""
+    with tempfile.TemporaryDirectory(prefix="rc-", dir=jobs.bases()[0]) as name:
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")

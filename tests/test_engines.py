@@ -6,9 +6,7 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,13 +193,6 @@ def start(env: dict[str, str]) -> subprocess.Popen[str]:
 def run_all(environments: list[dict[str, str]]) -> list[tuple[str, str]]:
     started = [start(env) for env in environments]
     return [process.communicate(timeout=100) for process in started]
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A directory for which the names of sockets are not too long, as they are in tmp_path."""
-    with tempfile.TemporaryDirectory(prefix="rc-") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize("engine", ["Slurm on one node", "Slurm on two nodes", "a key and a head", "Open MPI"])

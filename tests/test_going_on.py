@@ -32,6 +32,12 @@ def until_it_fails(comm):
 """
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """A short one: the directories of jobs are looked for in it."""
+    return short_path
+
+
 def launch(folder: Path, *arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
     """Run the launcher to its end; no directory of sockets may stay."""
     sockets = folder / "sockets"

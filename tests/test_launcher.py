@@ -52,6 +52,12 @@ def leave(code=0):
 
 
 @pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """A short one: the directories of jobs are looked for in it."""
+    return short_path
+
+
+@pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     """Return a function that runs ringcast-launch to its end; program text becomes a script. No directory may stay."""
 

@@ -35,6 +35,12 @@ comm.barrier()
 """
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """A short one: the directories of jobs are looked for in it."""
+    return short_path
+
+
 class Outside:
     """Jobs in a folder of their own, and the commands that look for them there."""
 

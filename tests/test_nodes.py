@@ -243,6 +243,12 @@ class Line:
 
 
 @pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """A short one: the directories of jobs are looked for in it."""
+    return short_path
+
+
+@pytest.fixture
 def line() -> Iterator[Line]:
     made = Line()
     yield made

@@ -23,7 +23,7 @@ from ringcast import jobs, recorder
 from ringcast.activity import look_at
 from ringcast.config import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
-from ringcast.family import kill, members, orphans, send
+from ringcast.family import kill, members, new_imprints, orphans, send
 from ringcast.glance import glance
 from ringcast.limits import why_not_started
 from ringcast_launcher import stacks
@@ -71,6 +71,7 @@ class Crew:
         """
         self._directory, self.guardian, self._environment = directory, guardian, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
+        self._imprints = new_imprints()
         self._to_start: deque[int] = deque()
         self._limits: dict[str, str] = {}
         self._processes: dict[int, Process] = {}
@@ -154,6 +155,7 @@ class Crew:
         except ConfigError as error:
             self._reports.append(NotStarted(str(error), USAGE))
             return
+        self.guardian.tell("imprints", f"{self._imprints.start} {self._imprints.stop}")
         for mark in self._marks:
             self.guardian.tell("mark", mark.decode())
         environment = {**self._environment, **order.environment}
@@ -167,7 +169,7 @@ class Crew:
         local = len(self._processes), len(order.ranks), order.node
         own = worker_environment(self._environment, self._world, rank, *local)
         try:
-            process = Process(order.argv, own, order.directory)
+            process = Process(order.argv, own, order.directory, self._imprint(rank)[0])
         except OSError as error:
             self._to_start.clear()
             self._reports.append(
@@ -234,7 +236,11 @@ class Crew:
     def _family(self, rank: int) -> set[int]:
         """Return the processes of a rank, as they are now."""
         own = marks(replace(self._world, rank=rank), "RINGCAST_NONCE", "RINGCAST_RANK")
-        return members({self._processes[rank].pid}, own)
+        return members({self._processes[rank].pid}, own, self._imprint(rank))
+
+    def _imprint(self, rank: int) -> range:
+        at = rank % len(self._imprints)
+        return self._imprints[at : at + 1]
 
     def _orphans(self) -> set[int]:
         """Return what came to us when the worker, or the child of one, that had started it ended."""

@@ -6,8 +6,9 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ringcast.config import directories
@@ -16,6 +17,7 @@ from ringcast.jobs import LOCK, PREFIX, bases, is_ours, places
 from ringcast.socketpath import REMEDY, objection
 
 _NEW = "ringcast-new-"
+_MAKING = 3600.0  # seconds after which nobody makes a directory any more: it takes less than one
 
 
 @contextmanager
@@ -54,18 +56,33 @@ def _make(folders: list[str]) -> str:
 
 
 def _remove_orphans(base: Path) -> None:
-    """Remove what launchers left behind that were killed: the kernel has let go of their locks."""
-    for folder in base.glob(f"{PREFIX}*"):
+    """Remove what launchers left behind that were killed, also while they made or removed a directory."""
+    for folder in [*base.glob(f"{PREFIX}*"), *filter(_is_old, base.glob(f"{_NEW}*"))]:
+        with suppress(OSError):  # gone meanwhile, or not to be read
+            if is_ours(folder):
+                _remove_unlocked(folder)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Remove a directory unless its launcher lives, and holds the lock; without a lock it is half made or half removed.
+
+    A job's directory has its name only after it has its lock: one without is being removed, by whomever.
+    """
+    with ExitStack() as stack:
         try:
-            if not is_ours(folder):
-                continue
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # gone meanwhile
-            continue
-        try:
+            stack.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:  # its launcher lives
+        except FileNotFoundError:
             pass
-        finally:
-            os.close(lock)
+        except BlockingIOError:  # its launcher lives
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_old(folder: Path) -> bool:
+    """Return whether nothing was changed in a directory for so long that nobody is making it, still without a lock."""
+    try:
+        return time.time() - folder.lstat().st_ctime > _MAKING
+    except OSError:
+        return False

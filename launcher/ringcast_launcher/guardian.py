@@ -63,6 +63,8 @@ class Guardian:
     def tell(self, word: str, value: str) -> None:
         """Let it know of a `worker` (its process number), the `directory`, or a `mark` of the job's processes.
 
+        Or of the `imprints` of its workers (the first one, and the first after them).
+
         Or of a `file` that is to go if it still holds the text before the blank; what is written there later stays.
         """
         assert self._child.stdin is not None
@@ -103,7 +105,7 @@ class _Pipe:
     """The guardian's end of the pipe, and what was `told` until now."""
 
     def __init__(self) -> None:
-        words = b"worker", b"mark", b"directory", b"file", b"watched"
+        words = b"worker", b"mark", b"imprints", b"directory", b"file", b"watched"
         self.told: dict[bytes, list[bytes]] = {word: [] for word in words}
         self._rest = b""
         self._poller = select.poll()
@@ -129,12 +131,13 @@ def main() -> None:
     """Be the guardian; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
+    family.take_imprint(None)  # of an outer job, too, it is no member
     pipe = _Pipe()
     end = _first_end(pipe)
     if end is _End.DONE:
         return
     leaders = [int(pid) for pid in pipe.told[b"worker"]]
-    family.kill(lambda: family.members(leaders, pipe.told[b"mark"]))
+    family.kill(lambda: family.members(leaders, pipe.told[b"mark"], _imprints(pipe)))
     if end is _End.SILENT:
         end = _second_end(pipe)
     if end is _End.DONE:
@@ -184,7 +187,11 @@ def _second_end(pipe: _Pipe) -> _End:
 
 def _late_ones(pipe: _Pipe) -> set[int]:
     """Return ranks started after the others were ended, by their marks: the numbers of those may mean others now."""
-    return family.members((), pipe.told[b"mark"])
+    return family.members((), pipe.told[b"mark"], _imprints(pipe))
+
+
+def _imprints(pipe: _Pipe) -> range:
+    return next((range(*map(int, one.split())) for one in pipe.told[b"imprints"]), range(0))
 
 
 def _is_stopped(pid: int) -> bool:

@@ -13,6 +13,8 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
+from ringcast.family import take_imprint
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
@@ -21,8 +23,10 @@ _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 class Process:
     """A running worker. `stdout` and `stderr` are non-blocking file descriptors, closed by `reap`."""
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str, imprint: int) -> None:
         """Start the worker; from the main thread, because the kernel ends it together with the thread that forked.
+
+        By the `imprint` all that it starts is known, see `family`.
 
         Raises:
             OSError: the program cannot be started.
@@ -33,6 +37,7 @@ class Process:
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != launcher:  # it ended before the line above
                 os._exit(1)
+            take_imprint(imprint)
 
         self._child = subprocess.Popen(
             argv,
