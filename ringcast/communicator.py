@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
+
+import numpy as np
 
 from ringcast import collectives, recovery
 from ringcast.children import GUARD
@@ -505,7 +508,12 @@ class Communicator:
         if self._group.endpoint.torn:
             raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
         timeout = self.timeout if timeout is None else timeout
-        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        if timeout is None:
+            return None
+        if not (isinstance(timeout, int | float | np.integer | np.floating) and timeout > 0):
             expected = f"expected a number of seconds above 0, got {timeout!r}"
             raise ArgumentError(self.rank, operation, "timeout", expected)
-        return timeout
+        try:
+            return float(timeout)
+        except OverflowError:  # an int beyond all floats
+            return math.inf

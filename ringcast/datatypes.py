@@ -8,6 +8,7 @@ objects travel as Python objects.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from ringcast.errors import ArgumentError
 from ringcast.objects import describe_dtype
 from ringcast.ops import Array, Op
+
+MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 
 def as_array(value: Any) -> Array | None:
@@ -78,6 +81,29 @@ def check_out(
     return out  # type: ignore[no-any-return]  # the type was checked
 
 
+def room(rank: int, operation: str, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "counts") -> Array:
+    """Return memory for a result whose rows `argument` tells.
+
+    Raises:
+        ArgumentError: there cannot be so much.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):  # more than the system gives; more than numpy can count
+        size = prod(map(int, shape)) * dtype.itemsize
+        expected = f"expected rows that fit in memory, got {shape[0]}, which take {size} bytes"
+        raise ArgumentError(rank, operation, argument, expected) from None
+
+
+def check_stackable(rank: int, operation: str, array: Array) -> None:
+    """Raise ArgumentError if arrays of this shape cannot be stacked: numpy has no array of one dimension more."""
+    if array.ndim >= MOST_DIMENSIONS:
+        expected = (
+            f"expected an array of {MOST_DIMENSIONS - 1} dimensions or less, as they are stacked, got {array.ndim}"
+        )
+        raise ArgumentError(rank, operation, "value", expected)
+
+
 def check_op(rank: int, operation: str, op: Op, dtype: np.dtype[Any]) -> None:
     """Raise ArgumentError if a numpy operator does not work on this dtype: before anything is sent."""
     if isinstance(op.fn, np.ufunc) and not _works(op.fn, dtype):
@@ -105,7 +131,7 @@ def check_counts(rank: int, operation: str, counts: Any, size: int, argument: st
     try:
         numbers = tuple(int(count) for count in counts)
         whole = all(number == count for number, count in zip(numbers, counts, strict=True))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last one of infinity
         numbers, whole = (), False
     if not whole or len(numbers) != size or min(numbers, default=0) < 0:
         raise ArgumentError(rank, operation, argument, f"expected {size} numbers of rows, 0 or more, got {counts!r}")

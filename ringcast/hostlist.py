@@ -14,10 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
-from ringcast import interfaces
+from ringcast import infile, interfaces
 
 MOST = 1 << 16  # slots of a host; more are a slip of the finger
 _ITEM = re.compile(  # a name never begins with "-", as an option does
@@ -96,7 +95,7 @@ def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...
     if hostfile is None:
         return ()
     try:
-        return read_hostfile(Path(hostfile).read_text(), hostfile)
+        return read_hostfile(infile.read(hostfile).decode(), hostfile)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise HostError(f"--hostfile {hostfile}: {why}") from None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringcast import infile
 from ringcast.cost import NETWORKS, Network
 from ringcast.errors import ConfigError
 from ringcast.outfile import write_whole
@@ -100,8 +101,7 @@ def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
 
 def _parse(path: str | Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(infile.read(path).decode())
     except OSError as error:
         raise ConfigError(f"{path}: the configuration file cannot be read: {error.strerror}") from None
     except ValueError as error:  # also of text that is not UTF-8

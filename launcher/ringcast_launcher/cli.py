@@ -20,7 +20,7 @@ from ringcast.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.keys import OPEN
 from ringcast.outfile import objection
 from ringcast.streams import write_all
-from ringcast_launcher import node, nodes, once, output, slurm, where
+from ringcast_launcher import capacity, node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.job import (
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     try:
         job = _job(options, program, environment)
         if options.dry_run:
-            write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "replace"))
+            write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
             return node.serve(job, job.rendezvous)
@@ -251,7 +251,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         rendezvous=meeting if far else None,
         passed_on={**told, **where.passed_on(environment, exports)},
         exports=exports,
-        starter=shlex.split(options.rsh_agent) if options.rsh_agent else starter,
+        starter=_command(options.rsh_agent) if options.rsh_agent else starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,
@@ -272,13 +272,27 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
 def _placed(
     options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None, called: str | None
 ) -> tuple[Node, ...]:
+    capacity.check_all(max(options.size or 0, options.per_node or 0, sum(host.slots for host in hosts)))
+    if not hosts:
+        capacity.check(max(options.size or 0, options.per_node or 0))
     if meeting is not None:
         if hosts or options.size is not None:
             raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
         return nodes.placed(meeting)
     if not hosts and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    return where.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
+    placed = where.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
+    for each in placed:
+        if each.here:
+            capacity.check(len(each.ranks))
+    return placed
+
+
+def _command(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise JobError(f"--rsh-agent {text}: {str(error).lower()}", USAGE) from None
 
 
 def _need_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> None:

@@ -31,7 +31,7 @@ def encode(message: Any) -> bytes:
 
 def pack(message: Any) -> bytes:
     """Return a message of plain values as bytes."""
-    data: bytes = msgpack.packb(message)
+    data: bytes = msgpack.packb(message, unicode_errors="surrogateescape")  # arguments and paths need not be UTF-8
     return data
 
 
@@ -92,7 +92,7 @@ def unpack(data: bytes) -> Any:
         FrameError: it is none.
     """
     try:
-        return msgpack.unpackb(data, strict_map_key=False)
+        return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise FrameError(f"a message cannot be read: {error}") from None
 

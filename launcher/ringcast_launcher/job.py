@@ -167,7 +167,7 @@ def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict
 def marks(world: WorkerConfig, *names: str) -> list[bytes]:
     """Return the entries of the environment by which processes of the job, or of a rank, are known."""
     environment = world.environment()
-    return [f"{name}={environment[name]}".encode() for name in names]
+    return [os.fsencode(f"{name}={environment[name]}") for name in names]
 
 
 def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -74,7 +75,7 @@ class Tables:
         found = {state.rank: replace(state, host=self._hosts[state.rank]) for one in told for state in one}
         states = [found[rank] for rank in sorted(found)]
         if self._printed:
-            self._writer.put(2, "".join(line + "\n" for line in table(states)).encode())
+            self._writer.put(2, os.fsencode("".join(line + "\n" for line in table(states))))
             self._printed = False
         if self._inquiries is not None:
             self._inquiries.answer(json.dumps([asdict(state) for state in states]).encode())

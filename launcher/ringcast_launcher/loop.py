@@ -442,7 +442,7 @@ class _Running:
         return "" if node.here else f" on {node.host}"
 
     def _say(self, text: str) -> None:
-        self._writer.put(2, f"ringcast-launch: {text}\n".encode())
+        self._writer.put(2, os.fsencode(f"ringcast-launch: {text}\n"))
 
     def _debug(self, text: str) -> None:
         if self._job.verbose:

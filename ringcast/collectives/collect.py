@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
-from ringcast.datatypes import as_array, check_out, dtype_name
+from ringcast.datatypes import as_array, check_out, check_stackable, dtype_name, room
 from ringcast.execute import Steps
 from ringcast.group import AUTOMATIC, Choice, Group, Plan, plan, run
 from ringcast.ops import Array
@@ -23,6 +23,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
         no_out(group, "gather", out if group.rank == root else None)
         slots = yield from spread_objects(group, "gather", [value], root, choice)
         return slots.values if group.rank == root else None
+    check_stackable(group.rank, "gather", array)
     stage = _plan_parts(group, "gather", "gather", array, (1,) * group.size, choice, root)
     mine = out if group.rank == root else None
     whole = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
@@ -47,6 +48,7 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
         no_out(group, "allgather", out)
         slots = yield from spread_objects(group, "allgather", [value], None, choice)
         return slots.values
+    check_stackable(group.rank, "allgather", array)
     ones = (1,) * group.size
     stage = _plan_parts(group, "allgather", "allgather", array, ones, choice)
     return (yield from _place(group, "allgather", stage, array[None], ones, out))
@@ -112,7 +114,11 @@ def _plan_parts(
 def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[int, ...], out: Any) -> Steps[Array]:
     """Put this rank's rows into their place in the whole, and run the stage that brings the others."""
     shape = (sum(rows), *array.shape[1:])
-    whole = np.empty(shape, array.dtype) if out is None else check_out(group.rank, operation, out, shape, array.dtype)
+    whole = (
+        room(group.rank, operation, shape, array.dtype)
+        if out is None
+        else check_out(group.rank, operation, out, shape, array.dtype)
+    )
     first = sum(rows[: group.rank])
     whole[first : first + len(array)] = array
     row = prod(shape[1:])

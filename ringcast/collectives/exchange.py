@@ -25,6 +25,9 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
             raise ArgumentError(group.rank, "sendrecv", name, expected)
     if not (isinstance(tag, int | np.integer) and 0 <= tag < 1 << 32):
         raise ArgumentError(group.rank, "sendrecv", "tag", f"expected a number from 0 to 2**32 - 1, got {tag!r}")
+    # numpy's own numbers would overflow in sums with ours.
+    dest, source = (None if peer is None else int(peer) for peer in (dest, source))
+    tag = int(tag)
     codec = partial(pickled, group, "sendrecv")
     frames = Message.frames(value, codec) if dest is not None else []
     message = Message()

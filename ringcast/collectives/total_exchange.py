@@ -12,7 +12,7 @@ import numpy as np
 
 from ringcast.collectives.pieces import PieceSlots, cut
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
-from ringcast.datatypes import as_array, check_counts, check_out, dtype_name
+from ringcast.datatypes import as_array, check_counts, check_out, dtype_name, room
 from ringcast.errors import ArgumentError
 from ringcast.execute import Steps
 from ringcast.group import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
@@ -87,7 +87,7 @@ def _swap(
     """Exchange `rows[j]` rows for `theirs[j]` with each rank j: straight from `array` into the result."""
     row, shape = prod(array.shape[1:]), (sum(theirs), *array.shape[1:])
     given = np.ascontiguousarray(array)
-    result = np.empty(shape, array.dtype) if out is None else out
+    result = room(group.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
     if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
         given = given.copy()
     pieces = cut(given, [n * row for n in rows]) + cut(result, [n * row for n in theirs])

@@ -38,13 +38,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         named = listed(options.hosts, options.hostfile)
         question = _question(options, named)
+        starter = shlex.split(options.rsh_agent) if options.rsh_agent else SSH
     except (ConfigError, HostError, ValueError) as error:
         print(f"ringcast doctor: {error}", file=sys.stderr)
         return USAGE
     hosts = [host.name for host in named]
     if hosts:
         question = replace(question, size=max(question.size, len(hosts)))
-        found = examine_hosts(hosts, shlex.split(options.rsh_agent) if options.rsh_agent else SSH, question)
+        found = examine_hosts(hosts, starter, question)
     else:
         found = _here(question)
     failed = any(finding.verdict is Verdict.FAIL for _, finding in found)
