@@ -27,6 +27,7 @@ OF_RANKS = (
     "raises",
 )  # before it sends; when it has sent; stopped, or an error, before it sends
 OF_MESSAGES = ("lost", "late", "twice")
+OF_LINKS = ("cut", "half")  # from a message on nothing passes between its two ranks, or nothing in its direction
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,7 @@ class Case:
     fault: str = "none"  # or one of the above, or "quits": it leaves instead of making the call
     rank: int = 0  # whose fault it is
     place: int = 0
-    message: int = 0  # for faults of messages: which of those that the rank sends there
+    message: int = 0  # for faults of messages and links: which of those that the rank sends there
 
     def __str__(self) -> str:
         return ":".join(map(str, astuple(self)))

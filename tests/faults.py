@@ -16,11 +16,13 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from fault_cases import ENDS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
+from fault_cases import ENDS, OF_LINKS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
 from under_way import holding
 
 from ringcast import collectives, wire
+from ringcast.accusations import SETTLE, Accusations
 from ringcast.cost import NETWORKS
+from ringcast.deadlink import STALL
 from ringcast.endpoint import Endpoint
 from ringcast.errors import PeerFailed, Revoked, RingcastError
 from ringcast.execute import Steps, driven
@@ -32,10 +34,11 @@ from ringcast.waits import Report, Waits
 
 CONTEXT, NONCE = 3, 5
 PLANE = 1e-3  # seconds that a notice of the control plane is under way
-KNOWN = {"dies": 1.0, "died": 1.0, "stops": 10.0}  # seconds until the control plane declares the rank failed
+KNOWN = {"dies": 1.0, "died": 1.0, "stops": 10.0}  # seconds until the control plane declares the rank failed …
+KNOWN |= {"cut": PLANE, "half": PLANE}  # … or counted from when one of two ranks with a dead link is given up
 LATE = 2.5  # seconds that a message is held up: longer than it takes a rank to ask what is the matter
 LIMIT = {"none": 5.0, "dies": 2.0, "died": 2.0, "stops": 12.0, "raises": 0.1, "quits": 2.0}  # seconds until all end …
-LIMIT |= {"lost": 15.0, "late": 10.0, "twice": 5.0}  # … counted from the fault
+LIMIT |= {"lost": 15.0, "late": 10.0, "twice": 5.0, "cut": 15.0, "half": 15.0}  # … counted from the fault
 BUDGET = {1_000: 1_100}  # eager bytes per peer, by size of the values: here nearly each message has to be asked for
 ENDLESS = 100_000  # messages
 
@@ -113,6 +116,7 @@ class World:
         self.link: tuple[int, int] | None = None  # of the message that it is about
         self.silent: set[int] = set()  # dead or stopped
         self.left: set[int] = set()
+        self._accusations = Accusations(settle=STALL + SETTLE)
         self.results: dict[int, Any] = {}  # of the call
         self.errors: dict[int, Exception] = {}
         self.ended: dict[int, float] = {}  # when a rank's program was over
@@ -130,6 +134,7 @@ class World:
             self._go(rank, None)
         while self._until and self.wire.now <= (self.when or 0.0) + LIMIT[self.case.fault]:
             dues = [end.wakes(self._until[end.rank]) or 0.0 for end in self.ends if end.rank in self._until]
+            dues += [] if self._accusations.due is None else [self._accusations.due]
             rank = self.wire.deliver(min([*dues, *(due for due, *_ in self._notices[:1])]))
             if rank is not None:
                 self._wake(rank)
@@ -255,15 +260,39 @@ class World:
         if source in self.silent:
             return "lost"
         at, fate = (source, self._places[source]), "sent"
-        if self.case.fault in OF_MESSAGES and self._doomed(*at) and self.sent[at] == self.case.message:
+        if self.case.fault in (*OF_MESSAGES, *OF_LINKS) and self._doomed(*at) and self.sent[at] == self.case.message:
             fate, self.when, self.link = self.case.fault, self.wire.now, (source, peer)
+            if fate in OF_LINKS:  # the kernel's acknowledgements are missing from now on
+                self._accusations.accuse(source, peer, fate, self.wire.now)
+        if self._is_cut(source, peer):
+            fate = "lost"
         self.sent[at] += 1
         if self._log is not None:
             self._note(f"{source} -> {peer} {fate:5} {describe(frames)}")
         return fate
 
+    def _is_cut(self, source: int, peer: int) -> bool:
+        if self.case.fault not in OF_LINKS or self.link is None:
+            return False
+        return self.link == (source, peer) or (self.case.fault == "cut" and self.link == (peer, source))
+
+    def _give_up(self) -> None:
+        """Let the control plane give up one of two ranks with a dead link, if it is time and both are there."""
+
+        def here(rank: int) -> bool:
+            return rank not in self.left
+
+        for found in self._accusations.decide(here, lambda _: False, self.wire.now):
+            since, rank = self.when, found.given_up
+            self._fall(rank)
+            self.when = since
+            if rank in self._until:
+                del self._until[rank]
+                self._programs[rank].close()
+
     def _tick(self) -> None:
         """Do what is due now."""
+        self._give_up()
         while self._notices and self._notices[0][0] <= self.wire.now:
             self._wake(self._inject())
         for rank in list(self._until):
@@ -345,7 +374,7 @@ def culprits(world: World) -> set[int]:
     """Return the ranks of which an error may speak."""
     if of_rank(world.case):
         return {world.case.rank}
-    return set(world.link or ()) if world.case.fault == "lost" else set()
+    return set(world.link or ()) if world.case.fault in ("lost", *OF_LINKS) else set()
 
 
 def names(error: Exception, ranks: set[int]) -> bool:
@@ -400,6 +429,7 @@ def _faults(case: Case) -> Iterator[tuple[str, int, int, int]]:
         if place >= 0:
             yield from ((fault, rank, place, 0) for fault in OF_RANKS)
             yield from ((fault, rank, place, n) for fault in OF_MESSAGES for n in range(messages))
+            yield from ((OF_LINKS[lot(rank, place, n) % 2], rank, place, n) for n in range(messages))
     yield from (("quits", rank, 0, 0) for rank in range(case.size))
 
 

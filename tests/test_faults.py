@@ -1,6 +1,7 @@
 """Every fault at every place of every algorithm: all ranks end in time, with the right result or the right error.
 
-Ranks die, stop, or lose, delay and repeat a message, in groups of 5 and 8, on the simulated wire; see `faults`.
+Ranks die, stop, or lose, delay and repeat a message, and links between two that live are cut, in groups of 5 and 8, on
+the simulated wire; see `faults`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ def test_a_rank_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="rank 0 hangs since") as error:
         check(Case("allreduce", "doubling", 5, 1, "leave", "stops", rank=2))
     assert error.value.__notes__ == ["to see it again: python tests/faults.py allreduce:doubling:5:1:leave:stops:2:0:0"]
+
+
+def test_a_dead_link_of_which_nobody_tells_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults.Accusations, "accuse", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"rank \d hangs since"):
+        check(Case("allreduce", "doubling", 5, 1, "leave", "cut", rank=2))
 
 
 def test_wrong_data_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
