@@ -7,7 +7,7 @@ every failure: a rank votes, and waits for the decision in its inbox. So they wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -138,32 +138,48 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
     """Vote, unless a call that was broken off has done so, and wait for what is decided.
 
     Raises:
-        CollectiveMismatch: other ranks want something else.
+        CollectiveMismatch: other ranks want something else; but after revoke, shrink waits until they want that too.
         CollectiveTimeout: not all members that live have voted within `timeout` seconds, or they never will, as they
             wait for this rank in another call. The vote stands.
         JobAborted: the job ends.
     """
     endpoint = group.endpoint
-    vote = group.vote
-    if vote is None or vote.verb != verb:
+    while True:
+        cast = _vote(group, verb, flag)
+        op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
+        endpoint.recorder.begin(op, encoded(op.call, f"#{cast.number}"))
+        try:
+            if group.decision is None:
+                group.decision = _await_decision(group, cast, op, timeout)
+            decision = group.decision
+            peer, theirs = next((each for each in _wanted(decision) if each[1] != verb), (0, verb))
+            if theirs == verb:
+                endpoint.recorder.done(op)
+                return decision
+            if verb == AGREE or not endpoint.protocol.revoked(group.context):
+                raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, Where(verb, cast.number), complete=True)
+        except BaseException:
+            endpoint.recorder.failed(op, _awaited(group))
+            raise
+        # An agree from before that rank was interrupted, or heard that this was revoked: it will shrink as well.
+        endpoint.recorder.done(op)
+        group.vote = None
+
+
+def _vote(group: Group, verb: str, flag: int) -> Vote:
+    """Return the vote of this call: a new one, or that of a call of the same verb that was broken off."""
+    cast = group.vote
+    if cast is None or cast.verb != verb:
         group.votes += 1
-        vote = Vote(endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
-        group.vote, group.decision = vote, None
-        endpoint.control.vote(vote)
-    op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
-    endpoint.recorder.begin(op, encoded(op.call, f"#{vote.number}"))
-    try:
-        if group.decision is None:
-            group.decision = _await_decision(group, vote, op, timeout)
-        decision = group.decision
-        for peer, theirs in zip(decision.members, decision.verbs, strict=True):
-            if theirs != verb:
-                raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, Where(verb, vote.number), complete=True)
-    except BaseException:
-        endpoint.recorder.failed(op, _awaited(group))
-        raise
-    endpoint.recorder.done(op)
-    return decision
+        cast = Vote(group.endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
+        group.vote, group.decision = cast, None
+        group.endpoint.control.vote(cast)
+    return cast
+
+
+def _wanted(decision: Decision) -> Iterable[tuple[int, str]]:
+    """Return the verb that each rank has called."""
+    return zip(decision.members, decision.verbs, strict=True)
 
 
 def _await_decision(group: Group, vote: Vote, op: Operation, timeout: float | None) -> Decision:

@@ -181,6 +181,33 @@ def test_ctrl_c_in_a_call(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize("also", [True, False])
+def test_shrink_after_a_broken_agree(also: bool, tmp_path: Path, handler: Callable[[Any], None]) -> None:
+    """The other rank may have come to that agree, or be in a call before it."""
+    handler(alarm)
+    gone_on = threading.Event()
+
+    def here(comm: Communicator) -> list[int]:
+        with pytest.raises(Alarm):
+            comm.agree(6)
+        if also:
+            gone_on.set()
+        return go_on(comm)
+
+    def there(comm: Communicator) -> list[int]:
+        while not waits():
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+        if also:
+            gone_on.wait()
+            assert comm.agree(7) == 6
+        with pytest.raises(Revoked, match="rank 0 called revoke"):
+            comm.sendrecv(None, None, 0)
+        return go_on(comm)
+
+    assert pair("ipc", tmp_path, here, there) == ([0, 1], [0, 1])
+
+
 def waits() -> bool:
     """Whether the main thread is in a wait of the engine."""
     return interrupts._MAIN.waiter is not None
