@@ -10,7 +10,7 @@ Times are seconds on the caller's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 
@@ -35,6 +35,16 @@ class Limits:
     # Threads that wait for the interpreter's lock wake up 200 times a second, and sockets are read without it.
     processor: float = 0.1  # share of one processor
     traffic: float = 1000.0  # bytes per second
+
+
+def limits_of(seconds: float) -> Limits:
+    """Return the limits by which a rank of which nothing moves is stuck after `seconds` without a word.
+
+    >>> limits_of(8.0) == Limits()
+    True
+    """
+    usual = Limits()
+    return replace(usual, idle=seconds - usual.silence)
 
 
 @dataclass(frozen=True, slots=True)

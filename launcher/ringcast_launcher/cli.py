@@ -24,6 +24,7 @@ from ringcast_launcher import capacity, node, nodes, once, output, slurm, where
 from ringcast_launcher.dryrun import describe
 from ringcast_launcher.fleet import SSH
 from ringcast_launcher.job import (
+    STALL,
     USAGE,
     Job,
     JobError,
@@ -40,6 +41,7 @@ from ringcast_launcher.losses import BROKEN_PIPE
 from ringcast_launcher.ranklist import ranges
 from ringcast_launcher.signals import accept_all
 
+LEAST_STALL, MOST_STALL = 4.0, 86400.0  # seconds; ranks are looked at after three without a sign of life
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
 
@@ -183,6 +185,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--ranks-filter", default="", metavar="RANKS",
             help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
+        add("--stall-timeout", type=_stall, metavar="S", default=STALL,
+            help="seconds after which a rank that gives no sign of life and does nothing has failed (default 8); more "
+            "for native code that waits and holds the interpreter"),
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the hosts and their workers may take to start, and then the ranks to join "
             "after the first one (default 60)"),
@@ -262,6 +267,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         verbose=options.verbose,
         flight_recorder=options.flight_recorder or "",
         go_on=options.on_failure == "continue",
+        stall_timeout=options.stall_timeout,
         max_restarts=restarts,
     )
     if job.rendezvous is None:  # else it is not known yet how many ranks the other nodes take
@@ -370,6 +376,13 @@ def _seconds(text: str) -> float:
         seconds = 0.0
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds, more than 0")
+    return seconds
+
+
+def _stall(text: str) -> float:
+    seconds = _seconds(text)
+    if not LEAST_STALL <= seconds <= MOST_STALL:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be from {LEAST_STALL:g} to {MOST_STALL:g} seconds")
     return seconds
 
 

@@ -17,6 +17,7 @@ from ringcast.ports import PortRange, endpoints
 from ringcast_launcher.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+STALL = 8.0  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
 
 
@@ -75,6 +76,7 @@ class Job:
     verbose: bool = False
     flight_recorder: str = ""  # file for what the ranks did last, if the job fails
     go_on: bool = False  # without the ranks that fail
+    stall_timeout: float = STALL  # of a rank that is silent, and does nothing
     max_restarts: int = 0  # of the whole job, after failures
 
     @property

@@ -23,7 +23,7 @@ from ringcast.control import ControlServer, new_key
 from ringcast.limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.rendezvous import Joined
 from ringcast.rendezvous import Started as AllJoined
-from ringcast.silence import Busy, Judgement, Silence, Stuck
+from ringcast.silence import Busy, Judgement, Silence, Stuck, limits_of
 from ringcast.streams import write_all
 from ringcast_launcher import report
 from ringcast_launcher.assembly import assembled
@@ -179,7 +179,7 @@ class _Running:
         self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
         self._held = False
         self._open = ExitStack()
-        self._silence = Silence()
+        self._silence = Silence(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
         self._world = replace(
