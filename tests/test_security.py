@@ -423,7 +423,9 @@ def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zm
                 assert b.clock() < deadline, len(heard)
                 if (arrival := b.poll(deadline)) is not None:
                     heard.add(arrival.header)
-            assert b.strangers == 0
+            while b.strangers:  # the doorkeeper may hear of it a moment later
+                assert b.clock() < deadline, b.strangers
+                time.sleep(0.01)
             assert b._doorkeeper is not None
             assert b._doorkeeper._unknown.shut == 0
     finally:
