@@ -144,13 +144,14 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
         JobAborted: the job ends.
     """
     endpoint = group.endpoint
+    start = endpoint.transport.clock()
     while True:
         cast = _vote(group, verb, flag)
         op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
         endpoint.recorder.begin(op, encoded(op.call, f"#{cast.number}"))
         try:
             if group.decision is None:
-                group.decision = _await_decision(group, cast, op, timeout)
+                group.decision = _await_decision(group, cast, op, start, timeout)
             decision = group.decision
             peer, theirs = next((each for each in _wanted(decision) if each[1] != verb), (0, verb))
             if theirs == verb:
@@ -182,11 +183,11 @@ def _wanted(decision: Decision) -> Iterable[tuple[int, str]]:
     return zip(decision.members, decision.verbs, strict=True)
 
 
-def _await_decision(group: Group, vote: Vote, op: Operation, timeout: float | None) -> Decision:
+def _await_decision(group: Group, vote: Vote, op: Operation, start: float, timeout: float | None) -> Decision:
     endpoint, protocol = group.endpoint, group.endpoint.protocol
     where, key = Where(vote.verb, vote.number), (vote.context, vote.number)
     clock, times = endpoint.transport.clock, 0
-    start = now = clock()
+    now = clock()
     try:
         while key not in protocol.decisions:
             if protocol.aborted is not None:
