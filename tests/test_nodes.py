@@ -120,12 +120,12 @@ GIVEN = {"--nnodes": "3", "--node-rank": "1", "--rdzv-endpoint": "localhost:2940
     ],
 )
 def test_options_that_make_no_sense(
-    changed: Given, more: Sequence[str], words: str, capsys: pytest.CaptureFixture[str]
+    changed: Given, more: Sequence[str], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = {**GIVEN, **changed}
     arguments = [word for name, value in given.items() if value is not None for word in (name, value)]
     assert cli.command([*arguments, *more, "true"], os.environ) == 2
-    assert words in capsys.readouterr().err
+    assert words in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_options_that_make_no_sense(
         ({}, "there is no RINGCAST_KEY, and no HOME for a file"),
     ],
 )
-def test_a_key_that_is_none(environment: Given, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_that_is_none(environment: Given, words: str, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [word for pair in GIVEN.items() for word in pair]
     assert cli.command([*arguments, "true"], {"PATH": os.environ["PATH"], **environment}) == 2
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert words in said
     assert "export RINGCAST_KEY=$(" in said
 
@@ -150,10 +150,10 @@ def test_one_node_needs_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] here", "[1] here"]
 
 
-def test_a_dry_run_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_starts_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", "h0:29500", "-N", "2", "--dry-run", "true"]
     assert cli.command(arguments, os.environ) == 0
-    said = capsys.readouterr().out
+    said = capfd.readouterr().out
     assert "  node 1  ranks 2-3\n" in said
     assert "they meet at h0:29500\n" in said
     assert "ssh" not in said.partition("variables of")[0]
@@ -678,10 +678,10 @@ def test_node_0_is_not_there(launched: Launched) -> None:
     assert [code for code, _, _ in ended.values()] == [1, 1]
 
 
-def test_an_endpoint_that_has_no_address_is_awaited_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endpoint_that_has_no_address_is_awaited_too(capfd: pytest.CaptureFixture[str]) -> None:
     given = {**GIVEN, "--rdzv-endpoint": "nowhere.invalid:29400", "--start-timeout": "0.3"}
     assert cli.command([*(word for pair in given.items() for word in pair), "true"], os.environ) == 1
-    assert "--rdzv-endpoint nowhere.invalid:29400: the host name 'nowhere.invalid'" in capsys.readouterr().err
+    assert "--rdzv-endpoint nowhere.invalid:29400: the host name 'nowhere.invalid'" in capfd.readouterr().err
 
 
 def test_another_key_is_named(launched: Launched) -> None:
