@@ -6,6 +6,9 @@ which more could be heard: a host that is cut off loses all its links, and its r
 ranks at the ends of dead links the one that has most of them goes; one that has been silent goes before all others, and
 with a tie the one with the highest number. This is repeated until no dead link is left.
 
+A silent rank may be on a host that was cut off. A launcher finds that out by itself, and knows when the ranks there must
+have ended; so it has `PATIENCE` for that.
+
 Which end tells of a link does not matter: a packet that is lost on the way back is as bad as one on the way there.
 """
 
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SETTLE = 1.0  # seconds
+PATIENCE = 5.0  # seconds; a host is lost 13 s after it was last heard, and a link dead after 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,10 @@ class Sentence:
 class Accusations:
     """The dead links of which the control plane has heard."""
 
-    def __init__(self, settle: float = SETTLE) -> None:
-        self._settle = settle
+    def __init__(self, settle: float = SETTLE, patience: float = 0.0) -> None:
+        """Decide after `settle` seconds, but `patience` seconds later while a rank is silent."""
+        self._settle, self._patience = settle, patience
+        self._until = 0.0  # how long to have patience
         self._links: dict[frozenset[int], tuple[int, int, str]] = {}  # with who told first, of whom, and why
         self.due: float | None = None  # when `decide` is to be called
 
@@ -40,7 +46,8 @@ class Accusations:
         """Hear from `rank` that its link to `peer` is dead."""
         if rank != peer:
             self._links.setdefault(frozenset((rank, peer)), (rank, peer, cause))
-            self.due = now + self._settle if self.due is None else self.due
+            if self.due is None:
+                self.due, self._until = now + self._settle, now + self._settle + self._patience
 
     def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Sentence]:
         """Return who is given up, if it is time.
@@ -52,8 +59,11 @@ class Accusations:
         """
         if self.due is None or now < self.due:
             return []
-        self.due = None
         links = {pair: told for pair, told in self._links.items() if all(map(here, pair))}
+        if now < self._until and any(silent(rank) for pair in links for rank in pair):
+            self.due = min(now + self._settle, self._until)
+            return []
+        self.due = None
         self._links = {}
         sentences = []
         while links:

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ringcast.accusations import Accusations, Sentence
+from ringcast.accusations import PATIENCE, Accusations, Sentence
 from ringcast.agreement import Agreements, Decision, Vote
 from ringcast.failure import Failure
 from ringcast.rendezvous import (
@@ -53,6 +53,7 @@ from ringcast.rendezvous import (
 )
 from ringcast.waits import Finding, Report, Waits
 
+SILENT = 6  # beats that were not heard of a rank which may be cut off
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
 
 
@@ -99,7 +100,7 @@ class Roster:
         self._revokes: Counter[int] = Counter()
         self._waits = Waits()
         self._agreements = Agreements(size)
-        self._accusations = Accusations()
+        self._accusations = Accusations(patience=PATIENCE if hosted else 0.0)
         self._lost: set[int] = set()  # of which the owner was told
         self._given_up = ""  # why nobody can join any more
         self._started = False
@@ -245,7 +246,7 @@ class Roster:
         """Give up ranks because of dead links."""
 
         def silent(rank: int) -> bool:
-            return now - self._members[rank].heard > 3 * self.beat
+            return now - self._members[rank].heard > SILENT * self.beat
 
         sentences = self._accusations.decide(self._here, silent, now)
         return [

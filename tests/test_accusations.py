@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from ringcast.accusations import SETTLE, Accusations
+from ringcast.accusations import PATIENCE, SETTLE, Accusations
 
 LINKS = list(combinations(range(5), 2))
 
@@ -73,6 +73,21 @@ def test_it_is_decided_when_more_could_be_heard_and_then_anew() -> None:
     assert (found.given_up, found.reporter, found.peer, found.cause) == (2, 2, 1, "first")
     assert accusations.due is None
     assert accusations.decide(everybody, nobody, 99.0) == []
+
+
+def test_a_silent_rank_is_left_to_the_launcher_for_a_while() -> None:
+    accusations = Accusations(patience=PATIENCE)
+    accusations.accuse(1, 2, "why", 0.0)
+    for now in range(1, int(SETTLE + PATIENCE)):
+        assert accusations.decide(everybody, {1}.__contains__, float(now)) == []
+        assert accusations.due is not None
+        assert now < accusations.due <= SETTLE + PATIENCE
+    (found,) = accusations.decide(everybody, {1}.__contains__, SETTLE + PATIENCE)
+    assert found.given_up == 1
+    accusations.accuse(1, 2, "why", 20.0)
+    assert accusations.decide(everybody, {1}.__contains__, 21.0) == []
+    assert accusations.decide({2}.__contains__, nobody, 22.0) == []  # the launcher has found out
+    assert accusations.due is None
 
 
 def test_links_of_ranks_that_are_gone_are_of_no_interest() -> None:
