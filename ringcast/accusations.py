@@ -6,8 +6,8 @@ which more could be heard: a host that is cut off loses all its links, and its r
 ranks at the ends of dead links the one that has most of them goes; one that has been silent goes before all others, and
 with a tie the one with the highest number. This is repeated until no dead link is left.
 
-A silent rank may be on a host that was cut off. A launcher finds that out by itself, and knows when the ranks there must
-have ended; so it has `PATIENCE` for that.
+A silent rank may be on a host that was cut off. A launcher finds that out by itself, and knows when the ranks there
+must have ended; so it has `PATIENCE` for that.
 
 Which end tells of a link does not matter: a packet that is lost on the way back is as bad as one on the way there.
 """
