@@ -199,7 +199,7 @@ class Roster:
         match event:
             case Revoke() if event.rank in self._agreements.members(event.context):
                 return [*self._revoke(event), *self._accuse(event)]
-            case Accusing() if self._started and self._here(event.rank):
+            case Accusing() if self._started and self._here(event.rank) and self._here(event.peer):
                 self._accusations.accuse(event.rank, event.peer, event.cause, now)
             case Waiting():
                 return self._compare(event.report, now)
