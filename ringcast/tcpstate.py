@@ -40,8 +40,18 @@ class State:
 
 
 def known() -> bool:
-    """Whether this system tells anything."""
-    return hasattr(socket, "TCP_INFO") and _OWN.is_dir()
+    """Return whether this system tells anything: a sandbox, or an emulated kernel, may have no such calls.
+
+    Where a call failed later, a connection that lives would be taken for one that was closed.
+    """
+    if not (hasattr(socket, "TCP_INFO") and _OWN.is_dir()):
+        return False
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:  # it need not be connected
+            of(probe)
+    except (OSError, struct.error):
+        return False
+    return True
 
 
 def parse(text: str) -> Address | None:
@@ -88,7 +98,7 @@ def of(sock: socket.socket) -> State:
 
 
 def idle(file: int) -> bool:
-    """Whether a descriptor has nothing to send: one system call, for the usual case. Any descriptor may be asked."""
+    """Return whether a descriptor, of any kind, has nothing to send: one system call, for the usual case."""
     try:
         return _queued(file) == 0
     except OSError:

@@ -1,9 +1,10 @@
-"""What the kernel tells of connections: of this process's own sockets, and of those of libzmq."""
+"""The kernel's state of connections: of this process's own sockets, and of those of libzmq."""
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -25,6 +26,17 @@ def connection(family: int = socket.AF_INET, host: str = "127.0.0.1") -> Iterato
         sock = stack.enter_context(socket.create_connection(address[:2]))
         stack.enter_context(listener.accept()[0])
         yield sock, (socket.AddressFamily(family), address)
+
+
+@pytest.mark.parametrize("error", [OSError(92, "Protocol not available"), struct.error("too short")])
+def test_without_the_calls_nothing_is_known(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Else each connection would count as closed by the network, and a rank that is well would be given up."""
+
+    def fail(_: socket.socket) -> None:
+        raise error
+
+    monkeypatch.setattr(tcpstate, "of", fail)
+    assert not tcpstate.known()
 
 
 def test_a_connection_that_waits_for_nothing() -> None:
