@@ -1,4 +1,4 @@
-"""When a link between two ranks that live is dead: decisions only, of what `linkwatch` sees.
+"""Rules by which a link between two live ranks is declared dead, from the observations of `linkwatch`.
 
 TCP gives up after a quarter of an hour. What it is waiting for tells earlier. A link is in doubt while it should answer
 and does not: segments are unacknowledged, or probes of a closed window unanswered, or the connection is not there. An
@@ -42,7 +42,7 @@ class Trial:
 
 
 def due(stalled: float, rtt: float) -> bool:
-    """Whether a link that has not answered for so many seconds is to be tried, where a round trip takes `rtt`."""
+    """Return whether a link that has been `stalled` for so many seconds is to be tried; a round trip takes `rtt`."""
     return stalled >= DOUBT + ROUND_TRIPS * rtt
 
 

@@ -89,7 +89,7 @@ class Doorkeeper:
 
     @property
     def files(self) -> tuple[zmq.Socket[bytes], ...]:
-        """What can be read when somebody asks to be let in, comes or goes."""
+        """Sockets that are readable when a connection is made, asks for admission, or ends."""
         return self._questions, self._events
 
     @property
@@ -104,7 +104,7 @@ class Doorkeeper:
             self._answer()
 
     def guard(self) -> None:
-        """Where there is no thread: turn away those that are too many, or say too much."""
+        """Shut down connections that are too many, or say too much; with a thread, that does it."""
         if self._thread is None:
             self._look()
 

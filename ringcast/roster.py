@@ -237,7 +237,7 @@ class Roster:
         return self._lose_for_all(peer, event.cause)
 
     def _here(self, rank: int) -> bool:
-        """Whether a rank takes part, and will go on to do so, as far as is known."""
+        """Return whether a rank takes part, and has neither left nor been given up."""
         member = self._members.get(rank)
         gone = self._lost | self._failed.keys()
         return member is not None and not member.finished and not member.left and rank not in gone

@@ -1,4 +1,4 @@
-"""Where sockets can lie: the system allows their paths 107 bytes, those of temporary directories may be longer."""
+"""Directories for Unix sockets: the system allows their paths 107 bytes, and temporary directories may be longer."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def exchanged(file: int) -> tuple[int, int]:
 
 @cache
 def _able() -> bool:
-    """Whether this kernel counts what a connection has exchanged."""
+    """Return whether this kernel counts the bytes that a connection has exchanged."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -36,12 +36,12 @@ class Unanswered:
 
     @property
     def how(self) -> str:
-        """Where it was raised, and why it counts."""
+        """The place where it was raised, and the reason why it counts."""
         return f"raised in {self.place} and caught; neither shrink nor agree followed"
 
     @property
     def follows(self) -> bool:
-        """Whether another rank's end or error has brought it about."""
+        """True if another rank's end or error has brought it about."""
         return self.kind in (PeerFailed.__name__, Revoked.__name__)
 
     def plain(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Who is given up when links between ranks that live are dead: over all sets of dead links of five ranks."""
+"""The choice of the ranks that are given up for dead links between live ranks: all sets of dead links of five ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a link is dead, by what is seen of it: over all cases, and for the numbers that docs/failures.md names."""
+"""The rules by which a link is dead: over all cases, and for the numbers that docs/failures.md names."""
 
 from __future__ import annotations
 

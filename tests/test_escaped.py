@@ -1,4 +1,4 @@
-"""What left its session, cleared its environment and has no parent any more still belongs to its rank."""
+"""A process that left its session, cleared its environment and lost its parent still belongs to its rank."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_shrink_after_a_broken_agree(also: bool, tmp_path: Path, handler: Callab
 
 
 def waits() -> bool:
-    """Whether the main thread is in a wait of the engine."""
+    """Return whether the main thread is in a wait of the engine."""
     return interrupts._MAIN.waiter is not None
 
 

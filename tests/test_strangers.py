@@ -50,7 +50,7 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 
 def is_open(sock: socket.socket) -> bool:
-    """Whether nobody has shut down a connection that is silent."""
+    """Return whether nobody has shut down a connection that is silent."""
     sock.setblocking(False)
     try:
         return sock.recv(1) != b""

@@ -33,7 +33,7 @@ class Losses:
 
     @property
     def causes(self) -> list[str]:
-        """What is an error, one line for each place."""
+        """The errors, one line for each place."""
         return list(self._causes.values())
 
     @property
@@ -43,7 +43,7 @@ class Losses:
 
     @property
     def cause(self) -> str:
-        """What `code` stands for, in one line; empty if that is 0."""
+        """The reason for `code`, in one line; empty if that is 0."""
         return "; ".join(self.causes) or "".join(f"nobody reads {place} any more" for place in sorted(self._unread)[:1])
 
 

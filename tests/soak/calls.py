@@ -37,7 +37,7 @@ def random_call(draw: Draw, makers: Sequence[Maker]) -> Call:
 
 
 def same(got: Any, want: Any) -> bool:
-    """Whether two values are the same to the bit."""
+    """Return whether two values are the same to the bit."""
     if type(got) is not type(want):
         return False
     if isinstance(want, np.ndarray | np.generic):

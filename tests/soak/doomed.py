@@ -1,4 +1,4 @@
-"""What a rank does in a job that a fault will strike: calls without end, and then those that are left finish."""
+"""The program of a rank in a job that a fault will strike: it calls without end, then the survivors finish."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ AT_CALLS = "sys.exit(3)", "sys.exit(0)", "raise"  # what a program does between 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, and when: `depth` Python function calls after the start of a rank's call `number`."""
+    """A fault of a rank or its host, `depth` Python function calls after the start of the rank's call `number`."""
 
     slots: tuple[tuple[int, int], ...]  # host and number of its ranks
     rank: int

@@ -1,4 +1,4 @@
-"""What a rank of a random job does: calls that its seed tells, and a comparison of each result."""
+"""The program of a rank of a random job: it makes the calls that its seed tells, and compares each result."""
 
 from __future__ import annotations
 
