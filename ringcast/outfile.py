@@ -70,12 +70,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def _is_written_directly(path: Path) -> bool:
     """Return whether this is a device, a pipe, or a link to one, and none that another user has laid out for us."""
+    if _is_of_system(path) and os.path.lexists(path):  # /dev/stdout leads nowhere where that is closed
+        return True
     try:
         named, meant = path.lstat(), path.stat()
     except OSError:  # there is nothing
         return False
-    if _is_of_system(path):
-        return True
     if stat.S_ISREG(meant.st_mode) or stat.S_ISDIR(meant.st_mode):
         return False
     return stat.S_ISCHR(meant.st_mode) or named.st_uid in (0, os.getuid())
@@ -90,13 +90,25 @@ def _is_of_system(path: Path) -> bool:
 def _open_directly(path: Path) -> IO[bytes]:
     """Open what is there; a file that was put there meanwhile is refused.
 
-    An open file that is a plain one (/dev/stdout, redirected) is written at its end.
+    An open file that is a plain one (/dev/stdout, redirected) is written where it stands, and moves on, so that what
+    is written to it next comes after this; that of another process is written at its end.
     """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(file).st_mode) and not _is_of_system(path):
-        os.close(file)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        if not _is_of_system(path):
+            os.close(file)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        if (ours := _own_descriptor(path)) is not None:
+            os.dup2(ours, file, inheritable=False)
     return open(file, "wb")
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """Return the descriptor of this process that the name means, as /dev/stdout means 1; None if it means none."""
+    if path.is_symlink() and os.path.realpath(path.parent) == "/dev":
+        path = path.parent / path.readlink()
+    folder = os.path.realpath(path.parent)
+    return int(path.name) if folder == f"/proc/{os.getpid()}/fd" and path.name.isdecimal() else None
 
 
 def _own_mode(path: Path) -> int | None:

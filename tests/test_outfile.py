@@ -111,13 +111,23 @@ def test_what_another_user_has_made_lends_no_rights_and_gets_no_text(tmp_path: P
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("into", ["pipe", "file"])
 def test_standard_output_has_a_name(tmp_path: Path, name: str, into: str) -> None:
-    program = f"from ringcast.outfile import *; print('first', flush=True); write_text({name!r}, 'text')"
+    program = (
+        "import os; from ringcast.outfile import *; print('first', flush=True);"
+        f"write_text({name!r}, 'text, '); os.write(1, b'last')"
+    )
     with (tmp_path / "out").open("w") as out:
         stream = subprocess.PIPE if into == "pipe" else out
         done = subprocess.run([sys.executable, "-c", program], stdout=stream, text=True, timeout=60)
     assert done.returncode == 0
-    assert (done.stdout if into == "pipe" else (tmp_path / "out").read_text()) == "first\ntext"
+    assert (done.stdout if into == "pipe" else (tmp_path / "out").read_text()) == "first\ntext, last"
     assert os.path.islink("/dev/stdout")
+
+
+def test_the_name_of_a_closed_standard_output_is_not_replaced() -> None:
+    needs.root()
+    program = "import sys; from ringcast.outfile import *; sys.stderr.write(objection(Path('/dev/stdout')))"
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program], stderr=subprocess.PIPE)
+    assert done.stderr == b"/dev/stdout: no permission to write there"
 
 
 def test_a_device_stays_one() -> None:
