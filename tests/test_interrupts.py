@@ -52,7 +52,8 @@ def test_a_signal_at_some_lines(verb: str, size: int, victim: int) -> None:
 @pytest.mark.parametrize("verb", ["shrink", "agree"])
 @pytest.mark.parametrize(("size", "victim"), CASES)
 def test_a_signal_at_every_line(verb: str, size: int, victim: int) -> None:
-    assert next(line for line in count() if not check(verb, size, victim, line)) > 1000
+    lines = count(step=1 if size < 3 else size)  # of more ranks the same lines, with other messages between them
+    assert next(line for line in lines if not check(verb, size, victim, line)) > 1000
 
 
 # At random moments, in real processes.
