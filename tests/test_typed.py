@@ -166,6 +166,14 @@ def test_a_quotation_without_end() -> None:
     assert done.stderr == "ringcast doctor: no closing quotation\n".replace("no", "No")
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_command_is_none(blank: str) -> None:
+    """Else the name of the host would be taken for the command."""
+    usual = launch("--dry-run", "-H", "h1.test", "true")
+    done = launch("--dry-run", "-H", "h1.test", "--rsh-agent", blank, "true")
+    assert (done.returncode, done.stdout) == (0, usual.stdout)
+
+
 @pytest.mark.parametrize("option", [["-n", "1", "--config"], ["--hostfile"]])
 def test_files_without_end(option: list[str], tmp_path: Path) -> None:
     assert "more than 1 MB" in refused(*option, "/dev/zero", "true")

@@ -256,7 +256,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         rendezvous=meeting if far else None,
         passed_on={**told, **where.passed_on(environment, exports)},
         exports=exports,
-        starter=_command(options.rsh_agent) if options.rsh_agent else starter,
+        starter=_command(options.rsh_agent or "") or starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,

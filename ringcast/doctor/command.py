@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         named = listed(options.hosts, options.hostfile)
         question = _question(options, named)
-        starter = shlex.split(options.rsh_agent) if options.rsh_agent else SSH
+        starter = shlex.split(options.rsh_agent or "") or SSH
     except (ConfigError, HostError, ValueError) as error:
         print(f"ringcast doctor: {error}", file=sys.stderr)
         return USAGE
