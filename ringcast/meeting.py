@@ -22,6 +22,7 @@ from ringcast.errors import ConfigError, RendezvousError
 
 LOOK_AGAIN = 0.05  # seconds
 SOMEWHERE = "192.0.2.1"  # no host has it (RFC 5737): towards it leads the default route
+_NEW_DIRECTORY = "before the job: export RINGCAST_DIR=$(mktemp -d)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +72,36 @@ def _own_directory(path: str) -> Iterator[str]:
 def _not_taken(path: str) -> str:
     """Return the first of these names that no other user has taken, where there is a directory for us alone now."""
     for name in [path, *(f"{path}-{number}" for number in range(1, engines.NAMES))]:
-        if _made(Path(name)).st_uid == os.getuid():
+        if _made(Path(name), _NEW_DIRECTORY).st_uid == os.getuid():
             private(Path(name))
             return name
     raise ConfigError(
         f"{path}, where the ranks are to meet, and the {engines.NAMES - 1} names that are tried after it belong to "
-        "other users; before the job: export RINGCAST_DIR=$(mktemp -d)"
+        f"other users; {_NEW_DIRECTORY}"
     )
 
 
-def private(folder: Path) -> None:
-    """Make a directory for us alone, or check that it is one.
+def private(folder: Path, instead: str = _NEW_DIRECTORY) -> None:
+    """Make a directory for us alone, or check that it is one; `instead` tells what to do where it cannot be made.
 
     Raises:
         ConfigError: somebody else may enter it, or it cannot be made.
     """
-    status = _made(folder)
+    status = _made(folder, instead)
     if status.st_uid != os.getuid():
         raise ConfigError(f"{folder}, where the ranks are to meet, belongs to another user: {engines.NEW_KEY}")
     if status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{folder}: ranks meet in a directory that is yours alone; remove it, or chmod 700")
 
 
-def _made(folder: Path) -> os.stat_result:
+def _made(folder: Path, instead: str) -> os.stat_result:
     """Make a directory unless something has that name; return what is there. A link is none: it leads to others'."""
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         return folder.lstat()
     except OSError as error:
-        where = f"{folder}, where the ranks are to meet: {error.strerror}"
-        raise ConfigError(f"{where}; before the job: export RINGCAST_DIR=$(mktemp -d)") from None
+        raise ConfigError(f"{folder}, where the ranks are to meet: {error.strerror}; {instead}") from None
 
 
 @contextlib.contextmanager

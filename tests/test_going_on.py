@@ -171,7 +171,8 @@ sys.exit(3 if comm.rank == 0 else 0)
     assert launch(tmp_path, "-n", "3", *GO_ON, program=program).returncode != 0
 
 
-def test_a_job_is_started_afresh_until_it_is_well(tmp_path: Path) -> None:
+def test_a_job_is_started_afresh_until_it_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     program = """
 attempt = int(os.environ["RINGCAST_RESTART"])
 print(f"rank {comm.rank}, attempt {attempt}")
@@ -188,6 +189,7 @@ print("sum", comm.allreduce(1))
     assert "starting the job afresh (restart 1 of 3)" in done.stderr
     assert "starting the job afresh (restart 2 of 3)" in done.stderr
     assert "restart 3" not in done.stderr
+    assert done.stderr.count("the ranks share the cores") == 1
 
 
 @pytest.mark.parametrize("restarts", [0, 1])

@@ -267,6 +267,21 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     assert said.count("\n") == 1
 
 
+def test_a_working_directory_that_was_removed(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
+    assert cli.command(["-n", "1", "true"], environment) == 2
+    assert capfd.readouterr().err == (
+        "ringcast-launch: the working directory was removed; go to another one, or name one by --wdir\n"
+    )
+    assert cli.command(["-n", "1", "--wdir", str(tmp_path), "true"], environment) == 0
+
+
 @pytest.mark.parametrize("arguments", [["-n", "x", "true"], ["-n", "1", "--timeout", "0", "true"],
     ["-n", "1", "--output", "everywhere", "true"], ["-n", "1", "--json-report", "/nowhere/file", "true"],
     ["-n", "1", "--nonsense", "true"]])  # fmt: skip

@@ -144,6 +144,14 @@ def test_a_key_that_is_none(environment: Given, words: str, capfd: pytest.Captur
     assert "export RINGCAST_KEY=$(" in said
 
 
+def test_a_home_in_which_no_file_can_be_made(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = [word for pair in GIVEN.items() for word in pair]
+    assert cli.command([*arguments, "true"], {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}) == 1
+    said = capfd.readouterr().err
+    assert "/nonexistent/.ringcast, where the ranks are to meet: No such file or directory; make a key once" in said
+    assert "export RINGCAST_KEY=$(" in said
+
+
 def test_one_node_needs_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--nnodes", "1", "--node-rank", "0", "--rdzv-endpoint", "nowhere.invalid", "-N", "2", "echo", "here"]
     assert cli.command(arguments, os.environ) == 0

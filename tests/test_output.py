@@ -101,6 +101,17 @@ def test_colours_go_to_terminals_only() -> None:
             assert file.read() == prefix + b"x\n"
 
 
+def test_no_thread_for_the_output_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    writer = Writer()
+    with pytest.raises(OSError, match="can't start new thread for the output; allow more processes"):
+        writer.put(1, b"x")
+    writer.close()
+
+
 def test_a_slow_reader_delays_the_output_but_not_the_caller() -> None:
     reading, writing = os.pipe()
     writer, line = Writer(), b"x" * 1023 + b"\n"

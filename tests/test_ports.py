@@ -116,7 +116,7 @@ def test_the_launcher_refuses_a_range_that_is_none() -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "1", "--port-range", "9-1", "true"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "RINGCAST_PORTS='9-1': expected FIRST-LAST" in done.stderr
+    assert "ringcast-launch: --port-range '9-1': expected FIRST-LAST" in done.stderr
 
 
 def test_the_launcher_refuses_an_interface_that_is_not_there() -> None:
@@ -124,5 +124,5 @@ def test_the_launcher_refuses_an_interface_that_is_not_there() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no interface is as wished by RINGCAST_IFACE=nic9; there are: " in done.stderr
+    assert "no interface is as wished by --iface nic9; there are: " in done.stderr
     assert all(name in done.stderr for name, state in psutil.net_if_stats().items() if state.isup)

@@ -103,14 +103,16 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
             return node.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:
-        if str(error):
-            _complain(str(error))
-        return JobReport(error.code, str(error))
+        text = _by_options(str(error), options)
+        if text:
+            _complain(text)
+        return JobReport(error.code, text)
     except BrokenPipeError:  # as with every command of which nobody reads the output
         return JobReport(BROKEN_PIPE, "nobody reads the output any more")
     except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
-        _complain(str(error))
-        return JobReport(1, str(error))
+        text = _by_options(str(error), options)
+        _complain(text)
+        return JobReport(1, text)
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
         return JobReport(130, "ended by SIGINT")
 
@@ -238,7 +240,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError("--transport ipc: only on one host", USAGE)
     if options.flight_recorder and (problem := outfile.objection(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
-    directory = str(Path(options.wdir or ".").absolute())
+    directory = _absolute(options.wdir or ".")
     if not Path(directory).is_dir():
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
@@ -342,6 +344,22 @@ def _max_restarts(options: argparse.Namespace) -> int:
     return restarts
 
 
+def _by_options(text: str, options: argparse.Namespace) -> str:
+    """Return an error's text with the options that were given in place of the variables that say the same."""
+    for name, variable in _OPTIONS.items():
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            text = text.replace(f"{variable}=", f"{option} ").replace(f"{variable}:", f"{option}:")
+    return text
+
+
+def _absolute(path: str) -> str:
+    try:
+        return str(Path(path).absolute())
+    except FileNotFoundError:
+        raise JobError("the working directory was removed; go to another one, or name one by --wdir", USAGE) from None
+
+
 def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: bool) -> WorkerConfig:
     """Return what the user says to the workers, by their environment or by options, which come first."""
     try:
@@ -366,7 +384,7 @@ def _config_file(path: str, transport: str) -> str:
     from ringcast import networkfile  # needs numpy, for which a launcher without a file does not wait
 
     networkfile.read(path, transport)
-    return str(Path(path).absolute())
+    return _absolute(path)
 
 
 def _seconds(text: str) -> float:

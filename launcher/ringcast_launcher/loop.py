@@ -263,7 +263,7 @@ class _Running:
         self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
-        if limits:
+        if limits and not self._job.settings.restart:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 

@@ -140,7 +140,7 @@ def told_key(one: Rendezvous, guardian: Guardian) -> Iterator[None]:
         return
     path = Path(one.file)
     try:
-        meeting.private(path.parent)
+        meeting.private(path.parent, ONE_KEY)
         path.unlink(missing_ok=True)
         guardian.tell("file", f"{one.key} {path}")
         meeting.publish(path, {"key": one.key}, "node 0")
@@ -162,7 +162,7 @@ def find_key(one: Rendezvous) -> str | None:
         return one.key
     path = Path(one.file)
     try:
-        meeting.private(path.parent)
+        meeting.private(path.parent, ONE_KEY)
         told = meeting.published(path, "node 0")
     except (ConfigError, RendezvousError) as error:
         raise JobError(str(error), 1) from error

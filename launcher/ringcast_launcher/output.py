@@ -107,8 +107,12 @@ class Writer:
 
     def _begin(self) -> None:
         if self._thread is None:  # not earlier: workers are forked before there is a thread (except with -v)
-            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="output", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise OSError(f"{error} for the output; allow more processes and threads (ulimit -u)") from None
+            self._thread = thread
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
