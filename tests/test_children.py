@@ -7,6 +7,7 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ comm = ringcast.init()
 
 def launched(p: int, program: Path, *options: str, env: dict[str, str] = ENVIRONMENT) -> tuple[int, str, list[str]]:
     command = [*LAUNCH, "-n", str(p), *options, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env, check=False)
+    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as short:  # for multiprocessing's own sockets
+        env = {**env, "TMPDIR": short}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env, check=False)
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 

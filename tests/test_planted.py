@@ -40,7 +40,7 @@ RANK = "import ringcast; comm = ringcast.init(); print(comm.rank, comm.allreduce
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="rc-") as name:
+    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as name:  # where another user can come, too
         yield Path(name)
 
 
