@@ -380,7 +380,7 @@ class Roster:
         missing = tuple(rank for rank in range(self.size) if rank not in self._members)
         reason = (
             f"{in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
-            "look at their output, or allow more time (RINGCAST_START_TIMEOUT)"
+            "look at their output, or allow more time (RINGCAST_START_TIMEOUT, --start-timeout)"
         )
         return [NotStarted(reason, missing), *self._give_up(reason)]
 

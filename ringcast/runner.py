@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import operator
 import pickle
 import re
 import subprocess
@@ -55,7 +56,9 @@ def run(
             communication, and no shrink or agree followed.
         OSError: what the ranks wrote cannot be written to this process's own streams.
         ValueError: n or backend make no sense.
+        TypeError: n is no integer.
     """
+    n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
     if backend == "threads":
@@ -144,7 +147,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         ) as launcher:
             assert launcher.stdout is not None
             # Through Python's own streams, so that a notebook shows it.
-            lost: list[OSError] = []
+            lost: list[OSError | ValueError] = []
             errors = threading.Thread(
                 target=_copy_all, args=(launcher.stderr, sys.stderr, tail, lost), name="ringcast-run-stderr"
             )
@@ -178,18 +181,21 @@ def _reported_code(report: Path) -> int:
         return 1
 
 
-def _copy(source: Iterable[str], sink: TextIO, tail: deque[str]) -> None:
+def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:
+    """Copy to one of Python's streams, which is None where the process was started without: print does nothing then."""
     for line in source:
-        write_text(sink, line)
+        if sink is not None:
+            write_text(sink, line)
         tail.append(line)
-    flush(sink)
+    if sink is not None:
+        flush(sink)
 
 
-def _copy_all(source: Iterable[str], sink: TextIO, tail: deque[str], lost: list[OSError]) -> None:
+def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost: list[OSError | ValueError]) -> None:
     """Copy as long as the sink can be written, and take the rest, so that the source never has to wait."""
     try:
         _copy(source, sink, tail)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError if the program has closed the stream
         lost.append(error)
         tail.extend(source)
 

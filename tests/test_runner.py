@@ -164,6 +164,12 @@ def test_no_ranks(backend: str, n: int) -> None:
         run(lambda comm: 0, n, backend=backend)
 
 
+@pytest.mark.parametrize("n", ["2", 2.0, None])
+def test_a_number_of_ranks_that_is_no_integer(n: Any) -> None:
+    with pytest.raises(TypeError, match="integer"):
+        run(lambda comm: 0, n)
+
+
 def test_an_unknown_backend() -> None:
     with pytest.raises(ValueError, match="backend='gpu': expected 'processes' or 'threads'"):
         run(lambda comm: 0, 2, backend="gpu")
@@ -266,6 +272,41 @@ def test_different_roots_never_end_well(backend: str) -> None:
     """Every rank gets some value, and returns: only the messages that are left over tell that something was wrong."""
     with pytest.raises(RunFailed, match=r"another root|without taking a message"):
         run(lambda comm: comm.bcast(comm.rank, root=comm.rank % 2), 4, backend=backend)
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
+def test_a_process_without_standard_streams_gets_results(tmp_path: Path, closed: str) -> None:
+    program = """
+import sys
+import ringcast
+
+
+def work(comm):
+    print("out")
+    print("err " * 100_000, file=sys.stderr)  # more than a pipe holds
+    return comm.allreduce(1)
+
+
+open(sys.argv[1], "w").write(str(ringcast.run(work, 2)))
+"""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, str(tmp_path / "results")]
+    assert subprocess.run(command, timeout=60, capture_output=True).returncode == 0
+    assert (tmp_path / "results").read_text() == "[2, 2]"
+
+
+def test_a_standard_error_that_the_program_has_closed_is_an_error(tmp_path: Path) -> None:
+    program = """
+import sys
+import ringcast
+
+sys.stderr.close()
+try:
+    ringcast.run(lambda comm: print("err " * 100_000, file=sys.stderr), 2)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.startswith("I/O operation on closed file")
 
 
 def test_functions_of_modules_beside_the_script_are_found(tmp_path: Path) -> None:
