@@ -39,6 +39,9 @@ def alone() -> Iterator[None]:
         os.close(directory)
 
 
+TOKEN = os.urandom(16).hex()  # one for a process: Ray keeps the first that it has read
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     needs.package("ray")
@@ -49,7 +52,7 @@ def cluster() -> Iterator[Any]:
     ):
         patch.setenv("RAY_AUTH_TOKEN_PATH", f"{folder}/token")  # else Ray writes one into the user's home
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        Path(folder, "token").write_text(os.urandom(16).hex())
+        Path(folder, "token").write_text(TOKEN)
         import ray
 
         with alone():
