@@ -1,4 +1,4 @@
-"""Which rank is given up when a link between two ranks is dead that both live: decisions only.
+"""Dead links between live ranks: the decision which of the two ranks is given up, without sockets or clocks.
 
 The survivors have to agree on who they are, and each of them needs a link to every other one. So of the two ends of a
 dead link exactly one stays. Which one is decided for all, by the control plane, when `SETTLE` seconds have passed in
@@ -50,7 +50,7 @@ class Accusations:
                 self.due, self._until = now + self._settle, now + self._settle + self._patience
 
     def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Sentence]:
-        """Return who is given up, if it is time.
+        """Return the ranks to give up, once the accusations have settled.
 
         Args:
             here: whether a rank takes part in the job and is not given up: other links are of no interest.
