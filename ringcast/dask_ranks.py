@@ -78,7 +78,7 @@ def _wait(client: Client, futures: dict[Future[Outcome], str], job: Sequence[Sea
     ranks = {future: rank for rank, future in enumerate(futures)}
     aborted = False
     while not results.over(time.monotonic()):
-        _collect({future: ranks[future] for future in futures if ranks[future] in results.missing}, results)
+        _collect(client, {future: ranks[future] for future in futures if ranks[future] in results.missing}, results)
         alive = client.nthreads()
         for future, worker in futures.items():
             if worker not in alive and ranks[future] in results.missing and not future.done():
@@ -90,10 +90,10 @@ def _wait(client: Client, futures: dict[Future[Outcome], str], job: Sequence[Sea
             _abort(client, left, job[0].nonce, "a rank failed; the error in the client names it")
 
 
-def _collect(running: dict[Future[Outcome], int], results: Results) -> None:
+def _collect(client: Client, running: dict[Future[Outcome], int], results: Results) -> None:
     from distributed import wait
 
-    with contextlib.suppress(TimeoutError):
+    with client.as_current(), contextlib.suppress(TimeoutError):
         wait(list(running), timeout=LOOK, return_when="FIRST_COMPLETED")
     for future, rank in running.items():
         if future.status == "finished":

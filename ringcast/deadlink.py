@@ -7,8 +7,8 @@ acknowledgement comes from the peer's kernel, however long its program computes 
 After `DOUBT` seconds new connections to the same address are tried. After `STALL` seconds they decide:
 
 * none was made: the link is cut, in one direction or both;
-* all were made at once, and the old one still does not move: it was forgotten on the way (by a firewall, an address
-  translation, a lost reset), or packets of its size do not pass any more;
+* all were made at once, and what the old one has sent again meanwhile was not answered: it was forgotten on the way
+  (by a firewall, an address translation, a lost reset), or packets of its size do not pass any more;
 * some were made: the link loses packets, and the old connection may wait for its next retransmission. It is borne until
   `HOPELESS`.
 
@@ -47,7 +47,13 @@ def due(stalled: float, rtt: float) -> bool:
 
 
 def verdict(
-    stalled: float, trials: Sequence[Trial], *, rtt: float = 0.0, closed: bool = False, there: bool = True
+    stalled: float,
+    trials: Sequence[Trial],
+    *,
+    rtt: float = 0.0,
+    closed: bool = False,
+    there: bool = True,
+    resent: bool = True,
 ) -> str:
     """Return why a link is dead that has not answered for `stalled` seconds; empty while it is not known to be.
 
@@ -57,6 +63,7 @@ def verdict(
         rtt: the longest round trip of this rank's connections.
         closed: the peer's window is closed, so that nothing is under way to be acknowledged.
         there: whether there is a connection at all.
+        resent: whether the old connection has sent something again in vain since the first of the trials.
     """
     if stalled < STALL + ROUND_TRIPS * rtt or len(trials) < ENOUGH:
         return ""
@@ -66,7 +73,7 @@ def verdict(
         return f"{what}, and none of {len(trials)} new connections was made ({errors[-1] if errors else 'no answer'})"
     if closed:
         return ""
-    if all(trial.smoothly for trial in trials):
+    if (resent or stalled >= HOPELESS) and all(trial.smoothly for trial in trials):
         return (
             f"{what}, though new connections are made: it was forgotten on the way, or its packets are too large for it"
         )

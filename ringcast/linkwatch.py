@@ -34,12 +34,15 @@ class _Link:
     address: Address
     file: int | None = None
     since: float | None = None  # from when on it should have answered
+    answers: int | None = None  # how often it had answered at the last look
+    retransmitted: int = 0  # segments, at the last look …
+    before: int = 0  # … and before the first trial
     closed: float | None = None  # when it was seen that it had been closed
     trials: list[_Try] = field(default_factory=list)
 
     def rest(self) -> None:
         """All is well, or nothing can be said."""
-        self.since = None
+        self.since = self.answers = None
         self.end_trials()
 
     def end_trials(self) -> None:
@@ -125,8 +128,12 @@ class LinkWatch:
             return ""
         _take(link.trials)
         closed = state is not None and state.flying == 0
-        why = verdict(stalled, link.trials, rtt=rtt, closed=closed, there=state is not None)
+        resent = state is None or link.retransmitted > link.before
+        why = verdict(stalled, link.trials, rtt=rtt, closed=closed, there=state is not None, resent=resent)
+        link.retransmitted = 0 if state is None else state.retransmitted
         if not why:
+            if not link.trials:
+                link.before = link.retransmitted
             link.trials += [trial for _ in range(TRIALS) if (trial := _begin(link.address)) is not None]
         return why
 
@@ -135,9 +142,10 @@ class LinkWatch:
         link.since = now if link.since is None else link.since
         if state is not None:
             self._rtt = max(self._rtt, state.rtt)
-            if now - state.silent > link.since:
+            if state.answers != link.answers and now - state.silent > link.since:
                 link.since = now - state.silent
                 link.end_trials()
+            link.answers = state.answers
 
     def _closed(self, link: _Link, now: float) -> str:
         link.rest()

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_INFO = struct.Struct("=8B24I")  # the first 104 bytes of struct tcp_info, the same since Linux 2.6
+_INFO = struct.Struct("=8B24I4Q6I")  # the first 160 bytes of struct tcp_info, the same since Linux 4.6
 _OWN = Path("/proc/self/fd")
-_UNACKED, _LAST_ACK, _RTT, _RETRANSMITTED = 12, 20, 23, 31  # fields of it
+_UNACKED, _LAST_ACK, _RTT, _RETRANSMITTED, _ACKED, _SEGMENTS, _WITH_DATA = 12, 20, 23, 31, 34, 37, 40  # fields of it
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -34,7 +34,8 @@ class State:
 
     queued: int  # bytes that the peer has not acknowledged, sent or not
     flying: int  # segments that were sent, and not acknowledged: 0 with bytes queued means that the window is closed
-    silent: float  # since anything of the peer was acknowledged, or a probe answered
+    silent: float  # since the peer's last segment that was in order; it may be one that the peer has sent again
+    answers: int  # grows with all that answers this side: what is acknowledged, and segments without data
     rtt: float  # smoothed round-trip time
     retransmitted: int  # segments ever
 
@@ -93,7 +94,12 @@ def of(sock: socket.socket) -> State:
     """Return the state of a connection of this process's own."""
     fields = _INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
     return State(
-        _queued(sock.fileno()), fields[_UNACKED], fields[_LAST_ACK] / 1e3, fields[_RTT] / 1e6, fields[_RETRANSMITTED]
+        queued=_queued(sock.fileno()),
+        flying=fields[_UNACKED],
+        silent=fields[_LAST_ACK] / 1e3,
+        answers=fields[_ACKED] + fields[_SEGMENTS] - fields[_WITH_DATA],
+        rtt=fields[_RTT] / 1e6,
+        retransmitted=fields[_RETRANSMITTED],
     )
 
 

@@ -32,6 +32,11 @@ def test_a_connection_is_dead_that_does_not_move_where_new_ones_do() -> None:
     assert verdict(STALL, [SMOOTH] * 10, there=False).startswith("no connection came up for 8 s, though")
 
 
+def test_a_connection_that_has_sent_nothing_again_meanwhile_is_waited_for() -> None:
+    assert not verdict(HOPELESS - 0.1, [SMOOTH] * 10, resent=False)
+    assert "new connections are made" in verdict(HOPELESS, [SMOOTH] * 10, resent=False)
+
+
 def test_who_answers_for_a_closed_window_is_alive() -> None:
     for stalled in TIMES:
         assert not verdict(stalled, [SMOOTH] * 10, closed=True)

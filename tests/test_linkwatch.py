@@ -23,10 +23,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.now, self.flying, self.rtt = 0.0, 1, 0.0
-        self.heard = 0.0
+        self.heard, self.answers, self.every = 0.0, 1, 2.0
 
     def state(self, file: int, peer: object) -> State:
-        return State(100, self.flying, self.now - self.heard, self.rtt, 0)
+        resent = int(self.now / self.every)
+        return State(100, self.flying, self.now - self.heard, self.answers, self.rtt, resent)
 
 
 @pytest.fixture
@@ -91,9 +92,25 @@ def test_a_peer_that_acknowledges_anything_is_alive_however_slowly(clock: Clock)
     with deaf() as address:
         watch = LinkWatch(lambda: {3: address})
         for start in range(0, 700, 7):
-            clock.heard = float(start)
+            clock.heard, clock.answers = float(start), start
             assert not looks(watch, clock, start + 6, float(start))
         watch.close()
+
+
+def test_what_the_peer_sends_again_is_no_answer(clock: Clock) -> None:
+    with listening() as address:
+        watch = LinkWatch(lambda: {3: address})
+        assert not looks(watch, clock, STALL - 2)
+        clock.heard = STALL - 2  # with the same number of answers
+        assert looks(watch, clock, 100, STALL - 1)[3][0] == STALL
+
+
+def test_a_connection_that_waits_for_its_retransmission_while_the_network_is_well_again_is_not_dead(
+    clock: Clock,
+) -> None:
+    clock.every = 12.0
+    with listening() as address:
+        assert looks(LinkWatch(lambda: {3: address}), clock, 100)[3][0] == 13.0
 
 
 def test_a_window_that_is_closed_is_no_dead_link_while_the_host_answers(clock: Clock) -> None:
