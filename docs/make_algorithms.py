@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ringcast import catalogue
+from ringcast.algorithms import catalogue
 
 PAGE = Path(__file__).parent / "algorithms.md"
 

@@ -33,19 +33,19 @@ import zmq
 import ringcast
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Params
-from ringcast.call import Call
-from ringcast.config import WorkerConfig
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Choice, Group
+from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
-from ringcast.cost import NETWORKS
-from ringcast.execute import drive_together
-from ringcast.group import Choice, Group
-from ringcast.local import simulated_endpoints
+from ringcast.control.events import Joined
+from ringcast.engine.execute import drive_together
+from ringcast.engine.in_process import simulated_endpoints
+from ringcast.monitoring.recorder import encoded, mapped
 from ringcast.ops import MAX
-from ringcast.recorder import encoded, mapped
-from ringcast.rendezvous import Joined
+from ringcast.protocol.operations import Operation
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
-from ringcast.transfers import Operation
 from ringcast.transports.simulated import SimulatedWire
+from ringcast.wire.call import Call
 
 MB = 1_000_000
 RANKS = 64  # of a job that starts

@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import ringcast
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 from ringcast.ops import MAX
-from ringcast_launcher.job import THREAD_VARIABLES
+from ringcast_launcher.plan.job import THREAD_VARIABLES
 
 COLLECTIVES = "allreduce", "allgatherv", "bcast"
 SIZES = 1_000, 10_000, 100_000, 1_000_000, 10_000_000

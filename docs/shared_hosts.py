@@ -14,8 +14,8 @@ from statistics import median
 import numpy as np
 
 import ringcast
-from ringcast.bench.bed import Bed, parse
-from ringcast.bench.workers import start_workers
+from ringcast.commands.bench.bed import Bed, parse
+from ringcast.commands.bench.workers import start_workers
 from ringcast.ops import MAX
 
 WAYS = {

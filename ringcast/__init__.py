@@ -8,11 +8,14 @@ array([0., 1., 2.])
 
 from typing import TYPE_CHECKING, Any
 
-from ringcast.release import __version__ as __version__
+from ringcast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ringcast.bootstrap.dask import on_dask
+    from ringcast.bootstrap.ray import on_ray
+    from ringcast.bootstrap.run import run
+    from ringcast.bootstrap.world import finalize, init, terminal
     from ringcast.communicator import Communicator
-    from ringcast.dask_ranks import on_dask
     from ringcast.errors import (
         ArgumentError,
         CollectiveMismatch,
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
-    from ringcast.ray_ranks import on_ray
-    from ringcast.runner import run
-    from ringcast.world import finalize, init, terminal
 
 __all__ = [
     "BAND",
@@ -68,22 +68,42 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Communicator": "communicator",
-    "Op": "ops",
-    "run": "runner",
-    "on_dask": "dask_ranks",
-    "on_ray": "ray_ranks",
-} | dict.fromkeys(("finalize", "init", "terminal"), "world")
+    name: home
+    for home, names in {
+        "bootstrap.dask": ("on_dask",),
+        "bootstrap.ray": ("on_ray",),
+        "bootstrap.run": ("run",),
+        "bootstrap.world": ("finalize", "init", "terminal"),
+        "communicator": ("Communicator",),
+        "errors": (
+            "ArgumentError",
+            "CollectiveMismatch",
+            "CollectiveTimeout",
+            "ConfigError",
+            "JobAborted",
+            "LinkLost",
+            "ObjectsRefused",
+            "PeerFailed",
+            "RendezvousError",
+            "Revoked",
+            "RingcastError",
+            "RunFailed",
+            "ScheduleError",
+            "UsageError",
+        ),
+        "ops": ("BAND", "BOR", "LAND", "LOR", "MAX", "MIN", "PROD", "SUM", "Op"),
+    }.items()
+    for name in names
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the launcher and the control plane do not wait for numpy."""
     from importlib import import_module
 
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
-    home = _HOMES.get(name, "ops" if name.isupper() else "errors")
-    value = globals()[name] = getattr(import_module(f"ringcast.{home}"), name)
+    value = globals()[name] = getattr(import_module(f"ringcast.{_HOMES[name]}"), name)
     return value
 
 

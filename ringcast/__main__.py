@@ -2,6 +2,6 @@
 
 import sys
 
-from ringcast.cli import main
+from ringcast.commands.cli import main
 
 sys.exit(main())

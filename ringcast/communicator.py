@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ringcast import collectives, recovery
-from ringcast.children import GUARD
+from ringcast import collectives
+from ringcast.collectives import recovery
+from ringcast.collectives.explain import Explanation, Size, explain
+from ringcast.collectives.stage import Choice, Group
+from ringcast.engine.execute import Result, Steps, drive
+from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import ArgumentError, JobAborted, UsageError
-from ringcast.execute import Result, Steps, drive
-from ringcast.explain import Explanation, Size, explain
-from ringcast.group import Choice, Group
-from ringcast.interrupts import gate_of_this_thread
 from ringcast.ops import SUM, Op, as_op
+from ringcast.procs.child_processes import GUARD
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
-from ringcast.unanswered import FAILURES
+from ringcast.wire.unanswered import FAILURES
 
 Operator = Op | Callable[[Any, Any], Any]
 

@@ -1,7 +1,7 @@
 """What happened while a schedule ran: plain data for traces, benchmarks and the simulator alike.
 
 Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire). What they tell of
-a whole job is in `ringcast.trace`.
+a whole job is in `ringcast.monitoring.trace`.
 """
 
 from __future__ import annotations

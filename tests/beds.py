@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast.bench.bed import Bed, BedError, parse
-from ringcast.bench.workers import start_workers
+from ringcast.commands.bench.bed import Bed, BedError, parse
+from ringcast.commands.bench.workers import start_workers
 
 PROGRAMS = Path(__file__).parent / "on_hosts"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

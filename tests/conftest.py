@@ -12,7 +12,7 @@ import pytest
 from fleets import Fleet, fleet
 from hypothesis import settings
 
-from ringcast import jobs
+from ringcast.monitoring import jobs
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.load_profile("ringcast")

@@ -22,11 +22,11 @@ from gates import ThreadGate
 
 import ringcast
 from ringcast import communicator
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
+from ringcast.engine.in_process import endpoints
 from ringcast.errors import RingcastError
-from ringcast.group import Group
-from ringcast.local import endpoints
 from ringcast.transports.base import MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
 

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from ringcast.bench.systems.harness import serve
+from ringcast.commands.bench.systems.harness import serve
 
 
 class FakeSystem:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params
-from ringcast.execute import Steps
-from ringcast.group import Choice, Group
+from ringcast.collectives.stage import Choice, Group
+from ringcast.engine.execute import Steps
 from ringcast.ops import SUM
 
 SIZES = (1, 1_000, 100_000)  # bytes of a rank's value

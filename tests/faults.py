@@ -19,18 +19,19 @@ import numpy as np
 from fault_cases import ENDS, OF_LINKS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
 from under_way import holding
 
-from ringcast import collectives, wire
-from ringcast.accusations import SETTLE, Accusations
-from ringcast.cost import NETWORKS
-from ringcast.deadlink import STALL
-from ringcast.endpoint import Endpoint
+from ringcast import collectives
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.control.deadlocks import Report, Waits
+from ringcast.control.suspicions import SETTLE, Accusations
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Steps, driven
 from ringcast.errors import PeerFailed, Revoked, RingcastError
-from ringcast.execute import Steps, driven
-from ringcast.failure import Failure
-from ringcast.group import Group
+from ringcast.net.dead_link import STALL
 from ringcast.transports.base import Frame
 from ringcast.transports.simulated import SimulatedWire
-from ringcast.waits import Report, Waits
+from ringcast.wire import header as wire
+from ringcast.wire.failure import Failure
 
 CONTEXT, NONCE = 3, 5
 PLANE = 1e-3  # seconds that a notice of the control plane is under way

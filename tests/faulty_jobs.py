@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.config import WorkerConfig
+from ringcast.config.worker import WorkerConfig
 
 SIZE, VICTIM = 4, 1
 LIMIT = 60  # seconds that the whole job may take

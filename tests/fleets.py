@@ -16,7 +16,7 @@ from typing import Any
 from beds import ENVIRONMENT, run_on
 from sshd import ssh_bed
 
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 100.0  # seconds that a job may take on a busy machine

@@ -19,28 +19,29 @@ import msgpack
 import numpy as np
 from under_way import TRANSFERS
 
-from ringcast import collectives, wire
-from ringcast.budgets import BUDGET
+from ringcast import collectives
+from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives import sendrecv
-from ringcast.config import WorkerConfig
+from ringcast.collectives.stage import AUTOMATIC, Group
+from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient
 from ringcast.control import client as client_module
-from ringcast.control.messages import open_sealed
+from ringcast.control.envelope import open_sealed
+from ringcast.control.events import Tick
+from ringcast.control.membership import Roster
 from ringcast.control.server import _event
-from ringcast.cost import NETWORKS
-from ringcast.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Steps, Task
+from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import CollectiveTimeout, PeerFailed, RingcastError
-from ringcast.execute import Steps, Task
-from ringcast.failure import Failure
-from ringcast.group import AUTOMATIC, Group
-from ringcast.local import simulated_endpoints
 from ringcast.ops import SUM
-from ringcast.protocol import Protocol
-from ringcast.rendezvous import Tick
-from ringcast.roster import Roster
+from ringcast.protocol.eager_credits import BUDGET
+from ringcast.protocol.machine import Protocol
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
-from ringcast.wire import Header, Kind
+from ringcast.wire import header as wire
+from ringcast.wire.failure import Failure
+from ringcast.wire.header import Header, Kind
 
 LIAR = 2  # its messages are twisted; ranks 0 and 1 must bear that
 CONTEXT = 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringcast.interrupts import Handler, SignalGate
+from ringcast.engine.signal_gate import Handler, SignalGate
 
 
 class ThreadGate(SignalGate):

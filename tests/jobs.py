@@ -11,12 +11,12 @@ from typing import Any
 
 from under_way import holding
 
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
-from ringcast.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.in_process import LocalControl, endpoints
 from ringcast.errors import Revoked
-from ringcast.group import Group
-from ringcast.local import LocalControl, endpoints
 from ringcast.transports.base import Transport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport

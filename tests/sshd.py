@@ -22,7 +22,7 @@ from types import MappingProxyType
 import needs
 from beds import make_bed, on
 
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 SETTINGS = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"  # of this user: ssh does not ask $HOME

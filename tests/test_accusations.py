@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from ringcast.accusations import PATIENCE, SETTLE, Accusations
+from ringcast.control.suspicions import PATIENCE, SETTLE, Accusations
 
 LINKS = list(combinations(range(5), 2))
 

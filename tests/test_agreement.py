@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.agreement import AGREE, SHRINK, Agreements, Decision, Vote
+from ringcast.control.agreement import AGREE, SHRINK, Agreements, Decision, Vote
 
 WORLD = 1
 

@@ -9,14 +9,14 @@ import pytest
 from test_protocol import NONCE, Buffer, Net, check_quiet, content
 
 from ringcast import SUM, collectives
-from ringcast.cost import Network
+from ringcast.algorithms.cost import Network
+from ringcast.collectives.stage import Choice, Group
+from ringcast.engine.execute import drive_together
+from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import PeerFailed, RingcastError
-from ringcast.execute import drive_together
-from ringcast.group import Choice, Group
-from ringcast.local import simulated_endpoints
-from ringcast.schedule import Combine, Slots, Step, independent
-from ringcast.transfers import SEGMENT, Operation
-from ringcast.wire import Kind, notice
+from ringcast.protocol.operations import SEGMENT, Operation
+from ringcast.schedules.schedule import Combine, Slots, Step, independent
+from ringcast.wire.header import Kind, notice
 
 SIZE = 1000
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from ringcast.hostlist import Host
-from ringcast.interfaces import in_brackets, own_addresses
-from ringcast_launcher import once, slurm
-from ringcast_launcher.agent import seen_from
-from ringcast_launcher.fleet import SSH, own_address, remote_argv, starter_environment
-from ringcast_launcher.job import JobError
+from ringcast.net.hostlist import Host
+from ringcast.net.interfaces import in_brackets, own_addresses
+from ringcast_launcher.hosts.agent import seen_from
+from ringcast_launcher.hosts.ssh import SSH, own_address, remote_argv, starter_environment
+from ringcast_launcher.plan import nested_launch, slurm
+from ringcast_launcher.plan.job import JobError
 
 SALLOC = {
     "SLURM_JOB_ID": "7",
@@ -65,13 +65,13 @@ def test_of_several_launchers_the_first_one_says_what_is_wrong(
     env: dict[str, str], another: dict[str, str], words: str
 ) -> None:
     with pytest.raises(JobError, match=words):
-        once.check(env)
+        nested_launch.check(env)
     with pytest.raises(JobError, match=r"^$"):
-        once.check(env | another)
+        nested_launch.check(env | another)
     with pytest.raises(JobError, match="SLURM_STEP_ID='x': must be a whole number"):
-        once.check(BATCH | {"SLURM_STEP_ID": "x"})
-    once.check(env | {"RINGCAST_SIZE": "1"})
-    once.check({})
+        nested_launch.check(BATCH | {"SLURM_STEP_ID": "x"})
+    nested_launch.check(env | {"RINGCAST_SIZE": "1"})
+    nested_launch.check({})
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ from test_collectives import (
 
 from ringcast import ArgumentError, CollectiveMismatch, Communicator
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.analysis.postconditions import promise
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
 from ringcast.schedules import shift
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.grid import mesh_shape
-from ringcast.simulate import simulate
-from ringcast.spec import promise
-from ringcast.verify import verify
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "collectives.json").read_text())
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from beds import ENVIRONMENT, PROGRAMS, make_bed, outputs, run_ranks
 
-from ringcast.bench import bed as bed_module
-from ringcast.bench.bed import Bed, BedError, parse
+from ringcast.commands.bench import bed as bed_module
+from ringcast.commands.bench.bed import Bed, BedError, parse
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_missing_tools_are_named_with_their_packages(tmp_path: Path, monkeypatch
 def test_what_the_kernel_refuses_is_one_sentence(four: Bed, user: int, without: str, words: str) -> None:
     program = f"""
 import os
-from ringcast.bench.bed import Bed, BedError
+from ringcast.commands.bench.bed import Bed, BedError
 os.setuid({user})
 try:
     Bed(2)
@@ -238,7 +238,7 @@ def test_beds_live_side_by_side_and_are_gone_after_close(nothing_left: None) -> 
 def test_everything_is_gone_when_the_process_that_made_it_is_killed(four: Bed) -> None:
     program = """
 import subprocess
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 bed = Bed(3, 100_000_000)
 running = [bed.start(i, ["sh", "-c", "sleep 1000 & sleep 1000"]) for i in range(3)]
 orphan = bed.start(0, ["sh", "-c", "setsid sleep 1000 & echo started"], stdout=subprocess.PIPE)

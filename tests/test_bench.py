@@ -22,24 +22,24 @@ from beds import make_bed
 from jobs import Jobs
 from matplotlib.figure import Figure
 
-from ringcast import sizes
+from ringcast._util import sizes
 from ringcast.algorithms import ALGORITHMS
-from ringcast.bench import distributions, limits, plan, plot, report, run
-from ringcast.bench.bed import BedError
-from ringcast.bench.cases import COLLECTIVES, IRREGULAR, OURS, PARTED, REGULAR, Case, Measurement
-from ringcast.bench.constants import calibrate
-from ringcast.bench.figures import MAIN, TUNE, Row, distrust, judge, write_json
-from ringcast.bench.inprocess import Here, aligned
-from ringcast.bench.options import understand
-from ringcast.bench.run import main
-from ringcast.bench.systems.ringcast_system import RingcastSystem
-from ringcast.bench.systems.workload import COMBINING
-from ringcast.bench.tune import tune
-from ringcast.config import from_environment
+from ringcast.commands.bench import distributions, limits, plan, plot, report, run
+from ringcast.commands.bench.bed import BedError
+from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, OURS, PARTED, REGULAR, Case, Measurement
+from ringcast.commands.bench.constants import calibrate
+from ringcast.commands.bench.figures import MAIN, TUNE, Row, distrust, judge, write_json
+from ringcast.commands.bench.inprocess import Here, aligned
+from ringcast.commands.bench.options import understand
+from ringcast.commands.bench.run import main
+from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
+from ringcast.commands.bench.systems.workload import COMBINING
+from ringcast.commands.bench.tune import tune
+from ringcast.config.worker import from_environment
 from ringcast.events import Event, RoundEnd, RoundStart
 
 RATE = 100_000_000
-BENCH = "import sys; from ringcast.bench.run import main; sys.exit(main(sys.argv[1:]))"
+BENCH = "import sys; from ringcast.commands.bench.run import main; sys.exit(main(sys.argv[1:]))"
 CONSTANTS = Path(__file__).parents[1] / "configs/tcp-100mbit.toml"
 CHOOSABLE = [name for name in COLLECTIVES if name in ALGORITHMS and name != "barrier"]
 
@@ -592,7 +592,7 @@ def test_a_trace_has_the_rounds_of_all_ranks(jobs: Jobs) -> None:
 
 
 def test_on_several_hosts_a_barrier_sets_the_clock_and_is_left_out(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast.bench.inprocess.socket.gethostname", lambda: threading.current_thread().name)
+    monkeypatch.setattr("ringcast.commands.bench.inprocess.socket.gethostname", lambda: threading.current_thread().name)
     made = plan.cases(wish("allgatherv", sizes=(1000, 2000)), 3, None)
 
     def work(comm: Any) -> list[list[list[Event]]]:

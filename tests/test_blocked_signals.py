@@ -84,8 +84,8 @@ def test_workers_start_without_blocked_signals(how: str) -> None:
 
 def test_so_do_those_of_an_agent(tmp_path: Path) -> None:
     starter = tmp_path / "starter"
-    starter.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import os, signal, sys; {BOTH}\n'
-                       "os.execv(sys.executable, [sys.executable, '-m', 'ringcast_launcher.agent'])\"\n")  # fmt: skip
+    become = "os.execv(sys.executable, [sys.executable, '-m', 'ringcast_launcher.hosts.agent'])"
+    starter.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import os, signal, sys; {BOTH}\n{become}"\n')
     starter.chmod(0o755)
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
     hosts = "--rsh-agent", str(starter), "-H", "h1.test:2"
@@ -138,7 +138,7 @@ def test_run_and_its_ranks_are_as_always(tmp_path: Path) -> None:
 
 
 def test_run_believes_what_the_launcher_wrote_where_its_status_is_lost(tmp_path: Path) -> None:
-    from ringcast.runner import _reported_code
+    from ringcast.bootstrap.run import _reported_code
 
     report = tmp_path / "report"
     assert _reported_code(report) == 1

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import bounds
+from ringcast.analysis import bounds
+from ringcast.analysis.simulate import simulate, simulate_bcast
 from ringcast.schedules import circulant, embedding, fractional, grouptree, mesh
 from ringcast.schedules.simplex import simplex_tree
-from ringcast.simulate import simulate, simulate_bcast
 
 sizes = st.integers(3, 20_000)
 ratios = st.floats(1, 1e8)

@@ -17,16 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import Job
 
-from ringcast import cli, networkfile
-from ringcast.calibrate import command, measure, report
-from ringcast.calibrate.fit import Sample, fit
-from ringcast.calibrate.measure import KINDS, SIZES, Case
-from ringcast.cost import NETWORKS, Network
+from ringcast.algorithms import network_file
+from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.commands import cli
+from ringcast.commands.calibrate import command, measure, report
+from ringcast.commands.calibrate.fit import Sample, fit
+from ringcast.commands.calibrate.measure import KINDS, SIZES, Case
 
 CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, stream=5e-8, wire=7e-8)
 QUICK = """
 import sys
-from ringcast.calibrate import command, measure
+from ringcast.commands.calibrate import command, measure
 measure.SIZES, measure.EACH = (4096, 1 << 20), 0.01  # so far apart that times grow on a busy machine too
 sys.exit(command.main(sys.argv[1:]))
 """
@@ -229,7 +230,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_job_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
     done = launch(tmp_path, "-o", "network.toml", "--plot", "times.png")
     assert done.returncode == 0, done.stderr
-    network = networkfile.read(tmp_path / "network.toml", "ipc")
+    network = network_file.read(tmp_path / "network.toml", "ipc")
     file = (tmp_path / "network.toml").read_text()
     assert done.stdout.endswith(file)
     assert done.stdout.startswith("collective ")

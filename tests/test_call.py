@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ringcast import ops
 from ringcast.algorithms import ALGORITHMS
-from ringcast.call import Call, _fingerprint
-from ringcast.datatypes import dtype_name
+from ringcast.engine.datatypes import dtype_name
+from ringcast.wire.call import Call, _fingerprint
 
 COLLECTIVES = [
     "bcast",
@@ -132,7 +132,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_other_processes_compute_the_same() -> None:
-    code = f"from ringcast.call import Call; print(({BASE!r}).fingerprint)"
+    code = f"from ringcast.wire.call import Call; print(({BASE!r}).fingerprint)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(out) == BASE.fingerprint
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast_launcher import capacity
-from ringcast_launcher.job import JobError
+from ringcast_launcher.plan import capacity
+from ringcast_launcher.plan.job import JobError
 
 REFUSED = r"ringcast-launch: \d+ ranks are (too many|more than this machine can have): .* at most\n"
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from jobs import Job
 
-from ringcast import Communicator, RunFailed, run, unanswered
+from ringcast import Communicator, RunFailed, run
+from ringcast.control.events import Finished, Joined, Started
 from ringcast.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -26,9 +27,9 @@ from ringcast.errors import (
     UsageError,
     Where,
 )
-from ringcast.rendezvous import Finished, Joined, Started
-from ringcast.unanswered import Errors, Unanswered, parse
-from ringcast_launcher.supervisor import Event, Exited, Supervisor, Verdict
+from ringcast.wire import unanswered
+from ringcast.wire.unanswered import Errors, Unanswered, parse
+from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor, Verdict
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

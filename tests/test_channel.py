@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringcast_launcher import channel
-from ringcast_launcher.agent import PATIENCE
-from ringcast_launcher.channel import BEAT, HEARD, Channel
-from ringcast_launcher.frames import MARK, encode
-from ringcast_launcher.remote import SILENCE
+from ringcast_launcher.hosts import pipe
+from ringcast_launcher.hosts.agent import PATIENCE
+from ringcast_launcher.hosts.codec import MARK, encode
+from ringcast_launcher.hosts.pipe import BEAT, HEARD, Channel
+from ringcast_launcher.hosts.remote_host import SILENCE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -32,13 +32,13 @@ def pair(now: float = 0.0) -> Iterator[tuple[Channel, Channel]]:
 
 def ready(channel: Channel) -> set[int]:
     poller = select.poll()
-    for file, events in channel.files.items():
+    for file, events in pipe.files.items():
         poller.register(file, events)
     return {file for file, _ in poller.poll(0)}
 
 
 def turn(channel: Channel, now: float) -> list[object]:
-    return channel.turn(ready(channel), now)
+    return pipe.turn(ready(pipe), now)
 
 
 def test_messages_arrive_in_order_in_both_directions() -> None:
@@ -64,8 +64,8 @@ def test_who_does_not_read_stops_nobody_and_nothing_is_lost() -> None:
 
 
 def test_one_turn_takes_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "CHUNK", 100)
-    monkeypatch.setattr(channel, "AT_ONCE", 1000)
+    monkeypatch.setattr(pipe, "CHUNK", 100)
+    monkeypatch.setattr(pipe, "AT_ONCE", 1000)
     with pair() as (launcher, agent):
         agent.send(bytes(1000))
         for i in range(100):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringcast.children import GUARD, Joined, parse
+from ringcast.procs.child_processes import GUARD, Joined, parse
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"

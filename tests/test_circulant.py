@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import spec
-from ringcast.schedule import COMBINE_RIGHT, Combine, Copy, Schedule
+from ringcast.analysis import postconditions
+from ringcast.analysis.simulate import Report, simulate
+from ringcast.analysis.verify import verify
 from ringcast.schedules import circulant
 from ringcast.schedules.circulant import baseblock, recv_schedule, schedule_tables, send_schedule, skips
-from ringcast.simulate import Report, simulate
-from ringcast.verify import verify
+from ringcast.schedules.schedule import COMBINE_RIGHT, Combine, Copy, Schedule
 
 GOLDEN = Path(__file__).parent / "golden"
 KILLERS = [33, 65, 66, 67, 68, 69, 73, 81, 129, 130, 131, 257, 513, 1025]  # where known wrong constructions fail
@@ -34,7 +34,7 @@ def roots(p: int) -> set[int]:
 def check(collective: str, schedules: list[Schedule], root: int = 0, empty: frozenset[int] = frozenset()) -> Report:
     """Verify that the schedules keep the promise of the collective, and return what they cost."""
     parts = schedules[0].parts
-    verify(schedules, spec.promise(collective, len(schedules), parts, root=root, empty=empty))
+    verify(schedules, postconditions.promise(collective, len(schedules), parts, root=root, empty=empty))
     return simulate(schedules)
 
 

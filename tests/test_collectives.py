@@ -19,8 +19,8 @@ from jobs import KINDS, Job, Jobs
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Params, grama, grama_all
+from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.collectives.rows import even
-from ringcast.cost import NETWORKS, choose
 
 SIZES = (1, 2, 3, 5, 8)
 STRUCT = np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3", (2,))])

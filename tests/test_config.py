@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringcast.config import WorkerConfig, from_environment
+from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
-from ringcast.ports import PortRange
+from ringcast.net.ports import PortRange
 
 IPC = {"RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", "RINGCAST_CONTROL": "ipc:///tmp/job/control"}
 KEY = "x" * 40

@@ -20,15 +20,15 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from ringcast import wire
-from ringcast.config import WorkerConfig
+from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, Pace, new_key, version
 from ringcast.control import server as server_module
-from ringcast.control.messages import pack
+from ringcast.control.deadlocks import Deadlock, Made, Report, decode
+from ringcast.control.envelope import pack
+from ringcast.control.events import Failing, Finished, Lost, Notice, Started
 from ringcast.errors import RendezvousError
-from ringcast.failure import Failure
-from ringcast.rendezvous import Failing, Finished, Lost, Notice, Started
-from ringcast.waits import Deadlock, Made, Report, decode
+from ringcast.wire import header as wire
+from ringcast.wire.failure import Failure
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -430,7 +430,7 @@ PROGRAM = """
 import ctypes, os, queue, sys, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
-from ringcast.failure import Failure
+from ringcast.wire.failure import Failure
 settings = config.from_environment()
 context, failures = zmq.Context(), queue.Queue()
 def inject(frames):

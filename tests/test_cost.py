@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jobs import Job
 
-from ringcast import group
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms.block_rules import best_nblocks
+from ringcast.algorithms.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
 from ringcast.algorithms.load import SMOOTH
-from ringcast.blockrules import best_nblocks
+from ringcast.analysis.simulate import simulate
+from ringcast.collectives import stage
+from ringcast.collectives.explain import Explanation
 from ringcast.communicator import Communicator
-from ringcast.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
-from ringcast.explain import Explanation
-from ringcast.simulate import simulate
-from ringcast.wire import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 TCP = NETWORKS["tcp"]
 WIRE = Network(alpha=1.0, beta=0.01, gamma=0.0, frame=0.0)
@@ -236,7 +236,7 @@ def job() -> Iterator[Job]:
 def test_all_ranks_choose_alike_for_any_counts(job: Job, collective: str, counts: list[int], root: int) -> None:
     def ask(comm: Communicator) -> Explanation:
         choose.cache_clear()  # every rank is to compute for itself
-        group._decide.cache_clear()
+        stage._decide.cache_clear()
         rows = sum(counts) if collective in ("scatterv", "reduce_scatter") else counts[comm.rank]
         return comm.explain(collective, np.empty(rows), counts=counts, root=root)
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.states import State
-from ringcast_launcher import frames, orders
-from ringcast_launcher.frames import FrameError, Frames
-from ringcast_launcher.orders import (
+from ringcast.monitoring.rank_state import State
+from ringcast_launcher.decide.supervisor import Exited, Fence, Send, Signalled
+from ringcast_launcher.hosts import codec, messages
+from ringcast_launcher.hosts.codec import FrameError, Frames
+from ringcast_launcher.hosts.messages import (
     AskGlance,
     AskStacks,
     AskStates,
@@ -43,7 +44,6 @@ from ringcast_launcher.orders import (
     parse_report,
     plain,
 )
-from ringcast_launcher.supervisor import Exited, Fence, Send, Signalled
 
 STATE = asdict(State(3, 77, "running", "#3 bcast", None, 5, (0, 2), "ranks 0, 2", 0.5, None, 99.6, "a"))
 STATE["waiting_for"] = [0, 2]  # as it travels
@@ -90,7 +90,7 @@ def parse(message: Any) -> Any:
 
 
 def travelled(item: Any) -> Any:
-    (message,) = Frames(marked=False).feed(frames.encode(plain(item)))
+    (message,) = Frames(marked=False).feed(codec.encode(plain(item)))
     return parse(message)
 
 
@@ -119,7 +119,7 @@ def test_states_that_are_none_are_refused(fields: dict[int, Any]) -> None:
 
 
 def test_there_is_one_of_every_kind() -> None:
-    assert {type(item).__name__ for item in EVERY} == orders._KINDS.keys()
+    assert {type(item).__name__ for item in EVERY} == messages._KINDS.keys()
 
 
 @pytest.mark.parametrize("item", EVERY, ids=lambda item: type(item).__name__)
@@ -159,7 +159,9 @@ def test_nobody_can_report_that_a_host_is_gone() -> None:
         parse(plain(Gone("I say so")))
 
 
-@given(name=st.sampled_from(sorted(orders._KINDS)), values=st.lists(st.integers() | st.text() | st.none(), max_size=6))
+@given(
+    name=st.sampled_from(sorted(messages._KINDS)), values=st.lists(st.integers() | st.text() | st.none(), max_size=6)
+)
 def test_garbage_is_refused_or_has_the_types_of_its_kind(name: str, values: list[Any]) -> None:
     try:
         item = parse([name, *values])
@@ -169,4 +171,4 @@ def test_garbage_is_refused_or_has_the_types_of_its_kind(name: str, values: list
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(orders).failed == 0
+    assert doctest.testmod(messages).failed == 0

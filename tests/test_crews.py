@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from ringcast_launcher.crews import MUCH, Crews
-from ringcast_launcher.orders import Finished, Hold, Order, Output, Report, Stopped
+from ringcast_launcher.hosts.all_hosts import MUCH, Crews
+from ringcast_launcher.hosts.messages import Finished, Hold, Order, Output, Report, Stopped
 
 CHUNK = 1 << 18
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from beds import ENVIRONMENT, PROGRAMS, make_bed, run_ranks, set_link
 
-from ringcast.bench.bed import Bed
-from ringcast.bench.workers import start_workers
+from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.workers import start_workers
 
 COLLECTIVES = ("bcast", "allgatherv", "allreduce", "reduce_scatter", "barrier", "alltoall")
 HEARD = 15.0  # seconds until all know: ten of silence, and what a busy machine adds

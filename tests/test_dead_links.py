@@ -23,8 +23,8 @@ import pytest
 from beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, run_ranks
 from fleets import Fleet, finished, last_line
 
-from ringcast.bench.bed import Bed
-from ringcast.bench.workers import start_workers
+from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.workers import start_workers
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_on_hosts")]
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from ringcast import cli, diagram, outfile, rounds
+from ringcast._util import output_files
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
-from ringcast.diagram import FEW, LABELLED, LARGEST, Diagram, arrange, draw
-from ringcast.rounds import Message, messages
-from ringcast.schedule import Schedule
+from ringcast.analysis import diagram, rounds
+from ringcast.analysis.diagram import FEW, LABELLED, LARGEST, Diagram, arrange, draw
+from ringcast.analysis.rounds import Message, messages
+from ringcast.commands import cli
+from ringcast.schedules.schedule import Schedule
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 
@@ -168,7 +170,7 @@ def test_a_disk_that_is_full_is_one_sentence(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(outfile.Path, "replace", full)
+    monkeypatch.setattr(output_files.Path, "replace", full)
     said = refused(capsys, "bcast", "--plot", str(tmp_path / "a.png"), code=1)
     assert said == f"ringcast explain: {tmp_path}/a.png was not written: No space left on device\n"
     assert not list(tmp_path.iterdir())

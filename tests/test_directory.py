@@ -12,8 +12,8 @@ from pathlib import Path
 import needs
 import pytest
 
-from ringcast_launcher import directory
-from ringcast_launcher.directory import job_directory
+from ringcast_launcher.system import job_dir
+from ringcast_launcher.system.job_dir import job_directory
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(directory, "bases", lambda: [str(tmp_path)])  # however long its path is
+    monkeypatch.setattr(job_dir, "bases", lambda: [str(tmp_path)])  # however long its path is
     return tmp_path
 
 
@@ -56,7 +56,7 @@ def test_what_was_left_half_made_is_removed_when_it_is_old(
     start()
     assert [path.name for path in folder.iterdir()] == ["ringcast-new-half"]  # somebody may be making it
     now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 2 * directory._MAKING)
+    monkeypatch.setattr(time, "time", lambda: now() + 2 * job_dir._MAKING)
     start()
     assert list(folder.iterdir()) == []
 
@@ -65,7 +65,7 @@ def test_what_was_left_half_made_is_removed_when_it_is_old(
 def test_who_holds_the_lock_keeps_the_directory(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     used = left(folder, name, "lock", "control")
     now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 2 * directory._MAKING)
+    monkeypatch.setattr(time, "time", lambda: now() + 2 * job_dir._MAKING)
     with (used / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         start()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.bench.distributions import DISTRIBUTIONS, parts
+from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
 
 SIZES = (1, 2, 3, 7, 8, 33, 65)
 

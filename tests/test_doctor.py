@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 from beds import drop, make_bed, on
 
-from ringcast.bench.bed import Bed
-from ringcast.bench.remote import RemoteStarter
-from ringcast.doctor import clock, hosts, link, machine, network, report, software
-from ringcast.doctor.examine import Examined, examine, probe
-from ringcast.doctor.finding import Finding, Verdict, fail, ok, warn
-from ringcast.doctor.hosts import NoAnswer, Remote, examine_hosts, remote_argv
-from ringcast.doctor.question import Question
-from ringcast.interfaces import Place
-from ringcast.ports import PortRange
+from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.remote import RemoteStarter
+from ringcast.commands.doctor import clock, hosts, link, machine, network, report, software
+from ringcast.commands.doctor.examine import Examined, examine, probe
+from ringcast.commands.doctor.finding import Finding, Verdict, fail, ok, warn
+from ringcast.commands.doctor.hosts import NoAnswer, Remote, examine_hosts, remote_argv
+from ringcast.commands.doctor.question import Question
+from ringcast.net.interfaces import Place
+from ringcast.net.ports import PortRange
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
 COMMAND = [sys.executable, "-m", "ringcast", "doctor"]

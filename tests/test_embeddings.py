@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ringcast import spec
-from ringcast.schedule import Schedule
+from ringcast.analysis import postconditions
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
 from ringcast.schedules import crossbar
 from ringcast.schedules.grouptree import Group, edges_of, groups_of, schedules_of
 from ringcast.schedules.mesh import Mesh, h_tree, mesh_tree
-from ringcast.simulate import simulate
-from ringcast.verify import verify
+from ringcast.schedules.schedule import Schedule
 
 CROSSBARS = [(a, b, r) for a in (1, 2, 3, 4, 7, 8) for b in (2, 3, 4, 6, 8) for r in (1, 2, 3) if a * b < 60]
 GROUPS = [*product(range(1, 5), repeat=2), (5, 5), (6, 6), (2, 7), (7, 2), (1, 9), (9, 1)]
@@ -24,7 +24,7 @@ LARGE = [(16, group) for group in GROUPS] + [(32, group) for group in GROUPS]
 def broadcasts(root: Group, run: int, nblocks: int) -> Sequence[Schedule]:
     """Return the schedules of the tree, which are verified and take as many rounds as they have steps, or fewer."""
     schedules = schedules_of(root, run=run, nblocks=nblocks)
-    verify(schedules, spec.promise("bcast", len(schedules), (nblocks,), root=root.head))
+    verify(schedules, postconditions.promise("bcast", len(schedules), (nblocks,), root=root.head))
     assert simulate(schedules).rounds <= len(schedules[0])
     return schedules
 

@@ -13,22 +13,23 @@ from gates import ThreadGate
 from jobs import transports
 from test_protocol import Buffer
 
-from ringcast import collectives, wire
+from ringcast import collectives
 from ringcast.algorithms import Params, build
-from ringcast.call import Call
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.analysis.simulate import simulate
+from ringcast.collectives.self_describing import Message
+from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
-from ringcast.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Steps, drive, drive_together
+from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoints, thread_endpoints
+from ringcast.engine.objects import decode, encode
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
 from ringcast.events import Event, RoundEnd, RoundStart
-from ringcast.execute import Steps, drive, drive_together
-from ringcast.group import Choice, Group
-from ringcast.local import LocalControl, endpoints, simulated_endpoints, thread_endpoints
-from ringcast.messages import Message
-from ringcast.objects import decode, encode
 from ringcast.ops import SUM, Op
-from ringcast.simulate import simulate
 from ringcast.transports.base import Arrival, Transport
+from ringcast.wire import header as wire
+from ringcast.wire.call import Call
 
 CONTEXT = 3
 
@@ -234,7 +235,7 @@ def test_what_a_rank_that_has_left_does_not_need_may_get_lost() -> None:
 
 
 def test_a_sender_that_does_not_wait_for_completion_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast.endpoint.HEARSAY", 0.0)
+    monkeypatch.setattr("ringcast.engine.endpoint.HEARSAY", 0.0)
     made, size = thread_endpoints(2), 100_000
     for endpoint in made:
         endpoint.protocol.lookahead = size

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import engines, meeting
-from ringcast.config import WorkerConfig, from_environment
+from ringcast.bootstrap import rendezvous
+from ringcast.config import cluster
+from ringcast.config.cluster import Place, find, hosts
+from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import new_key
-from ringcast.engines import Place, find, hosts
 from ringcast.errors import ConfigError, RendezvousError
 
 STEP = {
@@ -124,9 +125,9 @@ def test_several_hosts_meet_at_the_first_one_or_by_a_file() -> None:
 
 @given(st.text(max_size=60))
 def test_a_job_has_a_port_a_number_and_a_short_name(job: str) -> None:
-    assert engines.port(job) in engines.PORTS
-    assert 0 <= engines.nonce(job) < 1 << 64
-    assert re.fullmatch(r"[A-Za-z0-9._-]{0,40}", engines.file_name(job))
+    assert cluster.port(job) in cluster.PORTS
+    assert 0 <= cluster.nonce(job) < 1 << 64
+    assert re.fullmatch(r"[A-Za-z0-9._-]{0,40}", cluster.file_name(job))
 
 
 @pytest.mark.parametrize(
@@ -219,14 +220,14 @@ def test_ranks_find_each_other_and_leave_nothing(engine: str, short_path: Path) 
 def test_a_rank_that_waits_for_the_file_says_what_to_do(tmp_path: Path) -> None:
     config = WorkerConfig(1, 2, f"file://{tmp_path}/own/job", transport="tcp", start_timeout=0.2)
     with pytest.raises(RendezvousError, match=r"rank 0 has not written .*job within 0.2 s.*export RINGCAST_KEY=\$"):
-        meeting.meeting(config).__enter__()
+        rendezvous.meeting(config).__enter__()
 
 
 def test_a_pod_that_finds_no_service_shows_the_one_to_make() -> None:
     config = from_environment(POD | {"RINGCAST_KEY": KEY, "RINGCAST_START_TIMEOUT": "0.1"})
     config = replace(config, control="tcp://job-0.invalid:20000")  # a domain that nobody has (RFC 2606)
     with pytest.raises(RendezvousError, match=r"rank 2: job-0\.invalid(?s:.*)clusterIP: None"):
-        meeting.meeting(config).__enter__()
+        rendezvous.meeting(config).__enter__()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, "link"])
@@ -239,7 +240,7 @@ def test_a_directory_that_others_may_enter_is_refused(mode: int | str, tmp_path:
     else:
         folder.symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError, match="yours alone"):
-        meeting.private(folder)
+        rendezvous.private(folder)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_a_file_that_rank_0_has_not_written_is_refused(text: str, tmp_path: Path
     (tmp_path / "job").write_text(text, encoding="latin-1")
     config = WorkerConfig(1, 2, f"file://{tmp_path}/job", transport="tcp", start_timeout=5)
     with pytest.raises(RendezvousError, match="rank 0"):
-        meeting.meeting(config).__enter__()
+        rendezvous.meeting(config).__enter__()
 
 
 def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None) -> None:
@@ -258,7 +259,7 @@ def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None)
     (tmp_path / "job").write_text("of another one")
     config = WorkerConfig(0, 2, f"file://{tmp_path}/job", transport="tcp")
     with pytest.raises(ConfigError, match="is there already"):
-        meeting.meeting(config).__enter__()
+        rendezvous.meeting(config).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["job"]
 
 
@@ -277,7 +278,7 @@ def test_the_manifest_has_what_the_error_asks_for() -> None:
         "subdomain: ringcast",
     ):
         assert needed in words
-        assert needed in engines.KUBERNETES_SERVICE + engines.KUBERNETES_POD
+        assert needed in cluster.KUBERNETES_SERVICE + cluster.KUBERNETES_POD
     job = re.search(r"kind: Job metadata: name: (\w+)", words)
     assert job is not None
     assert f"selector: job-name: {job[1]} " in words
@@ -288,4 +289,4 @@ def test_the_manifest_has_what_the_error_asks_for() -> None:
     assert "- name: RINGCAST_KEY valueFrom: secretKeyRef: name: ringcast key: key" in words
     config = from_environment(env | {"JOB_COMPLETION_INDEX": "3", "RINGCAST_KEY": KEY})
     assert (config.rank, config.size) == (3, int(size[1]))
-    assert config.control == f"tcp://{job[1]}-0.ringcast:{engines.PORTS[0]}"
+    assert config.control == f"tcp://{job[1]}-0.ringcast:{cluster.PORTS[0]}"

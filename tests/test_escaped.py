@@ -17,7 +17,7 @@ import psutil
 import pytest
 from fleets import QUIET
 
-from ringcast import family
+from ringcast.procs import process_tree
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -107,7 +107,7 @@ with open({str(folder / "told")!r}, "a") as file:
     sleepers = {"name": "sleep", "args": ["sleep", "1000"]}
     while (folder / "told").read_text().count("\n") < 20:
         time.sleep(0.01)
-    guardian = child(launcher.pid, "ringcast_launcher.guardian")
+    guardian = child(launcher.pid, "ringcast_launcher.system.watchdog")
     imprints = {imprint(int(pid)) for pid in (folder / "told").read_text().split()}
     launcher.kill()
     launcher.communicate()
@@ -156,7 +156,7 @@ raise SystemExit(subprocess.run(command, env=own).returncode)
     rank = child(launcher.pid, "program.py")
     within = child(rank.pid, "inner.py")
     deadline = time.monotonic() + LIMIT
-    while imprint(child(within.pid, "ringcast_launcher.guardian").pid) == imprint(rank.pid):
+    while imprint(child(within.pid, "ringcast_launcher.system.watchdog").pid) == imprint(rank.pid):
         assert time.monotonic() < deadline, "it carries the imprint of the outer job"
         time.sleep(0.01)
     launcher.kill()
@@ -169,7 +169,7 @@ def test_imprints_are_handed_on_and_differ(folder: Path) -> None:
     first, second = launch(folder, program, "-n", "2"), launch(folder, program, "-n", "1")
     told = [read(first, 1), read(first, 1), read(second, 1)]
     carried = [{imprint(pid) for pid in pids} for pids in told]
-    guardians = [imprint(child(one.pid, "ringcast_launcher.guardian").pid) for one in (first, second)]
+    guardians = [imprint(child(one.pid, "ringcast_launcher.system.watchdog").pid) for one in (first, second)]
     for launcher in first, second:
         launcher.terminate()
         launcher.communicate()
@@ -179,8 +179,8 @@ def test_imprints_are_handed_on_and_differ(folder: Path) -> None:
 
 
 def test_without_imprints_nobody_is_a_member_by_one() -> None:
-    assert family.members((), (), range(0)) == set()
-    assert family.members((), (), family.new_imprints()) == set()
+    assert process_tree.members((), (), range(0)) == set()
+    assert process_tree.members((), (), process_tree.new_imprints()) == set()
 
 
 def imprint(pid: int) -> str:

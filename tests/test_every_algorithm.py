@@ -10,11 +10,11 @@ import pytest
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.algorithms.load import Call
-from ringcast.enact import Place, enact
-from ringcast.schedule import STORE, Copy, Schedule
+from ringcast.analysis.lockstep import Place, enact
+from ringcast.analysis.postconditions import promise
+from ringcast.analysis.verify import verify
 from ringcast.schedules import fractional
-from ringcast.spec import promise
-from ringcast.verify import verify
+from ringcast.schedules.schedule import STORE, Copy, Schedule
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 QUICK = (*range(1, 14), 16, 17, 20, 31, 33, 36, 65)  # of these sizes every test run knows

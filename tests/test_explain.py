@@ -12,14 +12,14 @@ import pytest
 from jobs import Job
 
 import ringcast
-from ringcast import group
 from ringcast.algorithms import ALGORITHMS
-from ringcast.call import Call
+from ringcast.algorithms.cost import TIE
+from ringcast.collectives import stage
+from ringcast.collectives.explain import COLLECTIVES
 from ringcast.communicator import Communicator
-from ringcast.cost import TIE
 from ringcast.errors import ArgumentError
-from ringcast.explain import COLLECTIVES
 from ringcast.ops import MAX, SUM, Op
+from ringcast.wire.call import Call
 
 P = 5
 CONCAT = Op(lambda a, b: a + b, name="concat")
@@ -37,14 +37,14 @@ def job() -> Iterator[Job]:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Return a list to which rank 0's stages are added as they are run."""
     calls: list[Call] = []
-    real = group.execute
+    real = stage.execute
 
     def spy(schedule: Any, memory: Any, op: Any) -> Any:
         if schedule.rank == 0:
             calls.append(op.call)
         return real(schedule, memory, op)
 
-    monkeypatch.setattr(group, "execute", spy)
+    monkeypatch.setattr(stage, "execute", spy)
     return calls
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from ringcast import catalogue, cli, tables
-from ringcast.algorithms import ALGORITHMS, FAMILIES, Params, build
-from ringcast.rounds import Message, messages
+from ringcast.algorithms import ALGORITHMS, FAMILIES, Params, build, catalogue
+from ringcast.analysis import tables
+from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.simulate import simulate
+from ringcast.commands import cli
 from ringcast.schedules.blocks import schedule_tables
-from ringcast.simulate import simulate
 
 ROOT = Path(__file__).parent.parent
 NAMES = {(collective, name) for collective, named in ALGORITHMS.items() for name in named}

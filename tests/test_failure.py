@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.failure import Failure
+from ringcast.wire.failure import Failure
 
 
 @given(st.builds(Failure, st.text(), st.text(), st.integers(), st.text()))

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ringcast
-from ringcast import spec
 from ringcast.algorithms import ALGORITHMS, Params, build, find
+from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
-from ringcast.cost import NETWORKS, choose
-from ringcast.schedule import Schedule
+from ringcast.analysis import postconditions
+from ringcast.analysis.simulate import Report, simulate
+from ringcast.analysis.verify import verify
 from ringcast.schedules import circulant, fractional
 from ringcast.schedules.grouptree import Group, edges_of, schedules_of, tree_of
-from ringcast.simulate import Report, simulate
-from ringcast.verify import verify
+from ringcast.schedules.schedule import Schedule
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "collectives.json").read_text())["fractional_tree"]
 RUNS = (1, 2, 3, 4, 5, 8)
@@ -42,7 +42,7 @@ def trees(p: int, r: int, n: int, root: int = 0) -> list[Schedule]:
 
 def checked(schedules: list[Schedule], root: int = 0, collective: str = "bcast") -> Report:
     """Verify the schedules, and return what they cost."""
-    verify(schedules, spec.promise(collective, len(schedules), schedules[0].parts, root=root))
+    verify(schedules, postconditions.promise(collective, len(schedules), schedules[0].parts, root=root))
     return simulate(schedules)
 
 

@@ -12,21 +12,21 @@ import zmq
 from jobs import Job
 from test_control import job as controlled
 
-from ringcast import wire
-from ringcast.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.communicator import Communicator
-from ringcast.config import WorkerConfig
+from ringcast.config.worker import WorkerConfig
+from ringcast.control.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.control.client import ControlClient
-from ringcast.control.messages import longest_to_server, longest_to_worker, seal
+from ringcast.control.deadlocks import Deadlock, Made, Report
+from ringcast.control.envelope import longest_to_server, longest_to_worker, seal
+from ringcast.control.events import Failing, Hello, Message
+from ringcast.control.membership import _finding, _roster
 from ringcast.errors import Revoked
-from ringcast.failure import LONGEST, Failure
 from ringcast.ops import Op
-from ringcast.rendezvous import Failing, Hello, Message
-from ringcast.roster import _finding, _roster
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast.waits import Deadlock, Made, Report
-from ringcast.wire import LARGEST_FRAME
-from ringcast_launcher.frames import PIECE, cut, joined
+from ringcast.wire import header as wire
+from ringcast.wire.failure import LONGEST, Failure
+from ringcast.wire.header import LARGEST_FRAME
+from ringcast_launcher.hosts.codec import PIECE, cut, joined
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

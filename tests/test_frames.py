@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringcast_launcher.frames import LARGEST, MARK, MOST_NOISE, PIECE, FrameError, Frames, cut, encode, joined
+from ringcast_launcher.hosts.codec import LARGEST, MARK, MOST_NOISE, PIECE, FrameError, Frames, cut, encode, joined
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text() | st.binary(),

@@ -18,12 +18,12 @@ import pytest
 import zmq
 from jobs import Job
 
-from ringcast import wire
 from ringcast.communicator import Communicator
 from ringcast.control import new_key
 from ringcast.errors import RingcastError
-from ringcast.keys import KeyPair, new_pair
-from ringcast.wire import Header
+from ringcast.net.keys import KeyPair, new_pair
+from ringcast.wire import header as wire
+from ringcast.wire.header import Header
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

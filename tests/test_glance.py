@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from jobs import Job
 
-from ringcast.call import Call
 from ringcast.communicator import Communicator
-from ringcast.glance import Glance, draws, glance
-from ringcast.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, glimpse, mapped
-from ringcast.transfers import Operation
+from ringcast.monitoring.progress import Glance, draws, glance
+from ringcast.monitoring.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, glimpse, mapped
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import Call
 
 
 def begin(recorder: Recorder, number: int, collective: str = "allreduce") -> Operation:

@@ -9,12 +9,12 @@ from math import prod
 import pytest
 
 from ringcast.algorithms import Params, build, grama, grama_all
-from ringcast.cost import NETWORKS, Network, choose
-from ringcast.schedule import Schedule
+from ringcast.algorithms.cost import NETWORKS, Network, choose
+from ringcast.analysis.postconditions import promise
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
 from ringcast.schedules import grid, hypercube, one_to_all
-from ringcast.simulate import simulate
-from ringcast.spec import promise
-from ringcast.verify import verify
+from ringcast.schedules.schedule import Schedule
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 SIZES = (*range(1, 20), 33, 36, 64, 65)

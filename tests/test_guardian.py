@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ringcast_launcher import guardian
+from ringcast_launcher.system import watchdog
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -217,9 +217,9 @@ def test_a_watched_process_that_has_ended_already_is_not_killed(monkeypatch: pyt
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     monkeypatch.setattr(os, "getppid", lambda: 4711)
-    assert not guardian._kill(4712)
+    assert not watchdog._kill(4712)
     assert killed == []
-    assert guardian._kill(4711)
+    assert watchdog._kill(4711)
     assert killed == [4711]
 
 
@@ -231,7 +231,7 @@ def test_a_watched_process_that_cannot_be_killed_is_no_error(
         raise error
 
     monkeypatch.setattr(os, "kill", refused)
-    assert not guardian._kill(os.getppid())
+    assert not watchdog._kill(os.getppid())
 
 
 def waits_again(one: psutil.Process) -> None:

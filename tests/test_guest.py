@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import guest
+from ringcast.bootstrap import hosted
+from ringcast.bootstrap.hosted import GRACE, Outcome, Results, spread
 from ringcast.communicator import Communicator
 from ringcast.errors import PeerFailed, RunFailed
-from ringcast.guest import GRACE, Outcome, Results, spread
 
 
 def run(
     fn: Any, n: int, *, args: tuple[object, ...] = (), meanwhile: Callable[[int], None] = lambda nonce: None
 ) -> Results:
     """Do in threads what an engine does in its workers."""
-    job, results = guest.seats(fn, n, args, 30), Results(n)
-    lifeline, control = guest.host(job[0], "127.0.0.1")
+    job, results = hosted.seats(fn, n, args, 30), Results(n)
+    lifeline, control = hosted.host(job[0], "127.0.0.1")
     outcomes: list[Outcome] = []
 
-    def rank(seat: guest.Seat) -> None:
-        outcomes.append(guest.work(seat, control, None if seat.rank else lifeline))
+    def rank(seat: hosted.Seat) -> None:
+        outcomes.append(hosted.work(seat, control, None if seat.rank else lifeline))
 
     threads = [threading.Thread(target=rank, args=(seat,)) for seat in job]
     for thread in threads:
@@ -90,7 +90,7 @@ def wait_for_each_other(comm: Communicator) -> None:
 def test_an_abort_ends_ranks_that_wait(nothing_left: None) -> None:
     def interrupt(nonce: int) -> None:
         WAITING.wait()
-        guest.abort(nonce, "the client was interrupted")
+        hosted.abort(nonce, "the client was interrupted")
 
     results = run(wait_for_each_other, 2, meanwhile=interrupt)
     with pytest.raises(RunFailed, match=r"the job was aborted: the client was interrupted"):
@@ -98,7 +98,7 @@ def test_an_abort_ends_ranks_that_wait(nothing_left: None) -> None:
 
 
 def test_neither_key_nor_arguments_are_in_the_text_of_a_seat() -> None:
-    seat = guest.seats(print, 1, ("a secret",), None)[0]
+    seat = hosted.seats(print, 1, ("a secret",), None)[0]
     assert "secret" not in repr(seat)
     assert seat.key not in repr(seat)
     assert "secret" not in repr(Outcome(0, b"a secret"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast import hostlist
-from ringcast.hostlist import Host, HostError, How, listed, oversubscribed, parse_hosts, place, read_hostfile
+from ringcast.net import hostlist
+from ringcast.net.hostlist import Host, HostError, How, listed, oversubscribed, parse_hosts, place, read_hostfile
 
 CASES = [slots for nodes in range(1, 5) for slots in product(range(1, 4), repeat=nodes)]
 HOWS: tuple[How, ...] = ("block", "cyclic")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ringcast.errors import ConfigError
-from ringcast.interfaces import IP, Own, Place, decide, own_addresses, parse, place, routed, towards
+from ringcast.net.interfaces import IP, Own, Place, decide, own_addresses, parse, place, routed, towards
 
 
 def ip(text: str) -> IP:
@@ -139,7 +139,7 @@ def test_a_name_that_nobody_knows_is_an_error() -> None:
 
 def test_the_address_by_which_others_reach_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [Own("lo", ip("127.0.0.1")), Own("e0", ip("10.0.0.1")), Own("e0", ip("fd00::1")), Own("e1", ip("10.1.0.1"))]
-    monkeypatch.setattr("ringcast.interfaces.own_addresses", lambda: own)
+    monkeypatch.setattr("ringcast.net.interfaces.own_addresses", lambda: own)
     elsewhere, seen = ip("198.51.100.1"), ip("10.1.0.1")
     assert towards([elsewhere, seen], "") == seen
     assert towards([seen], "e0,e1") == seen

@@ -19,14 +19,14 @@ import pytest
 from every_line import check
 from jobs import transports
 
-from ringcast import execute, interrupts
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
-from ringcast.endpoint import Endpoint
+from ringcast.engine import execute, signal_gate
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.in_process import endpoints
+from ringcast.engine.signal_gate import NUMBERS, Deferred
 from ringcast.errors import Revoked
-from ringcast.group import Group
-from ringcast.interrupts import NUMBERS, Deferred
-from ringcast.local import endpoints
 from ringcast.transports import zeromq
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -211,7 +211,7 @@ def test_shrink_after_a_broken_agree(also: bool, tmp_path: Path, handler: Callab
 
 def waits() -> bool:
     """Return whether the main thread is in a wait of the engine."""
-    return interrupts._MAIN.waiter is not None
+    return signal_gate._MAIN.waiter is not None
 
 
 def test_a_handler_that_does_not_raise_disturbs_nothing(tmp_path: Path, handler: Callable[[Any], None]) -> None:
@@ -262,7 +262,7 @@ def test_a_second_signal_ends_an_operator_that_hangs(
         if threading.current_thread() is threading.main_thread():
             signal.raise_signal(signal.SIGUSR1)
             put_off.append(True)
-            monkeypatch.setattr(interrupts, "PATIENCE", 0.0)
+            monkeypatch.setattr(signal_gate, "PATIENCE", 0.0)
             signal.raise_signal(signal.SIGUSR1)
             pytest.fail("the second signal was put off")
         return left + right

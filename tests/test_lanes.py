@@ -10,13 +10,13 @@ import pytest
 from beds import make_bed, run_ranks
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
-from ringcast.cost import NETWORKS, Network, choose, predict
-from ringcast.hosts import Hosts, hosts_of, leaving, members
-from ringcast.rounds import Message, messages
-from ringcast.schedule import Schedule
-from ringcast.simulate import simulate
-from ringcast.spec import promise
-from ringcast.verify import verify
+from ringcast.algorithms.cost import NETWORKS, Network, choose, predict
+from ringcast.analysis.postconditions import promise
+from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
+from ringcast.schedules.placement import Hosts, hosts_of, leaving, members
+from ringcast.schedules.schedule import Schedule
 
 LANES = [named["full_lane"] for named in ALGORITHMS.values() if "full_lane" in named]
 AROUND = [

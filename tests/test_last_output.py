@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 # An agent that never tells that its workers, and their output, have ended.
 AGENT = """
 from ringcast_launcher import agent, crew
-from ringcast_launcher.orders import Finish
+from ringcast_launcher.hosts.messages import Finish
 obey = crew.Crew.order
 crew.Crew.order = lambda self, order: None if isinstance(order, Finish) else obey(self, order)
 agent.main()

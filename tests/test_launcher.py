@@ -18,9 +18,12 @@ from types import ModuleType
 import psutil
 import pytest
 
-from ringcast import rendezvous
-from ringcast_launcher import cli, job, output, supervisor
-from ringcast_launcher.job import THREAD_VARIABLES
+from ringcast.control import events
+from ringcast_launcher import cli
+from ringcast_launcher.decide import supervisor
+from ringcast_launcher.output import output
+from ringcast_launcher.plan import job
+from ringcast_launcher.plan.job import THREAD_VARIABLES
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -33,7 +36,7 @@ JOIN = """
 import os, sys, threading, zmq
 from ringcast import config, wire
 from ringcast.control import ControlClient
-from ringcast.failure import Failure
+from ringcast.wire.failure import Failure
 settings = config.from_environment()
 rank, context, failed = settings.rank, zmq.Context(), threading.Event()
 def inject(frames):
@@ -80,7 +83,7 @@ def launch(tmp_path: Path) -> Launch:
     return run
 
 
-@pytest.mark.parametrize("module", [cli, job, output, supervisor, rendezvous])
+@pytest.mark.parametrize("module", [cli, job, output, supervisor, events])
 def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

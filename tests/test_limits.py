@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from ringcast.algorithms import ALGORITHMS, Params, build
-from ringcast.bench.cases import COLLECTIVES, PARTED, Case, Measurement
-from ringcast.bench.distributions import DISTRIBUTIONS, parts
-from ringcast.bench.limits import BURST, VOLUMES, beats_wire, busiest, payload, wire_limit
-from ringcast.schedule import Schedule
+from ringcast.commands.bench.cases import COLLECTIVES, PARTED, Case, Measurement
+from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
+from ringcast.commands.bench.limits import BURST, VOLUMES, beats_wire, busiest, payload, wire_limit
+from ringcast.schedules.schedule import Schedule
 
 RATE = 100_000_000
 

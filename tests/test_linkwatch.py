@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from ringcast import tcpstate
-from ringcast.deadlink import HOPELESS, STALL
-from ringcast.linkwatch import CLOSED, PAUSE, LinkWatch
-from ringcast.tcpstate import State
+from ringcast.net import tcp_state
+from ringcast.net.dead_link import HOPELESS, STALL
+from ringcast.net.link_watch import CLOSED, PAUSE, LinkWatch
+from ringcast.net.tcp_state import State
 
-pytestmark = pytest.mark.skipif(not tcpstate.known(), reason="this system tells nothing of its connections")
+pytestmark = pytest.mark.skipif(not tcp_state.known(), reason="this system tells nothing of its connections")
 
 
 class Clock:
@@ -33,9 +33,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(tcpstate, "state", made.state)
-    monkeypatch.setattr(tcpstate, "idle", lambda file: False)
-    monkeypatch.setattr(tcpstate, "find", lambda wanted, but: dict.fromkeys(wanted.values(), 0))
+    monkeypatch.setattr(tcp_state, "state", made.state)
+    monkeypatch.setattr(tcp_state, "idle", lambda file: False)
+    monkeypatch.setattr(tcp_state, "find", lambda wanted, but: dict.fromkeys(wanted.values(), 0))
     return made
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from ringcast import jobs
-from ringcast.livestate import look
-from ringcast_launcher import stacks
+from ringcast.monitoring import jobs
+from ringcast.monitoring.live import look
+from ringcast_launcher.hosts import stacks
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -272,9 +272,8 @@ NO_STACKS = "  no stacks: it has not called ringcast.init, or has ended"
 
 
 def test_who_has_become_another_program_is_not_sent_the_signal(tmp_path: Path) -> None:
-    become = (
-        "import os, sys\nfrom ringcast.stacks import listen\nlisten(sys.argv[1], 0)\nos.execlp('sh', 'sh', '-c', '{}')"
-    )
+    become = "import os, sys\nfrom ringcast.monitoring.stacks import listen\nlisten(sys.argv[1], 0)\n"
+    become += "os.execlp('sh', 'sh', '-c', '{}')"
     script = "echo ready; read line; echo $line"
     process = subprocess.Popen(
         [sys.executable, "-c", become.format(script), str(tmp_path)],
@@ -307,7 +306,7 @@ def test_stacks_of_a_stranger_are_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_stopped_rank_does_not_hold_up_the_launcher(tmp_path: Path) -> None:
-    listen = "import sys, time\nfrom ringcast.stacks import listen\nlisten(sys.argv[1], 0)\n"
+    listen = "import sys, time\nfrom ringcast.monitoring.stacks import listen\nlisten(sys.argv[1], 0)\n"
     then = "print(flush=True)\ntime.sleep(1000)"
     process = subprocess.Popen(
         [sys.executable, "-c", listen + then, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True

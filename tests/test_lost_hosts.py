@@ -15,8 +15,8 @@ from beds import PROGRAMS, drop, on, set_link
 from fleets import Fleet, finished, last_line, until
 from test_examples import EXAMPLES
 
-from ringcast_launcher.agent import PATIENCE
-from ringcast_launcher.remote import SILENCE
+from ringcast_launcher.hosts.agent import PATIENCE
+from ringcast_launcher.hosts.remote_host import SILENCE
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ringcast import streams
-from ringcast_launcher.jobreport import JobReport
-from ringcast_launcher.losses import Losses
-from ringcast_launcher.output import LogFile, Writer
+from ringcast._util import streams
+from ringcast_launcher.decide.job_report import JobReport
+from ringcast_launcher.decide.lost_output import Losses
+from ringcast_launcher.output.output import LogFile, Writer
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.matching import Key, Mailbox
+from ringcast.protocol.matching import Key, Mailbox
 
 keys = st.tuples(st.integers(0, 2), st.integers(0, 2))
 

@@ -17,17 +17,17 @@ from jobs import KINDS, Job, Jobs
 
 from ringcast import ArgumentError, CollectiveMismatch, Communicator, RingcastError
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
+from ringcast.analysis.postconditions import promise
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
+from ringcast.collectives.explain import Explanation
 from ringcast.collectives.merge import _first_fall
-from ringcast.cost import NETWORKS, choose
 from ringcast.errors import ScheduleError
-from ringcast.explain import Explanation
-from ringcast.schedule import Copy, Local, Merge, Schedule, Step
 from ringcast.schedules import circulant
 from ringcast.schedules.merging import special_rounds
-from ringcast.simulate import simulate
-from ringcast.spec import promise
-from ringcast.verify import verify
+from ringcast.schedules.schedule import Copy, Local, Merge, Schedule, Step
 
 Array = np.ndarray[Any, Any]
 NAMES = sorted(ALGORITHMS["merge_sorted"])

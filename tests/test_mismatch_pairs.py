@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from jobs import Job
 
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
+from ringcast.engine.in_process import Board, LocalControl
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked
-from ringcast.group import Group
-from ringcast.local import Board, LocalControl
 
 LIMIT = 6.0  # seconds; on a free machine a mismatch takes half of that at most, and so does a deadlock
 AT_ONCE = 40  # jobs; most of the time their ranks wait
@@ -233,7 +233,7 @@ def test_a_rank_that_has_left_is_named_to_all_that_wait_for_it() -> None:
 
 def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others report that they wait for it as often as they like: nobody is accused."""
-    monkeypatch.setattr("ringcast.execute.QUIET", 0.01)
+    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.01)
     job = Job("threads", 4)
     control = job.endpoints[0].control
     assert isinstance(control, LocalControl)
@@ -250,7 +250,7 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a rank that waits for this one, after its timeout, would seem to be in a circle with it."""
-    monkeypatch.setattr("ringcast.execute.QUIET", 0.01)
+    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.01)
     job = Job("threads", 2)
     control = job.endpoints[0].control
     assert isinstance(control, LocalControl)

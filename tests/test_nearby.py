@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_security import another_jobs_member, arrivals, knock
 
-from ringcast import nearby, socketpath
-from ringcast.config import WorkerConfig
+from ringcast._util import socket_path
+from ringcast.bootstrap.inbox import near_ranks, open_inbox
+from ringcast.config.worker import WorkerConfig
 from ringcast.errors import LinkLost
-from ringcast.inbox import near_ranks, open_inbox
-from ringcast.keys import KeyPair, new_key, new_pair
+from ringcast.net import colocation
+from ringcast.net.keys import KeyPair, new_key, new_pair
 from ringcast.transports.zeromq import ZeroMQTransport
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -70,13 +71,15 @@ def test_near_is_who_has_the_same_kernel_the_same_network_and_the_same_file(spot
     def sees(me: Spot, path: str) -> str:
         return files.get((me.disk, path), (0, ""))[1]
 
-    systems = [nearby.system_name(spot.boot, spot.network) for spot in spots]
+    systems = [colocation.system_name(spot.boot, spot.network) for spot in spots]
     told = [
-        nearby.told(systems[rank], spot.path, lambda _, rank=rank, spot=spot: f"1:{'xyz'.index(spot.path[1])}{rank}")
+        colocation.told(
+            systems[rank], spot.path, lambda _, rank=rank, spot=spot: f"1:{'xyz'.index(spot.path[1])}{rank}"
+        )
         for rank, spot in enumerate(spots)
     ]
     for mine, me in enumerate(spots):
-        found = nearby.reached(systems[mine], told, lambda path, me=me: sees(me, path))
+        found = colocation.reached(systems[mine], told, lambda path, me=me: sees(me, path))
         for rank, other in enumerate(spots):
             alike = (me.boot, me.network, me.disk) == (other.boot, other.network, other.disk)
             there = files[other.disk, other.path][0] == rank
@@ -89,8 +92,8 @@ def test_near_is_who_has_the_same_kernel_the_same_network_and_the_same_file(spot
 )
 def test_what_is_malformed_is_far(text: str) -> None:
     seen = {"/a": "1:1"}
-    assert nearby.reached("s", [text, "s 1:1 /a"], lambda path: seen.get(path, "")) == {1: "/a"}
-    assert nearby.reached("", [text, " 1:1 /a"], lambda path: seen.get(path, "")) == {}
+    assert colocation.reached("s", [text, "s 1:1 /a"], lambda path: seen.get(path, "")) == {1: "/a"}
+    assert colocation.reached("", [text, " 1:1 /a"], lambda path: seen.get(path, "")) == {}
 
 
 def bound(path: Path) -> None:
@@ -107,43 +110,43 @@ def test_only_a_socket_in_a_directory_that_is_ours_alone_is_looked_at(folder: Pa
     (private / "file").touch()
     (private / "chain").symlink_to(private / "socket")
     open_to_all.chmod(0o711)
-    assert nearby.look(str(private / "socket")) == nearby.look(str(link / "socket")) != ""
+    assert colocation.look(str(private / "socket")) == colocation.look(str(link / "socket")) != ""
     for path in (private / "file", private / "missing", private / "chain", open_to_all / "socket"):
-        assert nearby.look(str(path)) == ""
-    assert nearby.look("") == nearby.look("\0/x") == nearby.look(f"{private}/\0") == ""
+        assert colocation.look(str(path)) == ""
+    assert colocation.look("") == colocation.look("\0/x") == colocation.look(f"{private}/\0") == ""
 
 
 def test_a_socket_that_took_the_place_of_another_is_not_taken_for_it(folder: Path) -> None:
     path = folder / "rank-0"
     bound(path)
-    told = nearby.told("s", str(path))
-    assert nearby.reached("s", [told]) == {0: str(path)}
+    told = colocation.told("s", str(path))
+    assert colocation.reached("s", [told]) == {0: str(path)}
     path.rename(folder / "kept")  # so that the next one does not get its number
     bound(path)
-    assert nearby.reached("s", [told]) == {}
+    assert colocation.reached("s", [told]) == {}
 
 
 def test_no_socket_where_its_path_is_too_long_or_others_may_enter(folder: Path) -> None:
-    assert nearby.socket_path(str(folder), 3) == f"{folder}/rank-3"
-    assert nearby.socket_path("", 3) == nearby.socket_path(f"{folder}/missing", 3) == ""
-    long = folder / ("x" * (socketpath.LONGEST - len(str(folder)) - len("//rank-3")))
+    assert colocation.socket_path(str(folder), 3) == f"{folder}/rank-3"
+    assert colocation.socket_path("", 3) == colocation.socket_path(f"{folder}/missing", 3) == ""
+    long = folder / ("x" * (socket_path.LONGEST - len(str(folder)) - len("//rank-3")))
     long.mkdir(mode=0o700)
-    assert len(nearby.socket_path(str(long), 3)) == socketpath.LONGEST
+    assert len(colocation.socket_path(str(long), 3)) == socket_path.LONGEST
     bound(long / "rank-3")
-    assert nearby.socket_path(str(long), 33) == ""
+    assert colocation.socket_path(str(long), 33) == ""
     nameless = os.path.join(folder, os.fsdecode(b"\xff"))  # which could not be told
     os.mkdir(nameless, 0o700)
-    assert nearby.is_private(nameless)
-    assert nearby.socket_path(nameless, 3) == ""
+    assert colocation.is_private(nameless)
+    assert colocation.socket_path(nameless, 3) == ""
     folder.chmod(0o750)
-    assert nearby.socket_path(str(folder), 3) == ""
+    assert colocation.socket_path(str(folder), 3) == ""
     folder.chmod(0o700)
 
 
 def test_without_proc_nothing_is_near(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    assert nearby.system()
-    monkeypatch.setattr(nearby, "_BOOT", folder / "boot_id")
-    assert nearby.system() == nearby.told(nearby.system(), str(folder / "rank-0")) == ""
+    assert colocation.system()
+    monkeypatch.setattr(colocation, "_BOOT", folder / "boot_id")
+    assert colocation.system() == colocation.told(colocation.system(), str(folder / "rank-0")) == ""
 
 
 # The inboxes that are opened.

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import networkfile
-from ringcast.algorithms import ALGORITHMS
-from ringcast.cost import NETWORKS, Network, choose
+from ringcast.algorithms import ALGORITHMS, network_file
+from ringcast.algorithms.cost import NETWORKS, Network, choose
 from ringcast.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +28,7 @@ MEASURED = Network(
     wire=1e-9,
     lookahead=5,
 )
-GOOD = networkfile.text(MEASURED, "tcp")
+GOOD = network_file.text(MEASURED, "tcp")
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 SAY_ALPHA = "import ringcast; print(ringcast.init()._group.network.alpha)"
 
@@ -46,7 +45,7 @@ def launch(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def test_a_file_has_all_constants_of_a_network() -> None:
-    assert set(networkfile._KEYS) == {field.name for field in fields(Network)}
+    assert set(network_file._KEYS) == {field.name for field in fields(Network)}
 
 
 @given(
@@ -60,13 +59,13 @@ def test_what_is_written_is_read_back_to_five_digits(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "network.toml"
     network = Network(**asdict(NETWORKS["ipc"]) | {"alpha": alpha, "beta": beta, "gamma": gamma, "frame": frame})
-    networkfile.write(file, network, "ipc", ["first remark", "second remark"])
-    assert asdict(networkfile.read(file, "ipc")) == pytest.approx(asdict(network), rel=1e-4)
+    network_file.write(file, network, "ipc", ["first remark", "second remark"])
+    assert asdict(network_file.read(file, "ipc")) == pytest.approx(asdict(network), rel=1e-4)
 
 
 def test_what_is_written_can_be_read_however_small(tmp_path: Path) -> None:
-    networkfile.write(tmp_path / "fast.toml", Network(1e-12, 1e-300, 0, 0), "tcp")
-    assert networkfile.read(tmp_path / "fast.toml", "tcp") == Network(1e-8, 1e-13, 0, 0)
+    network_file.write(tmp_path / "fast.toml", Network(1e-12, 1e-300, 0, 0), "tcp")
+    assert network_file.read(tmp_path / "fast.toml", "tcp") == Network(1e-8, 1e-13, 0, 0)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1e-8, 1e-8), (10, 1e-13), (1e-8, 1e-13), (10, 1e-3)])
@@ -78,7 +77,7 @@ def test_with_the_least_and_the_most_a_choice_can_be_made(alpha: float, beta: fl
 
 
 def test_the_example_can_be_read() -> None:
-    network = networkfile.read(ROOT / "configs/tcp-100mbit.toml", "tcp")
+    network = network_file.read(ROOT / "configs/tcp-100mbit.toml", "tcp")
     payload = 100e6 / 8 * 1448 / 1514  # bytes per second: what Ethernet and TCP leave of 100 Mbit/s
     # Token buckets let what follows a pause pass faster than the rate, but not all of it.
     assert network.beta < 1 / payload
@@ -122,7 +121,7 @@ def test_what_cannot_be_is_refused_by_file_and_key(tmp_path: Path, old: str, new
     file = tmp_path / "wrong.toml"
     file.write_text(GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
-        networkfile.read(file, "tcp")
+        network_file.read(file, "tcp")
     assert str(caught.value).startswith(f"{file}: ")
     assert words in str(caught.value)
 
@@ -130,26 +129,26 @@ def test_what_cannot_be_is_refused_by_file_and_key(tmp_path: Path, old: str, new
 def test_network_must_be_a_table(tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text('transport = "tcp"\nnetwork = "fast"\n')
     with pytest.raises(ConfigError, match=r"wrong\.toml: network: expected a table"):
-        networkfile.read(tmp_path / "wrong.toml", "tcp")
+        network_file.read(tmp_path / "wrong.toml", "tcp")
 
 
 def test_a_file_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="binary: the configuration file is not TOML"):
-        networkfile.read(tmp_path / "binary", "tcp")
+        network_file.read(tmp_path / "binary", "tcp")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        networkfile.read(tmp_path / "none", "tcp")
+        network_file.read(tmp_path / "none", "tcp")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        networkfile.read(tmp_path, "tcp")
+        network_file.read(tmp_path, "tcp")
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
-    networkfile.write(tmp_path / "file", MEASURED, "tcp")
+    network_file.write(tmp_path / "file", MEASURED, "tcp")
     assert (tmp_path / "file").read_text() == GOOD
     (tmp_path / "folder/full").mkdir(parents=True)
     with pytest.raises(OSError, match="directory"):
-        networkfile.write(tmp_path / "folder", NETWORKS["tcp"], "tcp")
+        network_file.write(tmp_path / "folder", NETWORKS["tcp"], "tcp")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
 
@@ -178,7 +177,7 @@ def test_the_launcher_refuses_a_wrong_file_before_anything_starts(tmp_path: Path
 
 def test_ranks_with_different_constants_are_refused_by_name(tmp_path: Path) -> None:
     for rank in range(2):
-        (tmp_path / f"{rank}.toml").write_text(networkfile.text(Network(1 + rank, 1e-9, 0, 0), "ipc"))
+        (tmp_path / f"{rank}.toml").write_text(network_file.text(Network(1 + rank, 1e-9, 0, 0), "ipc"))
     choose = "import os; os.environ['RINGCAST_CONFIG'] = os.environ['RINGCAST_RANK'] + '.toml'\n"
     (tmp_path / "program.py").write_text(choose + SAY_ALPHA)
     done = launch(tmp_path, "-n", "2", "program.py")

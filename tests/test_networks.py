@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringcast import networks
 from ringcast.algorithms import Params, build
-from ringcast.networks import Traffic, route_on, traffic
-from ringcast.rounds import Message, messages
-from ringcast.schedule import Schedule
+from ringcast.analysis import topologies
+from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.topologies import Traffic, route_on, traffic
 from ringcast.schedules import crossbar
 from ringcast.schedules.grouptree import schedules_of
 from ringcast.schedules.mesh import Mesh, mesh_tree
+from ringcast.schedules.schedule import Schedule
 from ringcast.schedules.shift import gray
 
 RINGS = [("allgather", "ring"), ("allgatherv", "pipelined_ring"), ("allreduce", "pipelined_ring"), ("shift", "ring")]
@@ -37,7 +37,7 @@ def load(chosen: Sequence[Schedule], network: str) -> Traffic:
 
 
 def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(networks)
+    result = doctest.testmod(topologies)
     assert result.attempted > 0
     assert result.failed == 0
 

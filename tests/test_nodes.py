@@ -21,22 +21,23 @@ import pytest
 import zmq
 from beds import ENVIRONMENT, make_bed, on, set_link
 
-from ringcast import interfaces
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 from ringcast.control import version
-from ringcast.keys import new_key, new_pair
-from ringcast_launcher import cli, nodes
-from ringcast_launcher.caller import Caller
-from ringcast_launcher.frames import PIECE
-from ringcast_launcher.guardian import Guardian
-from ringcast_launcher.job import Job, JobError, Rendezvous
-from ringcast_launcher.orders import Hello, Joins, Over, parse_order, plain
-from ringcast_launcher.polling import usable
-from ringcast_launcher.reception import WINDOW, Reception
-from ringcast_launcher.remote import SILENCE
-from ringcast_launcher.signals import noted
-from ringcast_launcher.startlimit import StartLimit
-from ringcast_launcher.visitor import visited
+from ringcast.net import interfaces
+from ringcast.net.keys import new_key, new_pair
+from ringcast_launcher import cli
+from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.hosts.codec import PIECE
+from ringcast_launcher.hosts.joined_node import visited
+from ringcast_launcher.hosts.messages import Hello, Joins, Over, parse_order, plain
+from ringcast_launcher.hosts.node_client import Caller
+from ringcast_launcher.hosts.node_server import WINDOW, Reception
+from ringcast_launcher.hosts.remote_host import SILENCE
+from ringcast_launcher.plan import node_rendezvous
+from ringcast_launcher.plan.job import Job, JobError, Rendezvous
+from ringcast_launcher.system.polling import usable
+from ringcast_launcher.system.signals import noted
+from ringcast_launcher.system.watchdog import Guardian
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -70,7 +71,7 @@ time.sleep(1000)
 SLOW_TO_CLOSE = """
 import time
 from ringcast_launcher import cli
-from ringcast_launcher.crew import Crew
+from ringcast_launcher.hosts.local_host import Crew
 close = Crew.close
 def slowly(crew):
     time.sleep(0.7)  # in which the others are back already
@@ -88,7 +89,7 @@ def free_port() -> int:
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(nodes)
+    result = doctest.testmod(node_rendezvous)
     assert (result.attempted > 0, result.failed) == (True, 0)
 
 
@@ -176,9 +177,9 @@ def meeting_at(host: str, node: int = 0, port: int = 29400) -> Rendezvous:
 
 def test_the_endpoint_is_that_address_only_and_no_loopback_name() -> None:
     own = [o.address for o in interfaces.own_addresses() if not o.address.is_loopback and o.address.version == 4]
-    assert nodes.address(meeting_at("127.0.0.1")) == "tcp://127.0.0.1:29400"
+    assert node_rendezvous.address(meeting_at("127.0.0.1")) == "tcp://127.0.0.1:29400"
     if own:
-        assert nodes.address(meeting_at(str(own[0]))) == f"tcp://{own[0]}:29400"
+        assert node_rendezvous.address(meeting_at(str(own[0]))) == f"tcp://{own[0]}:29400"
 
 
 def test_a_name_that_etc_hosts_maps_to_loopback_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,43 +187,43 @@ def test_a_name_that_etc_hosts_maps_to_loopback_is_not_taken_for_it(monkeypatch:
     own = [interfaces.Own("lo", loopback), interfaces.Own("e0", other)]
     monkeypatch.setattr(interfaces, "resolve", lambda host: [loopback])
     monkeypatch.setattr(interfaces, "own_addresses", lambda: own)
-    assert nodes.address(meeting_at("thishost")) == "tcp://198.51.100.7:29400"
+    assert node_rendezvous.address(meeting_at("thishost")) == "tcp://198.51.100.7:29400"
 
 
 def test_node_0_must_have_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     there = interfaces.resolve("192.0.2.7")[0]
     monkeypatch.setattr(interfaces, "place", lambda host, wish: interfaces.Place(there, "", there))
     with pytest.raises(JobError, match=r"h7:29400: 192\.0\.2\.7 is no address of this machine; give an address of nod"):
-        nodes.address(meeting_at("h7"))
-    assert nodes.address(meeting_at("h7", node=1)) == "tcp://192.0.2.7:29400"
+        node_rendezvous.address(meeting_at("h7"))
+    assert node_rendezvous.address(meeting_at("h7", node=1)) == "tcp://192.0.2.7:29400"
 
 
 def test_a_host_without_address() -> None:
     with pytest.raises(JobError, match=r"--rdzv-endpoint nowhere\.invalid:29400: the host name 'nowhere.invalid'"):
-        nodes.address(meeting_at("nowhere.invalid"))
+        node_rendezvous.address(meeting_at("nowhere.invalid"))
 
 
 def test_a_file_tells_the_key_as_long_as_nodes_are_awaited(tmp_path: Path) -> None:
     file = tmp_path / ".ringcast/nodes"
     mine = replace(meeting_at("h0"), file=str(file))
     other = replace(mine, node=1, key="")
-    assert nodes.find_key(other) is None
-    with Guardian(os.environ) as guardian, nodes.told_key(mine, guardian):
-        assert nodes.find_key(other) == KEY
+    assert node_rendezvous.find_key(other) is None
+    with Guardian(os.environ) as guardian, node_rendezvous.told_key(mine, guardian):
+        assert node_rendezvous.find_key(other) == KEY
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     file.write_text('{"key": "of one who was killed"}')
-    with Guardian(os.environ) as guardian, nodes.told_key(mine, guardian):
-        assert nodes.find_key(other) == KEY
+    with Guardian(os.environ) as guardian, node_rendezvous.told_key(mine, guardian):
+        assert node_rendezvous.find_key(other) == KEY
     assert not file.exists()
     file.write_text("nonsense")
     with pytest.raises(JobError, match="cannot read"):
-        nodes.find_key(other)
+        node_rendezvous.find_key(other)
     file.write_text('{"key": 5}')
     with pytest.raises(JobError, match="does not hold what node 0 of this job writes"):
-        nodes.find_key(other)
+        node_rendezvous.find_key(other)
     file.parent.chmod(0o755)
     with pytest.raises(JobError, match="yours alone"):
-        nodes.find_key(other)
+        node_rendezvous.find_key(other)
 
 
 # The line between two nodes.
@@ -312,7 +313,7 @@ def test_who_has_another_key_is_heard_by_nobody() -> None:
 
 
 def test_who_knows_only_the_public_key_is_refused(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast_launcher.caller.member_pair", lambda key: new_pair())
+    monkeypatch.setattr("ringcast_launcher.hosts.node_client.member_pair", lambda key: new_pair())
     stranger = Caller(line.context, line.address, KEY, time.monotonic())
     try:
         stranger.send("hello")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from jobs import KINDS, Jobs
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Communicator
-from ringcast.messages import Message
-from ringcast.objects import decode, describe_dtype, encode, pack_record, parse_dtype, unpack_record
+from ringcast.collectives.self_describing import Message
+from ringcast.engine.objects import decode, describe_dtype, encode, pack_record, parse_dtype, unpack_record
 
 Array = np.ndarray[Any, Any]
 

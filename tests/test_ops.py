@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Op
-from ringcast.datatypes import check_op
+from ringcast.engine.datatypes import check_op
 from ringcast.ops import as_op
 
 OPS = (SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR)

@@ -17,16 +17,16 @@ import pytest
 from beds import make_bed
 from jobs import Job as RingcastJob
 
-from ringcast.bench import orchestrate, peers
-from ringcast.bench.bed import BedError, Host
-from ringcast.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
-from ringcast.bench.distributions import DISTRIBUTIONS, parts
-from ringcast.bench.job import Job, JobLost
-from ringcast.bench.orchestrate import Contestant, compete, shares
-from ringcast.bench.remote import FAILED, RemoteStarter
-from ringcast.bench.systems.harness import measure
-from ringcast.bench.systems.ringcast_system import RingcastSystem
-from ringcast.bench.systems.workload import Workload
+from ringcast.commands.bench import orchestrate, peers
+from ringcast.commands.bench.bed import BedError, Host
+from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
+from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
+from ringcast.commands.bench.job import Job, JobLost
+from ringcast.commands.bench.orchestrate import Contestant, compete, shares
+from ringcast.commands.bench.remote import FAILED, RemoteStarter
+from ringcast.commands.bench.systems.harness import measure
+from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
+from ringcast.commands.bench.systems.workload import Workload
 from ringcast.errors import ArgumentError
 
 FAKE = Path(__file__).with_name("fake_system.py")
@@ -228,7 +228,7 @@ def test_a_job_that_does_not_start_says_why(fault: str, text: str, nothing_left:
 def test_an_answer_may_take_longer_the_more_repetitions_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with Job(2, fakes(2, "hangs"), patience=0.1) as job:
         job.ask("prepare", calls=100, case=BCAST.to_json())
-        monkeypatch.setattr("ringcast.bench.job.LONGEST", 0.5)
+        monkeypatch.setattr("ringcast.commands.bench.job.LONGEST", 0.5)
         with pytest.raises(JobLost, match=r"no answer to 'measure' within 0\.5 s from rank 1"):
             job.ask("measure", calls=100, warmup=0, repeat=100)
         with pytest.raises(JobLost, match=r"within 0\.3 s"):

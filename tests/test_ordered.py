@@ -13,10 +13,10 @@ from jobs import KINDS, Job, Jobs
 
 from ringcast import SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
-from ringcast.cost import NETWORKS, choose
+from ringcast.analysis.simulate import simulate
 from ringcast.schedules.dualroot import dual_root, dual_root_rounds
-from ringcast.simulate import simulate
 
 Array = np.ndarray[Any, Any]
 SIZES = {"threads": (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 33, 65), "ipc": (2, 3, 5, 8), "tcp": (2, 3, 5, 8)}

@@ -16,16 +16,17 @@ from fault_cases import ENDS, Case, call, expected
 from faults import CONTEXT, NONCE, assert_revoked, left_over, names
 from test_protocol import interleavings
 
-from ringcast import collectives, wire
+from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS
-from ringcast.cost import NETWORKS
-from ringcast.endpoint import Endpoint
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.control.deadlocks import Report
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import driven
 from ringcast.errors import RingcastError
-from ringcast.execute import driven
-from ringcast.failure import Failure
-from ringcast.group import Group
 from ringcast.transports.base import Frame, MemoryArrival
-from ringcast.waits import Report
+from ringcast.wire import header as wire
+from ringcast.wire.failure import Failure
 
 Link = tuple[int, int]  # (from, to); notices come from PLANE + the rank of which they tell
 PLANE = 100

@@ -13,7 +13,7 @@ from typing import IO
 import needs
 import pytest
 
-from ringcast.outfile import objection, write_whole
+from ringcast._util.output_files import objection, write_whole
 
 UMASK = int(Path("/proc/self/status").read_text().split("Umask:")[1].split()[0], 8)
 
@@ -112,7 +112,7 @@ def test_what_another_user_has_made_lends_no_rights_and_gets_no_text(tmp_path: P
 @pytest.mark.parametrize("into", ["pipe", "file"])
 def test_standard_output_has_a_name(tmp_path: Path, name: str, into: str) -> None:
     program = (
-        "import os; from ringcast.outfile import *; print('first', flush=True);"
+        "import os; from ringcast._util.output_files import *; print('first', flush=True);"
         f"write_text({name!r}, 'text, '); os.write(1, b'last')"
     )
     with (tmp_path / "out").open("w") as out:
@@ -125,7 +125,7 @@ def test_standard_output_has_a_name(tmp_path: Path, name: str, into: str) -> Non
 
 def test_the_name_of_a_closed_standard_output_is_not_replaced() -> None:
     needs.root()
-    program = "import sys; from ringcast.outfile import *; sys.stderr.write(objection(Path('/dev/stdout')))"
+    program = "import sys; from ringcast._util.output_files import *; sys.stderr.write(objection(Path('/dev/stdout')))"
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program], stderr=subprocess.PIPE)
     assert done.stderr == b"/dev/stdout: no permission to write there"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast_launcher import output
-from ringcast_launcher.output import Lines, Tail, Writer, file_name, open_sinks, parse
+from ringcast_launcher.output import output
+from ringcast_launcher.output.output import Lines, Tail, Writer, file_name, open_sinks, parse
 
 
 def pieces(data: bytes, seed: int) -> list[bytes]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ringcast.bench import peers
-from ringcast.bench.peers import PEERS, PeerMissing, Start
-from ringcast.bench.systems.agent import parse
+from ringcast.commands.bench import peers
+from ringcast.commands.bench.peers import PEERS, PeerMissing, Start
+from ringcast.commands.bench.systems.agent import parse
 
 VENV = Path("/cache/peer")
 HOSTS = ("h0", "h1", "h2")

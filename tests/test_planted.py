@@ -18,8 +18,9 @@ import needs
 import pytest
 from fleets import QUIET
 
-from ringcast import engines, meeting
-from ringcast.config import WorkerConfig, from_environment
+from ringcast.bootstrap import rendezvous
+from ringcast.config import cluster
+from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -134,7 +135,7 @@ def test_ranks_meet_elsewhere_if_another_user_has_taken_their_directory(short: P
 
 def meet(short: Path) -> WorkerConfig:
     config = WorkerConfig(1, 2, f"ipc://{short}/job/control", directory=f"{short}/job", temporary=True)
-    with meeting.meeting(config) as met:
+    with rendezvous.meeting(config) as met:
         return met.config
 
 
@@ -143,7 +144,7 @@ def test_all_names_that_others_left_are_tried_and_then_there_is_advice(
 ) -> None:
     needs.root()
     short.chmod(0o1777)
-    monkeypatch.setattr(engines, "NAMES", 3)
+    monkeypatch.setattr(cluster, "NAMES", 3)
     squat(f"{short}/job")
     (short / "somewhere").mkdir()
     (short / "job-1").symlink_to(short / "somewhere")

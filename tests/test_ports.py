@@ -15,7 +15,7 @@ import zmq
 
 from ringcast.control import ControlServer, new_key
 from ringcast.errors import RendezvousError
-from ringcast.ports import PortRange, endpoints, parse
+from ringcast.net.ports import PortRange, endpoints, parse
 from ringcast.transports.zeromq import ZeroMQTransport
 
 

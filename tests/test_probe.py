@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 from test_protocol import CALL, CONTEXT, NONCE, Buffer, Net, check_quiet
 
-from ringcast import wire
+from ringcast.control.deadlocks import Deadlock, Finding, Mismatch
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
-from ringcast.transfers import Operation
-from ringcast.waits import Deadlock, Finding, Mismatch
-from ringcast.wire import ECHO, PROBE, Kind
+from ringcast.protocol.operations import Operation
+from ringcast.wire import header
+from ringcast.wire.header import ECHO, PROBE, Kind
 
 
 def two(p2p: bool) -> tuple[Net, list[Operation]]:
@@ -65,7 +65,7 @@ def test_a_peer_of_which_two_messages_are_missing_is_asked_once() -> None:
 
 
 def tell(net: Net, found: Finding, context: int = CONTEXT) -> None:
-    net.inject(found.rank, wire.notice(found.kind, NONCE, context=context), found.encode())
+    net.inject(found.rank, header.notice(found.kind, NONCE, context=context), found.encode())
 
 
 @pytest.mark.parametrize("p2p", [False, True])
@@ -105,6 +105,6 @@ def test_a_mismatch_that_was_found_from_outside_is_complete(ended: bool) -> None
 @pytest.mark.parametrize(("kind", "data"), list(product([Kind.DEADLOCK, Kind.MISMATCH], [b"", b"{}", b"\xff", b"[1]"])))
 def test_a_finding_that_nobody_understands_is_dropped(kind: Kind, data: bytes) -> None:
     net, ops = two(p2p=False)
-    net.inject(0, wire.notice(kind, NONCE, context=CONTEXT), data)
+    net.inject(0, header.notice(kind, NONCE, context=CONTEXT), data)
     assert net.ranks[0].dropped["malformed"] == 1
     assert ops[0].error is None

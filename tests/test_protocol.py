@@ -18,17 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from under_way import holding
 
-from ringcast import wire
-from ringcast.accounts import PATIENCE
-from ringcast.call import Call
-from ringcast.contexts import NAMED
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
-from ringcast.failure import Failure
-from ringcast.protocol import Protocol
-from ringcast.transfers import SEGMENT, WINDOW, Operation, Receive
+from ringcast.protocol.communicators import NAMED
+from ringcast.protocol.counters import PATIENCE
+from ringcast.protocol.machine import Protocol
+from ringcast.protocol.operations import SEGMENT, WINDOW, Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
-from ringcast.wire import EAGER_IN_COLLECTIVES as EAGER_LIMIT
-from ringcast.wire import LOST, MISMATCH, Header, Kind
+from ringcast.wire import header as wire
+from ringcast.wire.call import Call
+from ringcast.wire.failure import Failure
+from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
+from ringcast.wire.header import LOST, MISMATCH, Header, Kind
 
 NONCE = 0x1234_5678_9ABC_DEF0
 CONTEXT = 7

@@ -16,11 +16,11 @@ import pytest
 from beds import run_on
 from fleets import Fleet, finished, until
 
-from ringcast import livestate
-from ringcast.jobs import INQUIRIES
-from ringcast_launcher.inquiries import Inquiries
-from ringcast_launcher.orders import AskStates
-from ringcast_launcher.survey import Survey
+from ringcast.monitoring import live
+from ringcast.monitoring.jobs import INQUIRIES
+from ringcast_launcher.hosts.messages import AskStates
+from ringcast_launcher.run.ps_server import Inquiries
+from ringcast_launcher.run.query_all import Survey
 
 UNTIL_GO = """
 import os, time, ringcast
@@ -97,7 +97,7 @@ def ask(path: Path) -> bytes:
         asker.settimeout(30)
         asker.connect(str(path))
         _, files, _, _ = socket.recv_fds(asker, 1, 1)
-        return livestate._content(files[0])
+        return live._content(files[0])
 
 
 def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from ringcast_launcher import ranklist
-from ringcast_launcher.ranklist import compact, shown
+from ringcast_launcher.plan import ranklist
+from ringcast_launcher.plan.ranklist import compact, shown
 
 
 def test_the_examples_in_docstrings_are_true() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
 
-from ringcast import reach
-from ringcast.bench.bed import Bed
-from ringcast.config import WorkerConfig
+from ringcast.bootstrap import connectivity
+from ringcast.commands.bench.bed import Bed
+from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
-from ringcast.ports import PortRange
+from ringcast.net.ports import PortRange
 from ringcast.transports.zeromq import ZeroMQTransport
 
 MEET = [sys.executable, str(PROGRAMS / "meet.py")]
@@ -55,8 +55,8 @@ def test_what_becomes_of_connections_is_told() -> None:
 def test_the_deadline_ends_all_and_a_refusal_after_a_while() -> None:
     for now in (0.0, 2.9, 3.0, 8.9, 9.0):
         for refused in ({}, {2: 0.0}, {2: 0.0, 5: 5.5}):
-            found = reach.overdue({1: "", 2: "x", 5: "x"}, refused, now, 9.0)
-            late = [peer for peer, seen in refused.items() if now - seen >= reach.GRACE]
+            found = connectivity.overdue({1: "", 2: "x", 5: "x"}, refused, now, 9.0)
+            late = [peer for peer, seen in refused.items() if now - seen >= connectivity.GRACE]
             assert found == ([1, 2, 5] if now >= 9.0 else late)
 
 

@@ -22,9 +22,11 @@ import pytest
 from beds import run_on
 from sshd import ssh_bed
 
-from ringcast import config, errors, wire
-from ringcast.bench.bed import Bed
+from ringcast import errors
+from ringcast.commands.bench.bed import Bed
 from ringcast.communicator import Communicator
+from ringcast.config import worker
+from ringcast.wire import header
 from ringcast_launcher.cli import _parser
 
 ROOT = Path(__file__).parent.parent
@@ -173,18 +175,18 @@ def rows(page: str, width: int) -> list[tuple[str, ...]]:
 
 
 def test_the_protocol_page_has_every_field_of_the_header() -> None:
-    blank = wire.Header(*(0 for _ in wire.Header._fields))
+    blank = header.Header(*(0 for _ in header.Header._fields))
     offsets = [  # where a 1 in the field shows
-        wire.pack(blank._replace(**{field: 1})).index(1) for field in wire.Header._fields
+        header.pack(blank._replace(**{field: 1})).index(1) for field in header.Header._fields
     ]
-    sizes = [end - start for start, end in zip(offsets, [*offsets[1:], wire.SIZE], strict=True)]
-    fields = list(zip(map(str, offsets), map(str, sizes), wire.Header._fields, strict=True))
+    sizes = [end - start for start, end in zip(offsets, [*offsets[1:], header.SIZE], strict=True)]
+    fields = list(zip(map(str, offsets), map(str, sizes), header.Header._fields, strict=True))
     assert [row[:3] for row in rows("docs/protocol.md", 4) if row[0].isdigit()] == fields
 
 
 def test_the_protocol_page_has_every_kind_of_message() -> None:
     told = [(int(row[0]), row[1]) for row in rows("docs/protocol.md", 3) if row[0].isdigit()]
-    assert told == [(kind.value, kind.name) for kind in wire.Kind]
+    assert told == [(kind.value, kind.name) for kind in header.Kind]
 
 
 def test_the_launching_page_has_every_option_and_variable() -> None:
@@ -192,9 +194,9 @@ def test_the_launching_page_has_every_option_and_variable() -> None:
     parser, _ = _parser()
     options = {string for action in parser._actions for string in action.option_strings}
     assert {option for option in options if f"`{option}" not in text} == set()
-    assert {name for name in config.WorkerConfig().environment() if f"`{name}`" not in text} == set()
+    assert {name for name in worker.WorkerConfig().environment() if f"`{name}`" not in text} == set()
     assert {
-        name for name in re.findall(r"RINGCAST_[A-Z_]+", text) if name not in config.WorkerConfig().environment()
+        name for name in re.findall(r"RINGCAST_[A-Z_]+", text) if name not in worker.WorkerConfig().environment()
     } == set()
 
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import Job
 
-from ringcast import flight, livestate, recorder, states
-from ringcast.call import Call
 from ringcast.errors import RingcastError
-from ringcast.livestate import Usage
-from ringcast.recorder import KEPT, SIZE, Entry, Flight, Recorder, decode, encoded, mapped
-from ringcast.transfers import Operation
+from ringcast.monitoring import flight_record, live, rank_state, recorder
+from ringcast.monitoring.live import Usage
+from ringcast.monitoring.recorder import KEPT, SIZE, Entry, Flight, Recorder, decode, encoded, mapped
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import Call
 
 CALL = Call("allreduce", "float64", (1000,), "sum", None, "doubling", 1)
 
@@ -44,7 +44,7 @@ def entries(memory: Recorder) -> tuple[Entry, ...]:
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(states)
+    result = doctest.testmod(rank_state)
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -110,8 +110,8 @@ def test_a_foreign_file_gives_nothing_and_a_damaged_one_what_is_readable(data: b
     damaged = decode(whole[:at] + data + whole[at + len(data) :])
     if damaged is not None:
         assert {e.number for e in damaged.entries if e.state == "done"} >= {8}
-        flight.text([damaged])
-        flight.to_json([damaged])
+        flight_record.text([damaged])
+        flight_record.to_json([damaged])
 
 
 def test_a_file_of_any_length_gives_the_records_that_are_whole() -> None:
@@ -143,12 +143,12 @@ os.kill(os.getpid(), signal.SIGKILL)"""
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "flight-3").stat().st_mode & 0o777 == 0o600
-    found = flight.read(str(tmp_path), range(4))
+    found = flight_record.read(str(tmp_path), range(4))
     assert found[:3] == [None] * 3
     assert found[3] is not None
     assert [e.number for e in found[3].entries] == [1, 2]
     (tmp_path / "flight-2").write_bytes((tmp_path / "flight-3").read_bytes())
-    assert flight.read(str(tmp_path), range(3))[2] is None  # it says that it is another rank's
+    assert flight_record.read(str(tmp_path), range(3))[2] is None  # it says that it is another rank's
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -156,10 +156,10 @@ def test_a_closed_recorder_tells_that_the_rank_has_left(tmp_path: Path) -> None:
     recorded(memory := mapped(str(tmp_path), 0, 1), range(1, 2))
     for _ in range(2):
         memory.close()
-    (found,) = flight.read(str(tmp_path), range(1))
+    (found,) = flight_record.read(str(tmp_path), range(1))
     assert found is not None
     assert found.left is not None
-    assert flight.last(found).startswith("has left the job after #1 allreduce")
+    assert flight_record.last(found).startswith("has left the job after #1 allreduce")
 
 
 def test_without_a_directory_the_record_is_in_memory(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_rank_that_waits_or_fails_tells_for_whom_and_where() -> None:
     (entry,) = found.entries
     assert (entry.state, entry.round, entry.rounds, entry.waiting_for) == ("failed", 0, 3, (1,))
     assert entry.end is not None
-    assert "failed in #1 barrier (by census), round 0 of 3, waiting for rank 1, at" in flight.last(found)
+    assert "failed in #1 barrier (by census), round 0 of 3, waiting for rank 1, at" in flight_record.last(found)
 
 
 def test_a_rank_alone_records_too() -> None:
@@ -225,13 +225,13 @@ def flights_of(*lasts: int, call: Call = CALL) -> list[Flight | None]:
 
 def test_ranks_at_different_operations_are_marked() -> None:
     flights = flights_of(3, 2, 3, -1)
-    rows = flight.merge(flights)
+    rows = flight_record.merge(flights)
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert [row.missing for row in rows] == [(3,), (3,), (3,), (1, 3)]
-    last = flight.text(flights).splitlines()[-2:]
+    last = flight_record.text(flights).splitlines()[-2:]
     assert last[0].startswith("! #4 allreduce (float64 (1000,), by doubling): running on ranks 0, 2")
     assert last[1] == "! #4: not begun on ranks 1, 3"
-    told = json.loads(flight.to_json(flights))
+    told = json.loads(flight_record.to_json(flights))
     assert told["differing"][-1] == {"context": 1, "number": 4, "missing": [1, 3], "ranks": [0, 2]}
     assert told["ranks"][3] is None
     assert told["ranks"][0]["entries"][-1]["number"] == 4
@@ -240,20 +240,20 @@ def test_ranks_at_different_operations_are_marked() -> None:
 def test_ranks_in_different_calls_are_marked() -> None:
     one, _ = flights_of(1, 1)
     _, other = flights_of(1, 1, call=Call("bcast", "int64", (3,), root=1))
-    first, second = flight.merge([one, other])
+    first, second = flight_record.merge([one, other])
     assert (first.differs, second.differs) == (False, True)
-    assert "! #2 bcast (int64 (3,), root 1): running on rank 1" in flight.text([one, other])
+    assert "! #2 bcast (int64 (3,), root 1): running on rank 1" in flight_record.text([one, other])
 
 
 def test_an_operation_that_only_some_remember_is_not_one_that_others_missed() -> None:
     flights = flights_of(KEPT + 8, KEPT + 7)
-    assert [row.missing for row in flight.merge(flights)][:-1] == [()] * KEPT
-    assert flight.merge(flights)[-1].missing == (1,)
+    assert [row.missing for row in flight_record.merge(flights)][:-1] == [()] * KEPT
+    assert flight_record.merge(flights)[-1].missing == (1,)
 
 
 def test_many_ranks_that_did_the_same_share_a_line() -> None:
-    assert len(flight.summary(flights_of(*[2] * 16))) == 16
-    lines = flight.summary(flights_of(*[2] * 30, 1, -1))
+    assert len(flight_record.summary(flights_of(*[2] * 16))) == 16
+    lines = flight_record.summary(flights_of(*[2] * 30, 1, -1))
     assert [line.split(":")[0] for line in lines] == [
         "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 20 more",
         "rank 30",
@@ -265,16 +265,16 @@ def test_the_state_of_a_rank_follows_from_its_record_and_its_process() -> None:
     running, starting = flights_of(2, -1)
     assert running is not None
     usage, now = Usage(50_000_000, 12.0), running.entries[-1].start + 2.5
-    state = livestate.state_of(0, 9, running, usage, now)
+    state = live.state_of(0, 9, running, usage, now)
     assert (state.state, state.operation, state.since) == ("running", "#3 allreduce", pytest.approx(2.5))
-    assert livestate.state_of(1, 9, starting, usage, now).state == "starting"
-    assert livestate.state_of(0, 9, running, None, now).state == "ended"
+    assert live.state_of(1, 9, starting, usage, now).state == "starting"
+    assert live.state_of(0, 9, running, None, now).state == "ended"
 
 
 def test_what_processes_take_is_measured_and_who_has_ended_takes_nothing() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    mine, none = livestate.measure([os.getpid(), gone.pid])
+    mine, none = live.measure([os.getpid(), gone.pid])
     assert mine is not None
     assert mine.memory > 1_000_000
     assert none is None

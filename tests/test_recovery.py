@@ -23,8 +23,8 @@ from ringcast.errors import (
     Revoked,
     UsageError,
 )
+from ringcast.monitoring.recorder import Entry, decode
 from ringcast.ops import SUM
-from ringcast.recorder import Entry, decode
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

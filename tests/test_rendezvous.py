@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringcast.accusations import SETTLE
-from ringcast.agreement import AGREE, SHRINK, Decision, Vote
-from ringcast.failure import Failure
-from ringcast.rendezvous import (
+from ringcast.control.agreement import AGREE, SHRINK, Decision, Vote
+from ringcast.control.deadlocks import Deadlock, Made, Mismatch, Report, decode
+from ringcast.control.events import (
     Abort,
     Accusing,
     Action,
@@ -31,8 +30,9 @@ from ringcast.rendezvous import (
     Unread,
     Waiting,
 )
-from ringcast.roster import MOST_REVOKED, Roster
-from ringcast.waits import Deadlock, Made, Mismatch, Report, decode
+from ringcast.control.membership import MOST_REVOKED, Roster
+from ringcast.control.suspicions import SETTLE
+from ringcast.wire.failure import Failure
 
 
 def hello(rank: int, size: int = 3, version: str = "1", connection: bytes = b"") -> Hello:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import spec
+from ringcast.analysis import postconditions
+from ringcast.analysis.simulate import Report, simulate
+from ringcast.analysis.verify import verify
 from ringcast.schedules import ring
-from ringcast.simulate import Report, simulate
-from ringcast.verify import verify
 
 COLLECTIVES = json.loads((Path(__file__).parent / "golden" / "collectives.json").read_text())
 counts_of_parts = st.lists(st.one_of(st.just(0), st.integers(1, 30)), min_size=1, max_size=14).map(tuple)
@@ -21,7 +21,7 @@ def run(counts: tuple[int, ...], nblocks: int) -> Report:
     """Verify the pipelined ring, and return what it costs."""
     p = len(counts)
     schedules = [ring.pipelined_ring(p, r, nblocks=nblocks, counts=counts) for r in range(p)]
-    verify(schedules, spec.promise("allgatherv", p, schedules[0].parts))
+    verify(schedules, postconditions.promise("allgatherv", p, schedules[0].parts))
     report = simulate(schedules)
     assert report.rounds <= max(len(s) for s in schedules)
     return report
@@ -36,7 +36,7 @@ def longest_gap(counts: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("p", [*range(1, 20), 33, 65])
 def test_linear_ring_takes_p_minus_1_rounds(p: int) -> None:
     schedules = [ring.ring(p, r) for r in range(p)]
-    verify(schedules, spec.promise("allgatherv", p, schedules[0].parts))
+    verify(schedules, postconditions.promise("allgatherv", p, schedules[0].parts))
     report = simulate(schedules)
     assert report.rounds == len(schedules[0]) == p - 1
     assert report.sent == report.received == (p - 1,) * p

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import spec
-from ringcast.bench import distributions
-from ringcast.schedule import Schedule, relabel, reverse
+from ringcast.analysis import postconditions
+from ringcast.analysis.simulate import simulate
+from ringcast.analysis.verify import verify
+from ringcast.commands.bench import distributions
+from ringcast.engine.slots import bounds
 from ringcast.schedules import ring, ringorder
 from ringcast.schedules.ringorder import node_order
-from ringcast.simulate import simulate
-from ringcast.slots import bounds
-from ringcast.verify import verify
+from ringcast.schedules.schedule import Schedule, relabel, reverse
 
 ranks = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3).map(lambda m: 5 * m)), min_size=1, max_size=17)
 
@@ -62,7 +62,7 @@ def test_a_host_sends_and_receives_one_message_a_round(placed: list[tuple[int, i
     hosts, counts = apart(placed)
     p, order = len(hosts), node_order(hosts, counts)
     schedules = [ring.pipelined_ring(p, r, nblocks=nblocks, counts=counts, order=order) for r in range(p)]
-    verify(schedules, spec.promise("allgatherv", p, schedules[0].parts))
+    verify(schedules, postconditions.promise("allgatherv", p, schedules[0].parts))
     assert simulate(schedules).rounds == ring.ring_rounds(counts, nblocks, order)
     assert max(crossings(schedules, hosts).values(), default=0) <= 1
 

@@ -17,8 +17,8 @@ from jobs import KINDS, Job, Jobs
 
 from ringcast import MAX, SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.analysis.simulate import simulate
 from ringcast.schedules.scan import Skips, census_skips, skips_123, two_phase_skips
-from ringcast.simulate import simulate
 
 Array = np.ndarray[Any, Any]
 GOLDEN = json.loads((Path(__file__).parent / "golden/collectives.json").read_text())

@@ -22,14 +22,14 @@ import zmq
 from jobs import meet
 from zmq.utils.monitor import recv_monitor_message
 
-from ringcast.config import CURVE, NONE, WorkerConfig
+from ringcast.config.worker import CURVE, NONE, WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
-from ringcast.control.messages import longest_to_server, seal
-from ringcast.keys import OPEN, KeyPair, control_pair, is_key, member_pair, new_pair
-from ringcast.limits import STRANGERS
-from ringcast.strangers import WELCOMED, exchanged
+from ringcast.control.envelope import longest_to_server, seal
+from ringcast.net.fd_limits import STRANGERS
+from ringcast.net.keys import OPEN, KeyPair, control_pair, is_key, member_pair, new_pair
+from ringcast.net.strangers import WELCOMED, exchanged
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast.wire import LARGEST_FRAME
+from ringcast.wire.header import LARGEST_FRAME
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -42,7 +42,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"
 WORK = """
 import json, os, time
 import numpy as np, ringcast
-from ringcast.keys import control_pair
+from ringcast.net.keys import control_pair
 key, control, nonce = (os.environ[f"RINGCAST_{name}"] for name in ("KEY", "CONTROL", "NONCE"))
 comm = ringcast.init()
 assert "RINGCAST_KEY" not in os.environ
@@ -442,7 +442,7 @@ STAND_STILL = """
 import os, signal, zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast_launcher.reception import Reception
+from ringcast_launcher.hosts.node_server import Reception
 door = {door}
 print(door.getsockopt(zmq.LAST_ENDPOINT).decode(), flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)

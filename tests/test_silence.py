@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringcast.activity import activity, look_at
-from ringcast.silence import Activity, Busy, Judgement, Limits, Silence, Stuck
+from ringcast.procs.liveness import Activity, Busy, Judgement, Limits, Silence, Stuck
+from ringcast.procs.procfs import activity, look_at
 
 LIMITS = Limits()
 STILL = Activity("SS", 1.0, 5000)

@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ringcast.analysis.simulate import simulate, simulate_bcast
 from ringcast.errors import ScheduleError
 from ringcast.events import Event, RoundEnd, RoundStart
-from ringcast.schedule import IDLE, Schedule, Step
 from ringcast.schedules import circulant
-from ringcast.simulate import simulate, simulate_bcast
+from ringcast.schedules.schedule import IDLE, Schedule, Step
 
 KILLERS = (33, 65, 66, 67, 73, 81, 129, 130, 131, 257)
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from ringcast import cli, comparison
 from ringcast.algorithms import ALGORITHMS, Params, build
-from ringcast.comparison import Case, Row, compare
+from ringcast.analysis.simulate import simulate
+from ringcast.commands import cli
+from ringcast.commands import compare as comparison
+from ringcast.commands.compare import Case, Row, compare
 from ringcast.schedules import circulant
-from ringcast.simulate import simulate
 
 ROOTED = ("bcast", "reduce", "scatter", "gather")
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import SUM, Op
-from ringcast.objects import decode, encode
-from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
-from ringcast.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
-from ringcast.transfers import SEGMENT
+from ringcast.engine.objects import decode, encode
+from ringcast.engine.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
+from ringcast.protocol.operations import SEGMENT
+from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
 
 CODEC = encode, decode
 

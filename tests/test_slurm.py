@@ -20,7 +20,7 @@ import slurm
 from sources import check_table, write_tree
 
 from ringcast.control import new_key
-from ringcast_launcher import remote
+from ringcast_launcher.hosts import remote_host
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent
@@ -269,7 +269,7 @@ def test_a_node_counts_as_lost_only_when_its_agent_has_had_the_time_to_end(
             with contextlib.suppress(psutil.NoSuchProcess):  # it has followed its guard
                 process.kill()
         before = time.monotonic()
-    assert time.monotonic() - before > remote.SILENCE
+    assert time.monotonic() - before > remote_host.SILENCE
     named = r"rank [0-3] \(ringcast2, pid [0-9]+\) failed: the connection to its host ringcast2 was lost"
     assert re.search(named, said.read_text())
 

@@ -17,8 +17,9 @@ import psutil
 import pytest
 from fleets import QUIET
 
-from ringcast import jobs, socketpath
-from ringcast.config import from_environment
+from ringcast._util import socket_path
+from ringcast.config.worker import from_environment
+from ringcast.monitoring import jobs
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -68,7 +69,7 @@ def waiting(temporary: str | Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(socketpath).failed == 0
+    assert doctest.testmod(socket_path).failed == 0
 
 
 def test_the_paths_of_all_sockets_fit_whatever_the_length(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +83,14 @@ def test_the_paths_of_all_sockets_fit_whatever_the_length(short: Path, monkeypat
         made = Path(tempfile.mkdtemp(prefix=jobs.PREFIX, dir=base))
         try:
             assert stat.S_IMODE(made.stat().st_mode) == 0o700
-            assert all(socketpath.fits(f"{made}/{name}") for name in ("control", jobs.INQUIRIES, "rank-999999"))
+            assert all(socket_path.fits(f"{made}/{name}") for name in ("control", jobs.INQUIRIES, "rank-999999"))
             assert base in jobs.places()
         finally:
             made.rmdir()
         kept += base == str(folder)
         step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}
         meeting = from_environment({**step, "SLURM_STEP_NUM_NODES": "1", "TMPDIR": str(folder), "HOME": "/"})
-        assert socketpath.fits(f"{meeting.directory}/rank-999999")
+        assert socket_path.fits(f"{meeting.directory}/rank-999999")
     assert 10 < kept < 20  # the user's own directory is taken as long as that is possible
 
 
@@ -104,8 +105,8 @@ def test_who_could_rename_our_directories_is_not_trusted(short: Path, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(short / ("x" * 100)))
     for mode, found in (0o700, True), (0o755, True), (0o777, False), (0o1777, True), (0o770, False):
         short.chmod(mode)
-        assert (str(short) in socketpath.everywhere(str(short))) is found
-    assert "relative" not in socketpath.everywhere("relative")
+        assert (str(short) in socket_path.everywhere(str(short))) is found
+    assert "relative" not in socket_path.everywhere("relative")
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
@@ -149,7 +150,7 @@ def test_ringcast_ps_finds_it(short: Path) -> None:
 def test_the_next_launcher_removes_it_if_the_guardian_was_killed_too(short: Path) -> None:
     launcher, directory = waiting(long(short, 100))
     children = psutil.Process(launcher.pid).children()
-    (guardian,) = [child for child in children if "ringcast_launcher.guardian" in " ".join(child.cmdline())]
+    (guardian,) = [child for child in children if "ringcast_launcher.system.watchdog" in " ".join(child.cmdline())]
     guardian.kill()
     launcher.kill()
     launcher.communicate(timeout=60)
@@ -179,7 +180,7 @@ def test_a_tmpdir_that_is_not_there_is_one_sentence(short: Path) -> None:
 
 def test_a_tmpdir_without_permission_is_one_sentence(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert socketpath.objection(str(short)).startswith(f"TMPDIR={short}: no permission to write there; set TMPDIR to")
+    assert socket_path.objection(str(short)).startswith(f"TMPDIR={short}: no permission to write there; set TMPDIR to")
 
 
 def test_a_tmpdir_that_takes_no_files_is_one_sentence() -> None:

@@ -16,7 +16,7 @@ import pytest
 import sshd
 from beds import drop, on, run_on, set_link
 
-from ringcast.bench.bed import Bed
+from ringcast.commands.bench.bed import Bed
 
 SSH = ["ssh", "-oBatchMode=yes"]
 

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from ringcast.glance import Glance
-from ringcast_launcher import statusline
-from ringcast_launcher.output import Writer, coloured
-from ringcast_launcher.statusline import Line, Status, running, starting, wanted
+from ringcast.monitoring.progress import Glance
+from ringcast_launcher.output import status_line
+from ringcast_launcher.output.output import Writer, coloured
+from ringcast_launcher.output.status_line import Line, Status, running, starting, wanted
 
 ERASE = b"\r\x1b[K"
 
@@ -84,7 +84,7 @@ def screen(columns: int = 80) -> Iterator[Screen]:
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(statusline)
+    result = doctest.testmod(status_line)
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -158,13 +158,13 @@ def test_the_line_is_drawn_when_it_differs_and_not_too_often() -> None:
     assert line.draw() == ERASE + b"a"
     assert line.due is None
     line.show("b")
-    assert line.due == statusline.PAUSE
+    assert line.due == status_line.PAUSE
     now += 1
     assert line.due == 0
     assert line.draw() == ERASE + b"b"
     assert line.erase() == ERASE
     assert line.erase() == b""
-    assert line.due == statusline.PAUSE
+    assert line.due == status_line.PAUSE
     line.show("")
     assert line.due is None
 
@@ -173,7 +173,7 @@ def test_in_the_background_nothing_is_drawn_until_we_are_in_front_again() -> Non
     now, width = 10.0, 0
     line = Line(0, width=lambda _: width, clock=lambda: now)
     line.show("a")
-    assert (line.draw(), line.due, line.erase()) == (b"", statusline.PAUSE, b"")
+    assert (line.draw(), line.due, line.erase()) == (b"", status_line.PAUSE, b"")
     now, width = 11.0, 80
     assert (line.due, line.draw()) == (0, ERASE + b"a")
 

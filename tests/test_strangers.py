@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringcast import limits
-from ringcast.limits import CROWD, STRANGERS
-from ringcast.strangers import ADMITTED, GRACE, MOST_SAID, SHARE, SLACK, TICK, WELCOMED, Strangers, exchanged
+from ringcast.net import fd_limits
+from ringcast.net.fd_limits import CROWD, STRANGERS
+from ringcast.net.strangers import ADMITTED, GRACE, MOST_SAID, SHARE, SLACK, TICK, WELCOMED, Strangers, exchanged
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -122,7 +122,7 @@ def test_who_has_just_come_has_a_moment_though_there_are_too_many(stack: context
 
 @pytest.mark.parametrize("members", [0, 5])
 def test_no_more_than_a_crowd_may_come_in_that_moment(members: int, stack: contextlib.ExitStack) -> None:
-    limits.allow_files(4 * (members + CROWD))
+    fd_limits.allow_files(4 * (members + CROWD))
     door = Door(stack, members)
     silent = [door.connect() for _ in range(members + CROWD)]
     door.look()
@@ -175,7 +175,7 @@ def test_looks_take_a_bounded_share_of_the_time(stack: contextlib.ExitStack) -> 
 
 
 def test_elsewhere_nobody_is_shut_down(stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast.strangers._able", lambda: False)
+    monkeypatch.setattr("ringcast.net.strangers._able", lambda: False)
     door = Door(stack)
     sock = door.connect(100_000)
     door.look()

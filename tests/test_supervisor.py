@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from ringcast.rendezvous import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
-from ringcast.silence import Stuck
-from ringcast_launcher.supervisor import (
+from ringcast.control.events import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
+from ringcast.procs.liveness import Stuck
+from ringcast_launcher.decide.supervisor import (
     AbortJob,
     Action,
     Declare,

@@ -17,9 +17,9 @@ import zmq
 from jobs import Job
 
 import ringcast
-from ringcast import limits
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.communicator import Communicator
+from ringcast.net import fd_limits
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -35,7 +35,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(limits).failed == 0
+    assert doctest.testmod(fd_limits).failed == 0
 
 
 def neighbours(p: int, rank: int) -> set[int]:
@@ -46,7 +46,7 @@ def neighbours(p: int, rank: int) -> set[int]:
 
 def test_neighbours_are_counted_as_the_communicator_connects_them() -> None:
     for p in range(1, 300):
-        assert len(neighbours(p, 0)) <= limits.neighbours(p) <= 4 * math.ceil(math.log2(p))
+        assert len(neighbours(p, 0)) <= fd_limits.neighbours(p) <= 4 * math.ceil(math.log2(p))
 
 
 def peers(collective: str, algorithm: str, p: int, rank: int) -> set[int]:
@@ -135,7 +135,7 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
     """More than the 1023 that a context of ZeroMQ's has by default, and files beyond the usual 1024."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     size = 1200
-    limits.raise_files(size)
+    fd_limits.raise_files(size)
     transport = ZeroMQTransport("tcp://127.0.0.1:*", size=size)
     try:
         transport.meet([transport.address] * size, [transport.public_key] * size)

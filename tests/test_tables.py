@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from ringcast import tables
+from ringcast.analysis import tables
 from ringcast.errors import ScheduleError
 from ringcast.schedules import conditions
 from ringcast.schedules.blocks import schedule_tables, skips

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import zmq
 
-from ringcast import tcpstate
-from ringcast.tcpstate import Address, find, idle, parse, state
+from ringcast.net import tcp_state
+from ringcast.net.tcp_state import Address, find, idle, parse, state
 
-pytestmark = pytest.mark.skipif(not tcpstate.known(), reason="this system tells nothing of its connections")
+pytestmark = pytest.mark.skipif(not tcp_state.known(), reason="this system tells nothing of its connections")
 
 
 @contextmanager
@@ -35,8 +35,8 @@ def test_without_the_calls_nothing_is_known(monkeypatch: pytest.MonkeyPatch, err
     def fail(_: socket.socket) -> None:
         raise error
 
-    monkeypatch.setattr(tcpstate, "of", fail)
-    assert not tcpstate.known()
+    monkeypatch.setattr(tcp_state, "of", fail)
+    assert not tcp_state.known()
 
 
 def test_a_connection_that_waits_for_nothing() -> None:

@@ -17,15 +17,14 @@ from jobs import Job
 
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.analysis.simulate import Report, simulate
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.cost import NETWORKS
+from ringcast.engine.execute import drive_together
+from ringcast.engine.in_process import simulated_endpoints
 from ringcast.events import Event, RoundEnd, RoundStart
-from ringcast.execute import drive_together
-from ringcast.group import AUTOMATIC, Choice, Group
-from ringcast.local import simulated_endpoints
-from ringcast.ops import SUM
-from ringcast.simulate import Report, simulate
-from ringcast.trace import (
+from ringcast.monitoring.trace import (
     Recorder,
     align,
     from_json,
@@ -39,7 +38,8 @@ from ringcast.trace import (
     totals,
     write_chrome,
 )
-from ringcast.trace.times import HEADINGS
+from ringcast.monitoring.trace.times import HEADINGS
+from ringcast.ops import SUM
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 SIZES = (1, 2, 5, 9, 33)

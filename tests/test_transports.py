@@ -22,7 +22,7 @@ from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast.wire import LARGEST_FRAME
+from ringcast.wire.header import LARGEST_FRAME
 
 THREADED = {"inject_wakes_a_waiting_poll", "inject_may_come_from_many_threads"}
 # All ranks of a simulated wire live in one thread: what several threads do is not asked of it.

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import ArgumentError, Communicator, RunFailed, infile
-from ringcast.datatypes import MOST_DIMENSIONS
+from ringcast import ArgumentError, Communicator, RunFailed
+from ringcast._util import input_files
+from ringcast.engine.datatypes import MOST_DIMENSIONS
 
 BYTES = os.fsdecode(b"a\xffb\xc3")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
@@ -177,7 +178,7 @@ def test_a_blank_command_is_none(blank: str) -> None:
 @pytest.mark.parametrize("option", [["-n", "1", "--config"], ["--hostfile"]])
 def test_files_without_end(option: list[str], tmp_path: Path) -> None:
     assert "more than 1 MB" in refused(*option, "/dev/zero", "true")
-    (tmp_path / "large").write_bytes(bytes(infile.LARGEST + 1))
+    (tmp_path / "large").write_bytes(bytes(input_files.LARGEST + 1))
     assert "more than 1 MB" in refused(*option, str(tmp_path / "large"), "true")
     assert "directory" in refused(*option, str(tmp_path), "true")
     os.mkfifo(tmp_path / "pipe")  # nobody writes into it
@@ -187,10 +188,10 @@ def test_files_without_end(option: list[str], tmp_path: Path) -> None:
 def test_a_pipe_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"h1 slots=2\n")
-    monkeypatch.setattr(infile, "PATIENCE", 0.1)
+    monkeypatch.setattr(input_files, "PATIENCE", 0.1)
     with pytest.raises(OSError, match=r"it did not end within 0\.1 s"):
-        infile.read(f"/dev/fd/{reading}")
+        input_files.read(f"/dev/fd/{reading}")
     os.write(writing, b"h1 slots=2\n")
     os.close(writing)
-    assert infile.read(f"/dev/fd/{reading}") == b"h1 slots=2\n"
+    assert input_files.read(f"/dev/fd/{reading}") == b"h1 slots=2\n"
     os.close(reading)

@@ -110,7 +110,7 @@ AGENT = """
 import platform
 from ringcast.control import messages
 {change}
-from ringcast_launcher.agent import main
+from ringcast_launcher.hosts.agent import main
 main()
 """
 
@@ -134,8 +134,8 @@ def test_a_host_with_another_version(hosts: Fleet, change: str, words: str) -> N
 
 NONSENSE = """
 import sys, time
-from ringcast_launcher.frames import MARK, encode
-from ringcast_launcher.orders import Hello, plain
+from ringcast_launcher.hosts.codec import MARK, encode
+from ringcast_launcher.hosts.messages import Hello, plain
 from ringcast.control import version
 import platform
 out = sys.stdout.buffer
@@ -165,7 +165,7 @@ def test_an_agent_that_talks_nonsense(hosts: Fleet, write: str, words: str) -> N
 
 
 def test_an_agent_that_somebody_starts_by_hand_says_so(hosts: Fleet) -> None:
-    agent = shlex.join([sys.executable, "-m", "ringcast_launcher.agent"])
+    agent = shlex.join([sys.executable, "-m", "ringcast_launcher.hosts.agent"])
     done = on_shell(hosts, f"echo help me | {agent} >/dev/null")
     assert (
         done == "ringcast agent: this is started by ringcast-launch only: a message of 1886152040 bytes was announced\n"

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from ringcast.analysis.postconditions import PROMISES, promise
+from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
-from ringcast.schedule import (
+from ringcast.schedules import circulant
+from ringcast.schedules.schedule import (
     COMBINE_LEFT,
     COMBINE_RIGHT,
     IDLE,
@@ -24,9 +27,6 @@ from ringcast.schedule import (
     relabel,
     reverse,
 )
-from ringcast.schedules import circulant
-from ringcast.spec import PROMISES, promise
-from ringcast.verify import verify
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast import waits
-from ringcast.waits import Deadlock, Made, Mismatch, Report, Waits, circle_in, decode, read
+from ringcast.control import deadlocks
+from ringcast.control.deadlocks import Deadlock, Made, Mismatch, Report, Waits, circle_in, decode, read
 
 CALL = Made(3, 77, "barrier()", "prog.py:5")
 OTHER = Made(3, 78, "scan()", "prog.py:9")
@@ -27,7 +27,7 @@ def report(rank: int, *peers: int, call: Made = CALL, context: int = 1, times: i
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(waits)
+    result = doctest.testmod(deadlocks)
     assert result.attempted > 0
     assert result.failed == 0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.wire import SIZE, VERSION, Header, Kind, notice, pack, pack_fields, unpack
+from ringcast.wire.header import SIZE, VERSION, Header, Kind, notice, pack, pack_fields, unpack
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 headers = st.builds(Header, st.just(VERSION), U8, U16, U32, U64, U64, U32, U32, U32, U32, U64, U64, U64)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import ringcast
-from ringcast import config, world
+from ringcast.bootstrap import world
+from ringcast.config import worker
 from ringcast.errors import blames
-from ringcast.glance import glance
+from ringcast.monitoring.progress import glance
 
 EVERY_ALGORITHM = """
 import functools, operator
@@ -159,7 +160,7 @@ def test_every_public_name_is_there() -> None:
 
 def test_who_opens_the_terminal_has_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = os.openpty()
-    settings = config.WorkerConfig(
+    settings = worker.WorkerConfig(
         0, 2, f"ipc://{tmp_path}/control", directory=str(tmp_path), terminal=os.ttyname(slave)
     )
     for name, value in settings.environment().items():

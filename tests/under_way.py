@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from ringcast.protocol import Protocol
+from ringcast.protocol.machine import Protocol
 
 TRANSFERS = (
     "_sending.transfers",

@@ -1,8 +1,8 @@
 """Draw docs/figures/fractional-2003.svg: Figure 3 of the fractional-tree paper, and what came after (needs matplotlib).
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003: how many times as fast as
-the better of linear pipeline and pipelined binary tree, over k/t. Lines are the formulas of `ringcast.bounds`; dots are
-schedules that the simulator has run.
+the better of linear pipeline and pipelined binary tree, over k/t. Lines are the formulas of `ringcast.analysis.bounds`;
+dots are schedules that the simulator has run.
 
 python docs/figures/make_2003.py
 """
@@ -13,9 +13,9 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from ringcast import bounds
+from ringcast.analysis import bounds
+from ringcast.analysis.simulate import simulate, simulate_bcast
 from ringcast.schedules.fractional import fractional_tree
-from ringcast.simulate import simulate, simulate_bcast
 
 COLOURS = {64: "#4477aa", 1024: "#228833", 16384: "#ee6677"}
 # k/t of what is simulated. More takes minutes: larger data means more packets, and each is followed rank by rank.

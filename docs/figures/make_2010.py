@@ -16,8 +16,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from ringcast.algorithms import Params
-from ringcast.bench.distributions import parts
-from ringcast.cost import Network, choose, predict
+from ringcast.algorithms.cost import Network, choose, predict
+from ringcast.commands.bench.distributions import parts
 from ringcast.schedules.ring import ring_rounds
 
 KB = 1024

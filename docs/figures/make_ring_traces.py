@@ -14,12 +14,12 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from ringcast import collectives
-from ringcast.cost import NETWORKS
-from ringcast.execute import drive_together
-from ringcast.group import Choice, Group
-from ringcast.local import simulated_endpoints
-from ringcast.trace import Recorder, Totals, moving, rounds, totals
-from ringcast.trace.pairing import Interval
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Choice, Group
+from ringcast.engine.execute import drive_together
+from ringcast.engine.in_process import simulated_endpoints
+from ringcast.monitoring.trace import Recorder, Totals, moving, rounds, totals
+from ringcast.monitoring.trace.pairing import Interval
 
 P, NBYTES, NBLOCKS = 8, 10_000_000, 64
 ALPHA, BETA = 1e-4, 8 / (100e6 * 1448 / 1514)  # seconds a message and a byte on Ethernet of 100 Mbit/s

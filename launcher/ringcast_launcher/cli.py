@@ -12,18 +12,22 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ringcast import outfile
-from ringcast.config import CURVE, NONE, WorkerConfig, from_environment
+from ringcast._util import output_files
+from ringcast._util.output_files import objection
+from ringcast._util.streams import write_all
+from ringcast.config.worker import CURVE, NONE, WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
-from ringcast.hostlist import Host, HostError, listed, oversubscribed
-from ringcast.keys import OPEN
-from ringcast.outfile import objection
-from ringcast.streams import write_all
-from ringcast_launcher import capacity, node, nodes, once, output, slurm, where
-from ringcast_launcher.dryrun import describe
-from ringcast_launcher.fleet import SSH
-from ringcast_launcher.job import (
+from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
+from ringcast.net.keys import OPEN
+from ringcast_launcher.decide.job_report import JobReport
+from ringcast_launcher.decide.lost_output import BROKEN_PIPE
+from ringcast_launcher.dry_run import describe
+from ringcast_launcher.hosts import node_agent
+from ringcast_launcher.hosts.ssh import SSH
+from ringcast_launcher.output import output
+from ringcast_launcher.plan import capacity, nested_launch, node_rendezvous, placement, slurm
+from ringcast_launcher.plan.job import (
     STALL,
     USAGE,
     Job,
@@ -35,11 +39,9 @@ from ringcast_launcher.job import (
     shown_ranks,
     worker_argv,
 )
-from ringcast_launcher.jobreport import JobReport
-from ringcast_launcher.loop import run
-from ringcast_launcher.losses import BROKEN_PIPE
-from ringcast_launcher.ranklist import ranges
-from ringcast_launcher.signals import accept_all
+from ringcast_launcher.plan.ranklist import ranges
+from ringcast_launcher.run.loop import run
+from ringcast_launcher.system.signals import accept_all
 
 LEAST_STALL, MOST_STALL = 4.0, 86400.0  # seconds; ranks are looked at after three without a sign of life
 _DESCRIPTION = """\
@@ -100,7 +102,7 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
             write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
-            return node.serve(job, job.rendezvous)
+            return node_agent.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:
         text = _by_options(str(error), options)
@@ -176,7 +178,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="the same command runs on N nodes, without ssh; with --node-rank and --rdzv-endpoint"),
         add("--node-rank", type=int, metavar="K", help="which of them this is, from 0; node 0 runs the job"),
         add("--rdzv-endpoint", metavar="HOST:PORT", help="where the nodes meet: an address of node 0 (default port "
-            f"{nodes.PORT})"),
+            f"{node_rendezvous.PORT})"),
         add("--placement", choices=("block", "cyclic"),
             help="fill one host after the other (default), or deal the ranks round"),
         add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
@@ -220,7 +222,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if options.size is not None and options.size < 1:
         raise JobError(f"-n {options.size}: at least one rank is needed", USAGE)
     hosts = _hosts(options)
-    meeting = nodes.rendezvous(
+    meeting = node_rendezvous.rendezvous(
         options.nnodes,
         options.node_rank,
         options.rdzv_endpoint,
@@ -229,16 +231,16 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment,
     )
     if meeting is None:
-        once.check(environment)
+        nested_launch.check(environment)
     allocated = () if hosts or meeting is not None else slurm.allocation(environment)
     hosts = hosts or allocated
     called = environment.get("SLURMD_NODENAME", "") if allocated else None
     _need_hosts(options, hosts)
     placed = _placed(options, hosts, meeting, called)
-    far = any(not node.here for node in placed)
+    far = any(not node_agent.here for node_agent in placed)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
-    if options.flight_recorder and (problem := outfile.objection(Path(options.flight_recorder))):
+    if options.flight_recorder and (problem := output_files.objection(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = _absolute(options.wdir or ".")
     if not Path(directory).is_dir():
@@ -256,7 +258,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     job = Job(
         nodes=placed,
         rendezvous=meeting if far else None,
-        passed_on={**told, **where.passed_on(environment, exports)},
+        passed_on={**told, **placement.passed_on(environment, exports)},
         exports=exports,
         starter=_command(options.rsh_agent or "") or starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
@@ -286,10 +288,10 @@ def _placed(
     if meeting is not None:
         if hosts or options.size is not None:
             raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
-        return nodes.placed(meeting)
+        return node_rendezvous.placed(meeting)
     if not hosts and options.size is None and options.per_node is None:
         raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
-    placed = where.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
+    placed = placement.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
     for each in placed:
         if each.here:
             capacity.check(len(each.ranks))
@@ -381,9 +383,9 @@ def _config_file(path: str, transport: str) -> str:
     """Return where the configuration file is, whatever directory a worker runs in; ConfigError if it is no good."""
     if not path:
         return ""
-    from ringcast import networkfile  # needs numpy, for which a launcher without a file does not wait
+    from ringcast.algorithms import network_file  # needs numpy, for which a launcher without a file does not wait
 
-    networkfile.read(path, transport)
+    network_file.read(path, transport)
     return _absolute(path)
 
 

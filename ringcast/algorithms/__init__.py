@@ -27,7 +27,7 @@ from ringcast.algorithms import (
 )
 from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import Params
-from ringcast.schedule import Schedule
+from ringcast.schedules.schedule import Schedule
 
 __all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "find", "known", "nonsense", "table"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from ringcast.algorithms.load import Formula, combining
 from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params
-from ringcast.hosts import members
-from ringcast.schedule import Schedule, reverse
+from ringcast.schedules.placement import members
+from ringcast.schedules.schedule import Schedule, reverse
 
 
 def _any(_: Params) -> str:

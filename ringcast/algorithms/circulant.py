@@ -15,9 +15,9 @@ from ringcast.algorithms.algorithm import Algorithm, log_rounds, regular
 from ringcast.algorithms.load import Call, Load, combining, even, in_a_row, twice, uneven, values
 from ringcast.algorithms.papers import REDUCE_SCATTER, REVERSAL, TRAEFF_2022
 from ringcast.algorithms.params import Params
-from ringcast.hosts import leaving
 from ringcast.schedules import circulant
 from ringcast.schedules.blocks import schedule_tables, skips
+from ringcast.schedules.placement import leaving
 
 
 def _pipelined(p: Params) -> int:

@@ -12,9 +12,9 @@ from ringcast.algorithms.algorithm import Algorithm, one_at_a_time, reduction
 from ringcast.algorithms.load import Call, Load, even
 from ringcast.algorithms.papers import SANDERS
 from ringcast.algorithms.params import Params
-from ringcast.hosts import chain
-from ringcast.schedule import Schedule, relabel
 from ringcast.schedules import fractional
+from ringcast.schedules.placement import chain
+from ringcast.schedules.schedule import Schedule, relabel
 
 _PIPELINE = "n+p-2"
 _BINARY = "n if p == 2 else depth(p, 1)+2*n-1"

@@ -13,8 +13,8 @@ from ringcast.algorithms.circulant import windows
 from ringcast.algorithms.load import Call, Load, combining, even, in_turn, uneven
 from ringcast.algorithms.papers import GRAMA
 from ringcast.algorithms.params import Params
-from ringcast.schedule import STORE, reverse
 from ringcast.schedules import grid, hypercube, one_to_all
+from ringcast.schedules.schedule import STORE, reverse
 
 
 def _whole(call: Call) -> Load:

@@ -14,9 +14,9 @@ from ringcast.algorithms.grama import subtrees
 from ringcast.algorithms.load import Call, Load, combining, even, total, twice
 from ringcast.algorithms.papers import LANES
 from ringcast.algorithms.params import Params
-from ringcast.hosts import Hosts, members
 from ringcast.schedules import lanes
 from ringcast.schedules.grid import mesh_shape
+from ringcast.schedules.placement import Hosts, members
 
 
 @lru_cache(maxsize=64)

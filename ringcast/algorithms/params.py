@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringcast.hosts import Hosts
+from ringcast.schedules.placement import Hosts
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from ringcast.algorithms.algorithm import Algorithm, one_at_a_time, reduction, r
 from ringcast.algorithms.load import Call, Load, even, twice
 from ringcast.algorithms.papers import GRAMA, RING_2010
 from ringcast.algorithms.params import Params
-from ringcast.hosts import Hosts, leaving
-from ringcast.schedule import Schedule
 from ringcast.schedules import ring
+from ringcast.schedules.placement import Hosts, leaving
 from ringcast.schedules.ringorder import node_order
+from ringcast.schedules.schedule import Schedule
 
 
 def linear(call: Call) -> Load:

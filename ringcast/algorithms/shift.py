@@ -11,8 +11,8 @@ from ringcast.algorithms.algorithm import Algorithm, power_of_two
 from ringcast.algorithms.load import Call, Load, even
 from ringcast.algorithms.papers import GRAMA
 from ringcast.algorithms.params import Params
-from ringcast.schedule import Schedule
 from ringcast.schedules import shift
+from ringcast.schedules.schedule import Schedule
 
 
 def _values(call: Call) -> Load:

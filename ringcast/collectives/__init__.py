@@ -4,15 +4,15 @@ A Communicator drives one such generator; the simulated wire drives those of all
 raw buffers; everything else as pickles, whole. Nothing is sent before the arguments of this rank have been checked.
 """
 
+from ringcast.collectives.alltoall import alltoall, alltoallv
 from ringcast.collectives.broadcast import bcast
-from ringcast.collectives.collect import allgather, allgatherv, gather, gatherv
-from ringcast.collectives.combine import allreduce, barrier, reduce, reduce_scatter
-from ringcast.collectives.distribute import scatter, scatterv
-from ringcast.collectives.exchange import sendrecv
+from ringcast.collectives.gather import allgather, allgatherv, gather, gatherv
 from ringcast.collectives.merge import merge_sorted
+from ringcast.collectives.reduce import allreduce, barrier, reduce, reduce_scatter
 from ringcast.collectives.scan import exscan, scan
+from ringcast.collectives.scatter import scatter, scatterv
+from ringcast.collectives.sendrecv import sendrecv
 from ringcast.collectives.shift import shift
-from ringcast.collectives.total_exchange import alltoall, alltoallv
 
 __all__ = [
     "allgather",

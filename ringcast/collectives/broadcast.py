@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.records import tell
-from ringcast.datatypes import as_array, check_out, dtype_name, flat, order_of
+from ringcast.collectives.announce import tell
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
+from ringcast.engine.datatypes import as_array, check_out, dtype_name, flat, order_of
+from ringcast.engine.execute import Steps
+from ringcast.engine.objects import decode, describe_dtype, encode, parse_dtype
+from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
-from ringcast.execute import Steps
-from ringcast.group import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
-from ringcast.objects import decode, describe_dtype, encode, parse_dtype
 from ringcast.ops import Array
-from ringcast.slots import ArraySlots
 
 RIDE_ALONG = 15 << 10  # bytes of a value that travel in the descriptor itself
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.collect import exchange_counts
-from ringcast.datatypes import as_array, dtype_name
+from ringcast.collectives.gather import exchange_counts
+from ringcast.collectives.stage import Choice, Group, plan, run
+from ringcast.engine.datatypes import as_array, dtype_name
+from ringcast.engine.execute import Steps
+from ringcast.engine.slots import ArraySlots, Inlet
 from ringcast.errors import ArgumentError
-from ringcast.execute import Steps
-from ringcast.group import Choice, Group, plan, run
 from ringcast.ops import Array
-from ringcast.schedule import Copy, Local, Merge, Nothing, Schedule, Slots, Step
-from ringcast.slots import ArraySlots, Inlet
+from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, Slots, Step
 
 
 def merge_sorted(group: Group, value: Any, choice: Choice) -> Steps[Array]:

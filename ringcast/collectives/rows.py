@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.datatypes import as_array, check_counts, check_out
+from ringcast.collectives.stage import Choice, Group, pickled, plan, run
+from ringcast.engine.datatypes import as_array, check_counts, check_out
+from ringcast.engine.execute import Steps
+from ringcast.engine.slots import ObjectSlots
 from ringcast.errors import ArgumentError
-from ringcast.execute import Steps
-from ringcast.group import Choice, Group, pickled, plan, run
 from ringcast.ops import Array
-from ringcast.slots import ObjectSlots
 
 
 def rows_of(group: Group, operation: str, value: Any) -> Array:

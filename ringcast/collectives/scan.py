@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringcast.collectives.combine import array_slots, combine_objects, plan_combine, working_copy
+from ringcast.collectives.reduce import array_slots, combine_objects, plan_combine, working_copy
 from ringcast.collectives.rows import no_out
-from ringcast.datatypes import as_array, check_out, like
-from ringcast.execute import Steps
-from ringcast.group import Choice, Group, run
+from ringcast.collectives.stage import Choice, Group, run
+from ringcast.engine.datatypes import as_array, check_out, like
+from ringcast.engine.execute import Steps
 from ringcast.ops import Op
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.pieces import PieceSlots, cut
-from ringcast.datatypes import as_array, dtype_name, like
+from ringcast.collectives.stage import Choice, Group, pickled, plan, run
+from ringcast.engine.datatypes import as_array, dtype_name, like
+from ringcast.engine.execute import Steps
+from ringcast.engine.pieces import PieceSlots, cut
+from ringcast.engine.slots import ObjectSlots
 from ringcast.errors import ArgumentError
-from ringcast.execute import Steps
-from ringcast.group import Choice, Group, pickled, plan, run
-from ringcast.slots import ObjectSlots
 
 
 def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]:

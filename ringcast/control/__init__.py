@@ -2,18 +2,18 @@
 
 Messages are `[nonce, number, message]` in msgpack over ZeroMQ ROUTER and DEALER; nothing is ever unpickled. `number`
 counts the messages on a connection, so that a lost one is noticed. What a message means is decided by
-`ringcast.rendezvous`; here it is only carried. tcp runs under CURVE: the server's public key belongs to the job's
-secret key, and only who has the pair that is derived from that key is admitted (`ringcast.keys`). An ipc socket is open
-to its owner only.
+`ringcast.control.events`; here it is only carried. tcp runs under CURVE: the server's public key belongs to the job's
+secret key, and only who has the pair that is derived from that key is admitted (`ringcast.net.keys`). An ipc socket is
+open to its owner only.
 
 The server runs in the launcher's loop, or, where no launcher is, in a process of its own that rank 0 starts with
 `python -m ringcast.control`, and that ends with the job.
 """
 
 from ringcast.control.client import ControlClient
-from ringcast.control.messages import PACE, Pace, version
+from ringcast.control.envelope import PACE, Pace, version
 from ringcast.control.process import main, serve
 from ringcast.control.server import ControlServer
-from ringcast.keys import new_key
+from ringcast.net.keys import new_key
 
 __all__ = ["PACE", "ControlClient", "ControlServer", "Pace", "main", "new_key", "serve", "version"]

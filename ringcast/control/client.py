@@ -13,10 +13,10 @@ from typing import IO, TypeAlias
 
 import zmq
 
-from ringcast import wire
-from ringcast.agreement import Vote
-from ringcast.config import NONE, WorkerConfig
-from ringcast.control.messages import (
+from ringcast.config.worker import NONE, WorkerConfig
+from ringcast.control.agreement import Vote
+from ringcast.control.deadlocks import Report
+from ringcast.control.envelope import (
     PACE,
     PATIENCE,
     Context,
@@ -27,13 +27,13 @@ from ringcast.control.messages import (
     seal,
     version,
 )
+from ringcast.control.events import Message
 from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
-from ringcast.keys import control_pair, member_pair
-from ringcast.linkwatch import LinkWatch
-from ringcast.rendezvous import Message
-from ringcast.unanswered import Unanswered
-from ringcast.waits import Report
+from ringcast.net.keys import control_pair, member_pair
+from ringcast.net.link_watch import LinkWatch
+from ringcast.wire import header as wire
+from ringcast.wire.unanswered import Unanswered
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
 

@@ -18,14 +18,14 @@ from typing import IO
 
 import zmq
 
-from ringcast.activity import Lookout
-from ringcast.config import WorkerConfig
-from ringcast.control.messages import PACE
+from ringcast.config.worker import WorkerConfig
+from ringcast.control.envelope import PACE
+from ringcast.control.events import Joined, Lost
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
-from ringcast.family import kill, marked, members
-from ringcast.rendezvous import Joined, Lost
-from ringcast.silence import Stuck
+from ringcast.procs.liveness import Stuck
+from ringcast.procs.process_tree import kill, marked, members
+from ringcast.procs.procfs import Lookout
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import zmq
 
-from ringcast import unanswered
-from ringcast.agreement import FLAG_LIMIT, Vote
-from ringcast.config import CURVE, NONE
-from ringcast.control.messages import (
+from ringcast.config.worker import CURVE, NONE
+from ringcast.control.agreement import FLAG_LIMIT, Vote
+from ringcast.control.deadlocks import are_counts, read
+from ringcast.control.envelope import (
     PACE,
     PATIENCE,
     Context,
@@ -23,11 +23,7 @@ from ringcast.control.messages import (
     seal_packed,
     version,
 )
-from ringcast.doorkeeper import Doorkeeper
-from ringcast.errors import RendezvousError
-from ringcast.keys import control_pair, is_key, member_pair
-from ringcast.ports import BACKLOG, bind_first
-from ringcast.rendezvous import (
+from ringcast.control.events import (
     Abort,
     Accusing,
     Action,
@@ -46,8 +42,12 @@ from ringcast.rendezvous import (
     Tick,
     Waiting,
 )
-from ringcast.roster import Roster
-from ringcast.waits import are_counts, read
+from ringcast.control.membership import Roster
+from ringcast.errors import RendezvousError
+from ringcast.net.keys import control_pair, is_key, member_pair
+from ringcast.net.ports import BACKLOG, bind_first
+from ringcast.net.zap import Doorkeeper
+from ringcast.wire import unanswered
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 

@@ -16,7 +16,14 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.schedule import (
+from ringcast.schedules.blocks import (
+    baseblock,
+    recv_schedule,
+    schedule_tables,
+    send_schedule,
+    skips,
+)
+from ringcast.schedules.schedule import (
     COMBINE_RIGHT,
     STORE,
     Combine,
@@ -27,13 +34,6 @@ from ringcast.schedule import (
     Step,
     concat,
     reverse,
-)
-from ringcast.schedules.blocks import (
-    baseblock,
-    recv_schedule,
-    schedule_tables,
-    send_schedule,
-    skips,
 )
 
 __all__ = [

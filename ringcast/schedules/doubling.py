@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, IDLE, STORE, Copy, Nothing, Schedule, Step
+from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, IDLE, STORE, Copy, Nothing, Schedule, Step
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ringcast.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Accept, Copy, Nothing, Schedule, Step
+from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Accept, Copy, Nothing, Schedule, Step
 
 
 @dataclass(frozen=True)

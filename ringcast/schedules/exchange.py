@@ -18,9 +18,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.schedule import Schedule, Step
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.grid import mesh_shape
+from ringcast.schedules.schedule import Schedule, Step
 
 Offsets: TypeAlias = "range | NDArray[np.intp]"
 Move: TypeAlias = tuple[int, Offsets]  # in one round: how far, and the offsets of the blocks that make this hop

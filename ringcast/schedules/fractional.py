@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
-from ringcast.schedule import Nothing, Schedule, Step, reverse
+from ringcast.schedules.schedule import Nothing, Schedule, Step, reverse
 
 
 @dataclass(frozen=True)

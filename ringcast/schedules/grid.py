@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
-from ringcast.schedule import IDLE, Schedule, Step, relabel
 from ringcast.schedules.one_to_all import Binomial
+from ringcast.schedules.schedule import IDLE, Schedule, Step, relabel
 
 
 @lru_cache(maxsize=64)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringcast.schedule import IDLE, STORE, Schedule, Slots, Step, concat, joined, reverse
 from ringcast.schedules import circulant
 from ringcast.schedules.one_to_all import Scatter
+from ringcast.schedules.schedule import IDLE, STORE, Schedule, Slots, Step, concat, joined, reverse
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ringcast.schedule import IDLE, Schedule, Slots, Step, concat, joined, relabel, reverse
 from ringcast.schedules import circulant
 from ringcast.schedules.hypercube import Completion
 from ringcast.schedules.one_to_all import Scatter
+from ringcast.schedules.schedule import IDLE, Schedule, Slots, Step, concat, joined, relabel, reverse
 
 Grid: TypeAlias = tuple[tuple[int, ...], ...]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ringcast.schedule import Copy, Local, Merge, Nothing, Schedule, Step, concat
 from ringcast.schedules import circulant
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.circulant import window
+from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, Step, concat
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringcast.schedule import IDLE, Schedule, Slots, Step
 from ringcast.schedules.circulant import window
+from ringcast.schedules.schedule import IDLE, Schedule, Slots, Step
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringcast.schedule import (
+from ringcast.schedules.blocks import skips
+from ringcast.schedules.schedule import (
     COMBINE_LEFT,
     COMBINE_RIGHT,
     IDLE,
@@ -24,7 +25,6 @@ from ringcast.schedule import (
     Schedule,
     Step,
 )
-from ringcast.schedules.blocks import skips
 
 
 @dataclass(frozen=True)

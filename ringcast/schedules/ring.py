@@ -22,8 +22,8 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import sqrt
 
-from ringcast.schedule import Nothing, Schedule, Step, concat, joined, reverse
 from ringcast.schedules.ringorder import ring_order
+from ringcast.schedules.schedule import Nothing, Schedule, Step, concat, joined, reverse
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from ringcast.schedule import COMBINE_LEFT, IDLE, STORE, Combine, Copy, Local, Nothing, Schedule, Step
 from ringcast.schedules.blocks import skips
+from ringcast.schedules.schedule import COMBINE_LEFT, IDLE, STORE, Combine, Copy, Local, Nothing, Schedule, Step
 
 Skips: TypeAlias = "tuple[tuple[int, bool], ...]"  # of each round: how far ahead it sends, and whether with its own x
 

@@ -15,8 +15,8 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ringcast.schedule import IDLE, Schedule, Step
 from ringcast.schedules.grid import mesh_shape
+from ringcast.schedules.schedule import IDLE, Schedule, Step
 
 Peers: TypeAlias = "tuple[int, int] | None"  # to whom, and from whom; None: the rank keeps what it holds
 

@@ -2,8 +2,8 @@
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, announce it in section 3
 and leave it to the full paper, which we have not seen; this construction is ours. The simplex model is a restriction of
-the one-ported model of `ringcast.schedule`: no step has two halves. So these are schedules like all others, for
-`verify` and `simulate`. To do each duplex step in two would take 2r+2 steps for a run.
+the one-ported model of `ringcast.schedules.schedule`: no step has two halves. So these are schedules like all others,
+for `verify` and `simulate`. To do each duplex step in two would take 2r+2 steps for a run.
 
 r = `run`; L = 2r+1, after which everything repeats. In L steps a rank receives r blocks, passes these on, and sends one
 to the right: it is never idle. Let R[i] be the steps (mod L) in which member i of a group receives, X[i] that in which
@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ringcast.schedule import Nothing, Schedule, Step
 from ringcast.schedules.grouptree import tree_of
+from ringcast.schedules.schedule import Nothing, Schedule, Step
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from ringcast.errors import LinkLost
 from ringcast.transports.base import Arrival, Transport
-from ringcast.wire import LARGEST_FRAME
+from ringcast.wire.header import LARGEST_FRAME
 
 Maker: TypeAlias = Callable[[int], Sequence[Transport]]
 Check: TypeAlias = Callable[[Maker], None]

@@ -20,14 +20,14 @@ from typing import cast
 
 import zmq
 
-from ringcast.doorkeeper import Doorkeeper
 from ringcast.errors import LinkLost
-from ringcast.keys import new_pair
-from ringcast.limits import sockets_needed
-from ringcast.monitor import told
-from ringcast.ports import BACKLOG, bind_first
+from ringcast.net.fd_limits import sockets_needed
+from ringcast.net.keys import new_pair
+from ringcast.net.ports import BACKLOG, bind_first
+from ringcast.net.zap import Doorkeeper
+from ringcast.net.zmq_monitor import told
 from ringcast.transports.base import Frame
-from ringcast.wire import LARGEST_FRAME
+from ringcast.wire.header import LARGEST_FRAME
 
 LINGER = 5000  # ms in which close() still delivers what was sent …
 HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import ringcast
-from ringcast.call import Call
-from ringcast.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint
 from ringcast.transports.base import Arrival, Frame, Transport
-from ringcast.wire import Kind, unpack
+from ringcast.wire.call import Call
+from ringcast.wire.header import Kind, unpack
 
 SIZE = 1_000_000  # bytes of a collective
 CONTROL = 4_000_000  # bytes of a message of the control: long enough that two meet, however late one of them begins

@@ -11,9 +11,9 @@ import numpy as np
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Op
 from ringcast.algorithms import ALGORITHMS
-from ringcast.cost import NETWORKS, choose
-from ringcast.hosts import Hosts
+from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.ops import BUILT_IN
+from ringcast.schedules.placement import Hosts
 
 RECORD = np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3", (2,))])
 MOVED = ("u1", "?", ">i4", "f8", "D", "S5", "V6", RECORD)

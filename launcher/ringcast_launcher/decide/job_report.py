@@ -1,0 +1,57 @@
+"""What became of a job and of each of its ranks, for programs to read: `--json-report FILE`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ringcast._util.output_files import write_whole
+from ringcast_launcher.decide.lost_output import Losses
+from ringcast_launcher.decide.supervisor import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What became of one rank."""
+
+    rank: int
+    host: str
+    pid: int
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What became of a job: the exit code, and the cause, with the rank to name if there is one."""
+
+    exit_code: int
+    cause: str = ""
+    rank: int | None = None
+    host: str = ""
+    pid: int | None = None
+    traceback: str = ""
+    ranks: tuple[RankReport, ...] = ()
+
+    def last_words(self) -> str:
+        """Return what a person has to read: the traceback of the rank to name, then one line with the cause."""
+        if self.exit_code == 0:
+            return ""
+        who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
+        return "".join(
+            line + "\n" for line in [*self.traceback.rstrip().splitlines(), f"ringcast-launch: {who}{self.cause}"]
+        )
+
+    def but_for(self, losses: Losses) -> JobReport:
+        """Return the report of the same job with lost output as its cause, if it has no other one."""
+        return self if self.exit_code or not losses.code else replace(self, exit_code=losses.code, cause=losses.cause)
+
+    def write(self, path: Path) -> None:
+        """Write the file, in one piece.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        ranks = [{"rank": r.rank, "host": r.host, "pid": r.pid, **asdict(r.fate)} for r in self.ranks]
+        text = json.dumps({**asdict(self), "ranks": ranks}, indent=2) + "\n"
+        write_whole(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,411 @@
+"""What to do when something happens to a worker: decisions only, without processes, sockets or clocks.
+
+The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
+uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
+it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error has `settle` seconds
+to end by itself. Then the others are told, have `grace` seconds to raise their own errors, are asked to end (SIGTERM),
+and are killed `patience` seconds later.
+
+With `go_on` a failure ends nobody else: the others are told, and what they make of it decides. The job is well then if
+ranks have finished, and all that did exited with 0 without such an error.
+
+A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
+failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
+
+A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
+therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ringcast.control.events import (
+    Failing,
+    Finished,
+    Joined,
+    Lost,
+    Notice,
+    NotStarted,
+    Started,
+    TooLate,
+    Unread,
+    in_words,
+)
+from ringcast.errors import PeerFailed
+from ringcast.procs.liveness import Stuck
+from ringcast.wire.unanswered import Unanswered
+
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A worker's process ended: with an exit code, or killed by signal -status."""
+
+    rank: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The launcher itself received a signal that asks it to end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event: TypeAlias = Notice | Exited | Signalled | Stuck | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Kill what is left of a rank: its process group, and what it started."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Tell the other ranks that this one is gone."""
+
+    rank: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortJob:
+    """Tell all ranks that the job ends."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to the process groups of all workers."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All workers have ended. `rank` is the one to name, None where the cause lies outside of the workers."""
+
+    code: int
+    rank: int | None = None
+    how: str = ""
+    traceback: str = ""
+
+
+Action: TypeAlias = Fence | Declare | AbortJob | Send | Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of one rank."""
+
+    status: int | None  # exit code, or minus the signal that killed it; None while it runs
+    joined: bool
+    finished: bool  # it said that it communicates no more
+    failure: str  # why it counts as failed; empty where it does not
+    error: str  # what it reported itself …
+    traceback: str  # … and where that arose
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long to wait before the next step, in seconds."""
+
+    settle: float = 0.5  # for the last words of a worker that exited with code 0, or for the end of one that failed
+    grace: float = 1.0  # after the first failure, before SIGTERM
+    patience: float = 2.5  # after SIGTERM, before SIGKILL
+    farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
+
+
+@dataclass(slots=True)
+class _Worker:
+    status: int | None = None
+    joined: bool = False
+    too_late: bool = False
+    finished: bool = False
+    caught: Unanswered | None = None
+    report: Failing | None = None
+    blames: tuple[int, ...] = ()
+    settle_by: float | None = None
+    fenced: bool = False
+
+
+@dataclass(slots=True)
+class _Ending:
+    """Why the job is being ended (`code` is None when a worker's failure tells it), and the signals still to send."""
+
+    code: int | None = None
+    how: str = ""
+    steps: list[tuple[float, int]] = field(default_factory=list)
+
+
+class Supervisor:
+    """The fate of one job; `handle` takes an event and returns what to do about it."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        start: float,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        go_on: bool = False,
+    ) -> None:
+        self._workers = [_Worker() for _ in range(size)]
+        self._policy = policy or Policy()
+        self._timeout, self._go_on = timeout, go_on
+        self._deadline = None if timeout is None else start + timeout
+        self._started = False
+        self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
+        self._caught: list[int] = []  # those that caught an error and did not answer it, in order
+        self._ended: set[int] = set()  # those that were alive when we began to end them
+        self._ending: _Ending | None = None
+        self._over = False
+
+    @property
+    def due(self) -> float | None:
+        """The time of the next Tick that can matter."""
+        if self._over:
+            return None
+        times = [worker.settle_by for worker in self._workers if worker.settle_by is not None]
+        if self._ending is not None:
+            times += [time for time, _ in self._ending.steps]
+        elif self._deadline is not None:
+            times.append(self._deadline)
+        return min(times, default=None)
+
+    def fate(self, rank: int) -> Fate:
+        """Return what became of a rank, or how far it has come."""
+        worker = self._workers[rank]
+        error, traceback = (worker.report.error, worker.report.traceback) if worker.report else ("", "")
+        failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
+        return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
+        if self._over:
+            return []
+        actions = self._answer(event, now)
+        if all(w.status is not None and w.settle_by is None for w in self._workers):
+            self._over = True
+            actions.append(self._verdict())
+        return actions
+
+    def _answer(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Joined():
+                self._workers[event.rank].joined = True
+            case TooLate():
+                self._workers[event.rank].too_late = True
+            case Started():
+                self._started = True
+            case Finished():
+                self._workers[event.rank].finished = True
+                self._workers[event.rank].blames = event.blames
+                if event.unanswered is not None:
+                    self._workers[event.rank].caught = event.unanswered
+                    self._caught.append(event.rank)
+                if event.error:
+                    self._workers[event.rank].report = Failing(event.rank, event.error, event.traceback)
+                if event.rank not in self._failed:
+                    self._workers[event.rank].settle_by = None
+            case Failing():
+                self._workers[event.rank].report = event
+                self._workers[event.rank].blames = event.blames
+                return self._doom(event.rank, event.error, now)
+            case Lost():
+                return self._doom(event.rank, event.cause, now)
+            case Stuck():
+                return self._fail(event.rank, event.cause, now)
+            case Unread():
+                messages = "a message" if event.count == 1 else f"{event.count} messages"
+                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}")
+                return self._end(_Ending(), now)
+            case NotStarted():
+                return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
+            case Exited():
+                return self._exited(event.rank, event.status, now)
+            case Signalled():
+                return self._signalled(event.number, now)
+            case Tick():
+                return self._tick(now)
+        return []
+
+    def _exited(self, rank: int, status: int, now: float) -> list[Action]:
+        worker = self._workers[rank]
+        worker.status = status
+        if status != 0 or rank in self._failed:
+            return self._fail(rank, describe(status), now)
+        if not worker.joined:
+            return [Fence(rank), Declare(rank, "it exited with code 0 without joining")]
+        if not worker.finished:
+            worker.settle_by = now + self._policy.settle
+        return []
+
+    def _note(self, rank: int, cause: str) -> None:
+        if rank not in self._failed and rank not in self._ended:
+            self._failed[rank] = cause
+
+    def _doom(self, rank: int, cause: str, now: float) -> list[Action]:
+        """Give a rank that has failed, but may still run, a moment to end by itself."""
+        self._note(rank, cause)
+        worker = self._workers[rank]
+        if worker.status is not None:
+            return self._fail(rank, cause, now)
+        if rank not in self._ended:
+            worker.settle_by = worker.settle_by or now + self._policy.settle
+        return []
+
+    def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
+        """Make sure that a rank is gone, then tell the others, who have to end as well."""
+        self._note(rank, cause)
+        worker = self._workers[rank]
+        worker.settle_by = None
+        if worker.fenced:
+            return []
+        worker.fenced = True
+        # What a rank that was asked to end leaves behind is asked as well, when all have ended.
+        fence = [] if worker.status is not None and rank in self._ended else [Fence(rank)]
+        if worker.status is None:
+            self._ended.add(rank)
+        return [*fence, Declare(rank, self._failed.get(rank, cause)), *self._end(_Ending(), now)]
+
+    def _end(self, ending: _Ending, now: float) -> list[Action]:
+        """Begin to end the job, unless that has begun already: the first reason stands.
+
+        Without a failed rank the others go on, where that is wanted; a job that has not started cannot.
+        """
+        if ending.code is None and self._go_on and self._started:
+            return []
+        if self._ending is None:
+            asked = now + self._policy.grace
+            ending.steps = [(asked, signal.SIGTERM), (asked + self._policy.patience, signal.SIGKILL)]
+            self._ending = ending
+        return []
+
+    def _signalled(self, number: int, now: float) -> list[Action]:
+        self._ended |= self._running()
+        if self._ending is not None:  # asked twice: no more patience
+            self._ending.steps = []
+            return [Send(signal.SIGKILL)]
+        steps = [(now + self._policy.farewell, int(signal.SIGKILL))]
+        self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
+        return [Send(number)]
+
+    def _tick(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for rank, worker in enumerate(self._workers):
+            if worker.settle_by is not None and now >= worker.settle_by:
+                worker.settle_by = None
+                actions += self._fail(rank, "it exited with code 0 without finishing", now)
+        if self._ending is None and self._deadline is not None and now >= self._deadline:
+            assert self._timeout is not None
+            text = timed_out(self._timeout)
+            how = f"{text}; still running: {in_words(sorted(self._running()))}"
+            actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
+        while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
+            self._ended |= self._running()
+            actions.append(Send(self._ending.steps.pop(0)[1]))
+        return actions
+
+    def _running(self) -> set[int]:
+        return {rank for rank, worker in enumerate(self._workers) if worker.status is None}
+
+    def _verdict(self) -> Verdict:
+        if self._ending is None and self._well():
+            return Verdict(0)
+        if self._ending is not None and self._ending.code is not None:
+            return Verdict(self._ending.code, how=self._ending.how)
+        # Where ranks go on without others, the failure of those is no cause by itself.
+        first = [*self._caught, *self._failed] if self._go_on else [*self._failed, *self._caught]
+        return self._judge(first[0])
+
+    def _well(self) -> bool:
+        finished = [rank for rank, worker in enumerate(self._workers) if worker.finished]
+        return not self._caught and self._without_failure(finished)
+
+    def _without_failure(self, finished: list[int]) -> bool:
+        return not self._failed or (bool(finished) and not any(rank in self._failed for rank in finished))
+
+    def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
+        """Return the verdict on a rank that failed, or on the one that it rightly blames."""
+        report, seen = self._workers[rank].report, seen | {rank}
+        blamed = self._blamed_by(rank)
+        for other in (*self._failed, *self._caught):
+            if other in blamed and other not in seen:
+                return self._judge(other, seen)
+        if (caught := self._only_caught(rank)) is not None and caught.kind != PeerFailed.__name__:
+            return self._own_failure(rank)  # it needed no rank that had left
+        for other in sorted(blamed):
+            worker = self._workers[other]
+            # Who had finished, and was ended by us while it still closed its sockets, would have exited with 0.
+            left = worker.status == 0 or (worker.finished and other in self._ended)
+            if left and other not in self._failed and other not in seen:
+                how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
+                how += f" (PeerFailed {caught.how})" if caught is not None else ""
+                return Verdict(1, other, f"exited with code 0 {how}", report.traceback if report else "")
+        return self._own_failure(rank)
+
+    def _blamed_by(self, rank: int) -> set[int]:
+        worker = self._workers[rank]
+        known, caught = range(len(self._workers)), self._only_caught(rank)
+        blamed = {other for other in (worker.blames if caught is None else caught.blames) if other in known}
+        if (worker.joined or worker.too_late) and not self._started:
+            # It could not have started without the ranks that never joined.
+            blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
+        return blamed
+
+    def _only_caught(self, rank: int) -> Unanswered | None:
+        """Return the error that a rank caught, if it has not failed otherwise as well."""
+        return None if rank in self._failed else self._workers[rank].caught
+
+    def _own_failure(self, rank: int) -> Verdict:
+        worker = self._workers[rank]
+        if (caught := self._only_caught(rank)) is not None:
+            return Verdict(1, rank, f"failed: {caught}")
+        status, report = worker.status, worker.report
+        told = rank in self._ended or not status  # what it told counts, not how it was ended after that
+        how = self._failed[rank] if told or status is None else describe(status)
+        if report is not None and (told or status == 1):  # with code 1 Python ends after an uncaught error
+            how = report.error.partition("\n")[0]
+        code = 1 if told or status is None else exit_code(status)
+        return Verdict(code, rank, f"failed: {how}", report.traceback if report is not None else "")
+
+
+def timed_out(seconds: float) -> str:
+    """Return what is said of a job that has taken longer than it may."""
+    return f"timeout: the job did not end within {seconds:g} s"
+
+
+def describe(status: int) -> str:
+    """Return how a process ended, in words.
+
+    >>> describe(3), describe(-9), describe(-40)
+    ('exit code 3', 'killed by SIGKILL', 'killed by signal 40')
+    """
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def exit_code(status: int) -> int:
+    """Return what a shell would make of a process's end: its code, or 128 + signal.
+
+    >>> exit_code(3), exit_code(-9)
+    (3, 137)
+    """
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,188 @@
+"""What the launcher starts on another host: `python -m ringcast_launcher.hosts.agent`. It runs the host's crew.
+
+Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
+lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
+when nothing was heard of the launcher for a while. If it cannot, as it is stopped or hangs, its guardian does.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from ringcast.control import version
+from ringcast.errors import ConfigError
+from ringcast_launcher.hosts.codec import FrameError
+from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.messages import (
+    Finished,
+    Hello,
+    Hold,
+    NotStarted,
+    Order,
+    Report,
+    Start,
+    Stop,
+    parse_order,
+    plain,
+)
+from ringcast_launcher.hosts.pipe import Channel, Line
+from ringcast_launcher.plan import slurm
+from ringcast_launcher.plan.job import parsed_address
+from ringcast_launcher.system.child import subreaper
+from ringcast_launcher.system.job_dir import job_directory
+from ringcast_launcher.system.polling import File, usable
+from ringcast_launcher.system.signals import ENDING, accept_all, caught, noted
+from ringcast_launcher.system.watchdog import Guardian
+
+PATIENCE = 8.0  # seconds without a sign of the launcher's life; it counts the workers as lost some time after that
+PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
+FAREWELL = 5.0  # seconds that the last reports may take
+REACH = 5.0  # seconds until the launcher is found not to be reached
+
+
+class Agent:
+    """The crew of this host, and the line to the launcher; `advertise` is how others reach its ranks (behind NAT)."""
+
+    def __init__(self, line: Line, crew: Crew, signals: int, advertise: str) -> None:
+        self._line, self._crew, self._signals, self._advertise = line, crew, signals, advertise
+        self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
+        self._over = False
+        self._orders: deque[Any] = deque()  # those that have come, and wait for their turn
+        self.asked = 0  # the signal by which we end
+
+    def run(self) -> None:
+        """Serve until all is over."""
+        while not self._over and not self._abandoned:
+            self._turn()
+        deadline = time.monotonic() + FAREWELL
+        while self._line.unsent and not self._abandoned and time.monotonic() < deadline:
+            self._turn()
+
+    @property
+    def _abandoned(self) -> bool:
+        if self._line.ended:
+            return not self._orders
+        return self._line.unanswered > PATIENCE and not self._paused
+
+    def _turn(self) -> None:
+        files: dict[File, int] = {**self._crew.files, **self._line.files, self._signals: select.POLLIN}
+        due = 0.0 if self._orders else min(self._line.due, self._crew.due)
+        ready = usable(files, due - time.monotonic())
+        signals = caught(self._signals)
+        for number in signals:
+            if number in ENDING:
+                self._asked_to_end(number)
+        self._orders += self._line.turn(ready, time.monotonic())
+        # Only the launcher's own signs are passed on: else a silence of ours would count after one of the launcher,
+        # and the two together would last longer than it waits.
+        if self._paused or not self._line.unanswered:
+            self._crew.guardian.sign()
+        if self._orders:
+            self._obey_next()
+        if signal.SIGCHLD in signals:
+            self._crew.note_ends()
+        for report in self._crew.reports(ready):
+            self._tell(report)
+        self._make_room()
+
+    def _asked_to_end(self, number: int) -> None:
+        """Do what a signal asks for."""
+        self.asked, self._over = number, True
+
+    def _obey_next(self) -> None:
+        """Do what was ordered first; before the next order others are served, as one may take a second or two."""
+        try:
+            self._obey(parse_order(self._orders.popleft()))
+        except FrameError as error:
+            self._line.refuse(str(error))
+            self._orders.clear()
+
+    def _obey(self, order: Order) -> None:
+        if self._paused:
+            self._line.forgive()
+        self._paused = isinstance(order, Stop)
+        if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
+            self._tell(NotStarted(problem, 1))
+            return
+        if isinstance(order, Start):
+            order = replace(order, world={**order.world, "RINGCAST_ADVERTISE": self._advertise})
+        if isinstance(order, Hold):
+            self._held = order.held
+            order = Hold(self._held or self._full)
+        self._crew.order(order)
+        if isinstance(order, Start):  # it was looked whether it can be done; no rank runs yet
+            self._crew.guardian.watch()
+
+    def _tell(self, report: Report) -> None:
+        self._line.send(plain(report))
+        self._over |= isinstance(report, Finished)
+
+    def _make_room(self) -> None:
+        if (full := self._line.unsent > PENDING) != self._full:
+            self._full = full
+            self._crew.order(Hold(self._held or full))
+
+
+def unreachable(control: str) -> str:
+    """Return why no connection to the launcher is possible; nothing if there is one."""
+    host, port = parsed_address(control)
+    try:
+        socket.create_connection((host, port), timeout=REACH).close()
+    except OSError as error:
+        why = f"within {REACH:g} s" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+        fix = "open its ports in the firewalls (--port-range bounds them), or choose another interface (--iface)"
+        return f"the launcher cannot be reached from there at {control} {why}; {fix}"
+    return ""
+
+
+def seen_from(environment: Mapping[str, str]) -> str:
+    """Return the address of the launcher as srun or ssh tells it here; srun hands on what ssh has told its user.
+
+    >>> seen_from({"SSH_CONNECTION": "10.0.0.1 4711 10.0.0.2 22"})
+    '10.0.0.1'
+    """
+    told = environment.get("SLURM_LAUNCH_NODE_IPADDR") or environment.get("SSH_CONNECTION", "")
+    return told.partition(" ")[0]
+
+
+def main() -> None:
+    """Be the agent of this host."""
+    accept_all()
+    reading, writing = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)  # what anybody prints is no report
+    os.close(nowhere)
+    with ExitStack() as stack:
+        signals = stack.enter_context(noted(ENDING))
+        stack.enter_context(subreaper())
+        guardian = stack.enter_context(Guardian(os.environ, speaks=True))
+        try:
+            directory = stack.enter_context(job_directory())
+        except ConfigError as error:
+            sys.exit(f"ringcast: {error}")
+        guardian.tell("directory", directory)
+        channel = Channel(reading, writing, time.monotonic(), marks=True)
+        stack.callback(channel.close)
+        crew = Crew(directory, guardian, slurm.of_agent(os.environ))
+        stack.callback(crew.close)
+        hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
+        channel.send(plain(hello))
+        Agent(channel, crew, signals, os.environ.get("RINGCAST_ADVERTISE", "")).run()
+    if channel.garbled:
+        sys.exit(f"ringcast agent: this is started by ringcast-launch only: {channel.garbled}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""The processes of one host's ranks: started, watched, told apart from others, and ended with all that they started.
+
+It is told orders and makes reports; the launcher has one in its own process, an agent has one on another host.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from ringcast.config.worker import WorkerConfig, from_environment
+from ringcast.errors import ConfigError
+from ringcast.monitoring import jobs, recorder
+from ringcast.monitoring.progress import glance
+from ringcast.net.fd_limits import why_not_started
+from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
+from ringcast.procs.procfs import look_at
+from ringcast_launcher.decide.supervisor import Exited, Fence, Send
+from ringcast_launcher.hosts import stacks
+from ringcast_launcher.hosts.messages import (
+    AskGlance,
+    AskStacks,
+    AskStates,
+    Fenced,
+    Finish,
+    Finished,
+    Glimpse,
+    Hold,
+    Look,
+    NotStarted,
+    Order,
+    Output,
+    Record,
+    Report,
+    Seen,
+    Stacks,
+    Start,
+    Started,
+    States,
+    Stop,
+    Stopped,
+)
+from ringcast_launcher.plan.job import USAGE, marks, thread_limits, worker_environment
+from ringcast_launcher.system.child import Process
+from ringcast_launcher.system.polling import File
+from ringcast_launcher.system.watchdog import Guardian
+
+CHUNK = 1 << 16  # bytes read from a worker at once
+LAST_CALL = 0.5  # seconds that what workers left behind has to end by itself
+_NOT_RUNNABLE = 126
+
+
+class Crew:
+    """The ranks of one host, from their start to the end of the last process; `close` leaves nothing."""
+
+    def __init__(self, directory: str, guardian: Guardian, environment: Mapping[str, str]) -> None:
+        """`directory` is the job's on this host; `environment` what workers have beside that of their order.
+
+        The `guardian` is told of all of them.
+        """
+        self._directory, self.guardian, self._environment = directory, guardian, environment
+        self._not_ours = orphans(os.getpid(), ())  # our children from before the start
+        self._imprints = new_imprints()
+        self._to_start: deque[int] = deque()
+        self._limits: dict[str, str] = {}
+        self._processes: dict[int, Process] = {}
+        self._ended: set[int] = set()
+        self._pipes: dict[int, tuple[int, int]] = {}  # file: rank and stream
+        self._held = False
+        self._world = WorkerConfig()
+        self._reports: deque[Report] = deque()
+
+    @property
+    def files(self) -> dict[File, int]:
+        """What to poll, and for which events."""
+        return {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
+
+    @property
+    def due(self) -> float:
+        """The time at which `reports` is to be called at the latest."""
+        return 0.0 if self._reports or self._to_start else inf
+
+    def order(self, order: Order) -> None:
+        """Do what is ordered; `reports` has the answer."""
+        match order:
+            case Start():
+                self._start(order)
+            case Fence(rank):
+                kill(partial(self._family, rank))
+                self._reports.append(Fenced(rank))
+            case Send(number):
+                self._signal(number)
+            case Look(rank, speaker):
+                self._look(rank, speaker)
+            case Hold(held):
+                self._held = held
+            case Stop():
+                self._signal(signal.SIGSTOP)
+                self._reports.append(Stopped())
+            case AskStacks():
+                self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
+            case AskStates():
+                self._reports.append(States(self._states()))
+            case AskGlance():
+                seen = glance(self._directory, self._processes)
+                self._reports.append(Glimpse(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
+            case Finish():
+                self._end_family()
+                self._drain()
+                self._reports += [*self._records(order.records), Finished()]
+
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
+        """Return what there is to report; `ready` are files that can be read."""
+        for file in [file for file in self._pipes if file in ready]:
+            self._take(file)
+        if self._to_start:
+            self._start_next()
+        found, self._reports = list(self._reports), deque()
+        return found
+
+    def close(self) -> None:
+        """Kill what is left, and wait for it. Idempotent."""
+        kill(self._everyone)
+        for process in self._processes.values():
+            process.reap()
+        self._pipes.clear()
+        self._reap_orphans()
+
+    @property
+    def _pids(self) -> dict[int, int]:
+        return {rank: process.pid for rank, process in self._processes.items()}
+
+    def _start(self, order: Start) -> None:
+        if not Path(order.directory).is_dir():
+            where = f"there is no directory {order.directory} (--wdir names another)"
+            self._reports.append(NotStarted(where, USAGE))
+            return
+        # Python itself would say so too, but in the middle of a job.
+        if order.argv[:1] == (sys.executable,) and (script := _script(order)) and not script.is_file():
+            self._reports.append(NotStarted(f"there is no script {script}", USAGE))
+            return
+        try:
+            self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+        except ConfigError as error:
+            self._reports.append(NotStarted(str(error), USAGE))
+            return
+        self.guardian.tell("imprints", f"{self._imprints.start} {self._imprints.stop}")
+        for mark in self._marks:
+            self.guardian.tell("mark", mark.decode())
+        environment = {**self._environment, **order.environment}
+        self._limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
+        self._environment = {**environment, **self._limits}
+        self._started_by, self._to_start = order, deque(order.ranks)
+
+    def _start_next(self) -> None:
+        """Start one worker: between them others are served, as a host that is busy may take long for all."""
+        order, rank = self._started_by, self._to_start.popleft()
+        local = len(self._processes), len(order.ranks), order.node
+        own = worker_environment(self._environment, self._world, rank, *local)
+        try:
+            process = Process(order.argv, own, order.directory, self._imprint(rank)[0])
+        except OSError as error:
+            self._to_start.clear()
+            self._reports.append(
+                NotStarted(f"{order.argv[0]} cannot be started: {why_not_started(error)}", _NOT_RUNNABLE)
+            )
+            return
+        self._processes[rank] = process
+        self.guardian.tell("worker", str(process.pid))
+        self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
+        if not self._to_start:
+            self._describe(order)
+            self._reports.append(Started(self._pids, self._limits))
+
+    def _describe(self, order: Start) -> None:
+        """Let `ringcast ps` find the job."""
+        ranks, pids = tuple(self._pids), tuple(self._pids.values())
+        size = self._world.size
+        jobs.describe(jobs.Job(self._directory, size, os.getpid(), order.argv, time.time(), pids, ranks))
+
+    def _records(self, wanted: bool) -> Iterator[Record]:
+        for rank in self._processes if wanted else ():
+            with suppress(OSError):  # it has none
+                yield Record(rank, Path(self._directory, recorder.FILE.format(rank=rank)).read_bytes())
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes.values():
+            process.signal_group(number)
+
+    def _look(self, rank: int, speaker: int) -> None:
+        if pids := self._family(rank):
+            seen = look_at(pids, speaker)
+            self._reports.append(Seen(rank, seen.states, seen.seconds, seen.bytes, seen.traced))
+
+    def _states(self) -> dict[int, dict[str, Any]]:
+        from ringcast.monitoring.live import look_here  # needs psutil, for which no start waits
+
+        return {state.rank: asdict(state) for state in look_here(self._directory, self._pids)}
+
+    def _take(self, file: int) -> bool:
+        """Take what a pipe has; returns whether there may be more."""
+        rank, stream = self._pipes[file]
+        try:
+            data = os.read(file, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            del self._pipes[file]
+        self._reports.append(Output(rank, stream, data))
+        return bool(data)
+
+    def note_ends(self) -> None:
+        """Look which workers have ended (SIGCHLD came); `reports` tells."""
+        for rank, process in self._processes.items():
+            if rank not in self._ended and (status := process.status()) is not None:
+                self._ended.add(rank)
+                self._reports.append(Exited(rank, status))
+        self._reap_orphans()
+
+    @property
+    def _marks(self) -> list[bytes]:
+        """What processes of this crew are known by; by the directory it differs from others on the same machine."""
+        return marks(self._world, "RINGCAST_NONCE", "RINGCAST_DIR")
+
+    def _family(self, rank: int) -> set[int]:
+        """Return the processes of a rank, as they are now."""
+        own = marks(replace(self._world, rank=rank), "RINGCAST_NONCE", "RINGCAST_RANK")
+        return members({self._processes[rank].pid}, own, self._imprint(rank))
+
+    def _imprint(self, rank: int) -> range:
+        at = rank % len(self._imprints)
+        return self._imprints[at : at + 1]
+
+    def _orphans(self) -> set[int]:
+        """Return what came to us when the worker, or the child of one, that had started it ended."""
+        return orphans(os.getpid(), self._not_ours.union(self._pids.values()))
+
+    def _everyone(self) -> set[int]:
+        """Return all processes of the job on this host, as they are now."""
+        if not self._processes:
+            return set()
+        return members(self._orphans().union(self._pids.values()), self._marks)
+
+    def _reap_orphans(self) -> None:
+        for pid in self._orphans():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _end_family(self) -> None:
+        """End what the workers left running: ask, wait a moment, kill."""
+        send(self._everyone(), signal.SIGTERM)
+        deadline = time.monotonic() + LAST_CALL
+        while self._everyone() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill(self._everyone)
+
+    def _drain(self) -> None:
+        """Take the rest of the output. Who left its session and holds a pipe open is not waited for."""
+        for file in list(self._pipes):
+            while self._take(file):
+                pass
+            if file in self._pipes:
+                rank, stream = self._pipes.pop(file)
+                self._reports.append(Output(rank, stream, b""))
+
+
+def _script(order: Start) -> Path | None:
+    """Return the script that Python is to run, if it is one."""
+    named = order.argv[1] if len(order.argv) > 1 else ""
+    return Path(order.directory, named) if named.endswith(".py") and not named.startswith("-") else None

@@ -1,0 +1,195 @@
+"""The launcher on a node other than 0: it comes to node 0, and runs the crew of its host as it is told there.
+
+What it runs is its own: the program, the environment and the directory of the command that was given here. It ends
+with the exit code of the job.
+"""
+
+from __future__ import annotations
+
+import platform
+import select
+import signal
+import socket
+import time
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+
+import zmq
+
+from ringcast._util.streams import write_all
+from ringcast.control import version
+from ringcast_launcher.decide.job_report import JobReport
+from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.supervisor import Signalled
+from ringcast_launcher.hosts.agent import PATIENCE, Agent
+from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.messages import Hello, Joins, Order, Over, Report, Start, plain
+from ringcast_launcher.hosts.node_client import Caller
+from ringcast_launcher.hosts.ssh import end_if_asked
+from ringcast_launcher.plan import node_rendezvous
+from ringcast_launcher.plan.job import Job, JobError, Rendezvous
+from ringcast_launcher.system.child import subreaper
+from ringcast_launcher.system.job_dir import job_directory
+from ringcast_launcher.system.polling import usable
+from ringcast_launcher.system.signals import ENDING, noted
+from ringcast_launcher.system.watchdog import Guardian
+
+REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
+_AWAITED = ("node 0",)
+_LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0, and between two calls
+
+
+class _NodeAgent(Agent):
+    """An agent whose host belongs to the user who started it, and who may end the job from here as well.
+
+    It waits for an answer until the deadline; no longer than `patience` seconds after node 0 refused the key.
+    """
+
+    def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float, patience: float) -> None:
+        super().__init__(caller, crew, signals, job.settings.advertise)
+        self._caller, self._job, self._deadline, self._patience = caller, job, deadline, patience
+        self.over: Over | None = None
+
+    @property
+    def _abandoned(self) -> bool:
+        if self._caller.heard:
+            return super()._abandoned
+        if self._caller.refused:
+            self._deadline = min(self._deadline, time.monotonic() + self._patience)
+        return bool(self._caller.ended) or time.monotonic() >= self._deadline
+
+    def _asked_to_end(self, number: int) -> None:
+        if self._caller.heard:
+            self._tell(Signalled(number))  # node 0 ends the job
+        else:
+            super()._asked_to_end(number)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Over():
+                self.over, self._over = order, True
+            case Start():
+                argv, directory = tuple(self._job.argv), self._job.directory
+                super()._obey(replace(order, argv=argv, environment={}, directory=directory))
+            case _:
+                super()._obey(order)
+
+    def _tell(self, report: Report) -> None:
+        self._line.send(plain(report))
+
+
+def serve(job: Job, one: Rendezvous) -> JobReport:
+    """Take part in the job until it is over, with its restarts; say on standard error what went wrong.
+
+    Raises:
+        JobError: node 0 is not found in time, or was lost, or a signal came before it was found; nothing is left.
+    """
+    start = time.monotonic()
+    with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
+        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        address = _address(one, signals, limit)
+        while (over := _serve_once(job, one, address, signals, limit)).again:
+            _say(over.words)
+            limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        _say(over.words)
+    return JobReport(over.code, over.words)
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):  # the exit code tells as well
+        write_all(2, words.encode("utf-8", "replace"))
+
+
+def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:
+    """Return the address of node 0, whose name may become known only when it is there, as with a pod."""
+    while True:
+        try:
+            return node_rendezvous.address(one)
+        except JobError:
+            if limit.over:
+                limit.end_if_timed_out(_AWAITED)
+                raise
+        _pause(signals, limit)
+
+
+def _key(one: Rendezvous, signals: int, limit: StartLimit) -> str:
+    while (key := node_rendezvous.find_key(one)) is None:
+        if limit.over:
+            limit.end_if_timed_out(_AWAITED)
+            what = f"node 0 has not written {one.file} within {limit.seconds:g} s; is it running"
+            raise JobError(
+                f"node {one.node}: {what}, and do all nodes share that directory? If not, {node_rendezvous.ONE_KEY}", 1
+            )
+        _pause(signals, limit)
+    return key
+
+
+def _pause(signals: int, limit: StartLimit) -> None:
+    usable({signals: select.POLLIN}, min(_LOOK_AGAIN, limit.due - time.monotonic()))
+    end_if_asked(signals)
+
+
+def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartLimit) -> Over:
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian(job.environment, speaks=True))
+        directory = stack.enter_context(job_directory())
+        guardian.tell("directory", directory)
+        context = stack.enter_context(zmq.Context())
+        crew = Crew(directory, guardian, job.environment)
+        stack.callback(crew.close)
+        return _answered(job, one, address, context, crew, signals, limit)
+
+
+def _answered(
+    job: Job,
+    one: Rendezvous,
+    address: str,
+    context: zmq.Context[zmq.Socket[bytes]],
+    crew: Crew,
+    signals: int,
+    limit: StartLimit,
+) -> Over:
+    """Call node 0 until it answers, and do as it says until the job is over.
+
+    Who answers nothing and hangs up may have been that of an earlier start, and a key that is refused that of one that
+    was killed: the next may be there soon, and its key in the file.
+    """
+    key, refused = _key(one, signals, limit), False
+    while True:
+        with closing(Caller(context, address, key, time.monotonic())) as caller:
+            _introduce(caller, one, address)
+            agent = _NodeAgent(caller, crew, signals, job, limit.due, 0.0 if one.file else REFUSED)
+            agent.run()
+        if agent.over is not None:
+            return agent.over
+        if agent.asked:
+            raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
+        refused = caller.refused or (refused and not caller.connected)
+        if caller.heard or (refused and not one.file) or limit.over:
+            if not caller.heard:
+                limit.end_if_timed_out(_AWAITED)
+            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, refused, limit.seconds)}", 1)
+        _pause(signals, limit)
+        key = node_rendezvous.find_key(one) or key
+
+
+def _introduce(caller: Caller, one: Rendezvous, address: str) -> None:
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    caller.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
+    caller.send(plain(Joins(one.node, one.nnodes, one.ranks, one.program)))
+
+
+def _lost(one: Rendezvous, caller: Caller, refused: bool, seconds: float) -> str:
+    if caller.heard:
+        silence = f", of which nothing was heard for {PATIENCE:g} s" if caller.silent > PATIENCE else ""
+        what = f"lost its connection to node 0 at {one.endpoint}{silence}"
+        return f"{what}; its ranks were ended, and what node 0 says tells more"
+    if refused:
+        return (
+            f"found something at {one.endpoint} that does not have the same key; is that node 0 of this job? "
+            f"Unset RINGCAST_KEY on all nodes, or {node_rendezvous.ONE_KEY}"
+        )
+    return (
+        f"got no answer from node 0 at {one.endpoint} within {seconds:g} s: is it running there, is that its address, "
+        "and is the port open (firewall)?"
+    )

@@ -1,0 +1,171 @@
+"""The socket of node 0, to which the launchers on the other nodes come, and a line to each of them.
+
+It runs under CURVE: who does not know the key of the rendezvous completes no handshake, and nothing travels in clear.
+Who is let in is answered between other things, not by a thread: node 0 is still to fork its workers.
+Both ends make fresh session keys for every connection, so that nothing recorded in an earlier job with the same key can
+be played again.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Container, Mapping
+from typing import Any
+
+import zmq
+
+from ringcast.control.envelope import PATIENCE, Context
+from ringcast.net.keys import control_pair, member_pair
+from ringcast.net.ports import BACKLOG
+from ringcast.net.zap import Doorkeeper
+from ringcast.wire.header import LARGEST_FRAME
+from ringcast_launcher.hosts.codec import FrameError, cut, joined
+from ringcast_launcher.hosts.messages import Over, plain
+from ringcast_launcher.hosts.pipe import Line
+from ringcast_launcher.system.polling import File
+
+WINDOW = 16  # messages that wait at either end of a connection before the sender has to
+AT_ONCE = 64  # messages taken in one turn at most: others have to be served as well
+LINGER = 2.0  # seconds that the last words may take
+
+
+class Reception:
+    """Listens at an address of this machine. Newcomers are asked in, until it is full."""
+
+    def __init__(self, context: Context, address: str, key: str, nodes: int = 2) -> None:
+        """Bind the socket, to which so many `nodes` may come at once.
+
+        Raises:
+            zmq.ZMQError: the address cannot be bound.
+        """
+        self._full = ""  # what is told to those who come too late
+        self._lines: dict[bytes, Extension] = {}
+        self._newcomers: list[Extension] = []
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        self.socket.linger = int(1000 * LINGER)
+        self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
+        self.socket.router_mandatory = True
+        self.socket.handshake_ivl = PATIENCE
+        self.socket.backlog = BACKLOG
+        self.socket.maxmsgsize = LARGEST_FRAME
+        self.socket.ipv6 = "[" in address
+        self.socket.curve_server = True
+        self.socket.curve_secretkey = control_pair(key).secret
+        self._doorkeeper = Doorkeeper(context, self.socket, nodes)
+        self._doorkeeper.expect([member_pair(key).public])
+        try:
+            self.socket.bind(address)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        """What to poll, and for which events."""
+        return dict.fromkeys((self.socket, *self._doorkeeper.files), select.POLLIN)
+
+    @property
+    def due(self) -> float:
+        """The time of the next `take` at the latest."""
+        return self._doorkeeper.due
+
+    @property
+    def strangers(self) -> int:
+        """How many connections have not shown the key."""
+        return self._doorkeeper.strangers
+
+    def newcomers(self) -> list[Extension]:
+        """Return the lines to those that have come since the last call."""
+        self.take()
+        found, self._newcomers = self._newcomers, []
+        return found
+
+    def be_full(self, why: str) -> None:
+        """Ask nobody in any more, and tell them why."""
+        self._full = why
+
+    def take(self) -> None:
+        """Let in who asks, and take what has arrived, for all lines."""
+        self._doorkeeper.serve()
+        for _ in range(AT_ONCE):
+            try:
+                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if peer not in self._lines:
+                if self._full:
+                    self.tell(peer, plain(Over(1, f"ringcast-launch: {self._full}\n", False)))
+                    continue
+                self._lines[peer] = Extension(self, peer)
+                self._newcomers.append(self._lines[peer])
+            self._lines[peer].arrived.append(frames)
+
+    def tell(self, peer: bytes, message: Any) -> bool:
+        """Send a message; returns whether there is still a connection."""
+        try:
+            self.socket.send_multipart([peer, *cut(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def tell_all(self, message: Any) -> None:
+        """Send a message to all that have come."""
+        for peer in self._lines:
+            self.tell(peer, message)
+
+    def forget(self, peer: bytes) -> None:
+        """Have no line to somebody any more."""
+        self._lines.pop(peer, None)
+
+    def close(self) -> None:
+        """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
+        self._doorkeeper.stop()
+        self.socket.close()
+
+
+class Extension(Line):
+    """Node 0's end of the line to a node, over the common socket."""
+
+    def __init__(self, reception: Reception, peer: bytes) -> None:
+        super().__init__(0.0)
+        self._reception, self._peer = reception, peer
+        self.arrived: deque[list[bytes]] = deque()
+
+    @property
+    def due(self) -> float:
+        return 0.0 if self.arrived else min(super().due, self._reception.due)
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        return {} if self.ended else self._reception.files
+
+    def send(self, message: Any) -> None:
+        if not self.ended and not self._reception.tell(self._peer, message):
+            self.ended = "it was lost"
+
+    def close(self) -> None:
+        self._reception.forget(self._peer)
+        self.ended = self.ended or "it was closed"
+
+    def _receive(self, ready: Container[File]) -> list[Any]:
+        if self._reception.due <= time.monotonic() or any(file in ready for file in self._reception.files):
+            self._reception.take()
+        found = []
+        while self.arrived:
+            self.silent = 0.0
+            try:
+                found.append(joined(self.arrived.popleft()))
+            except FrameError as error:
+                self.refuse(str(error))
+        return found
+
+    def _flush(self) -> None:
+        """Nothing waits here."""

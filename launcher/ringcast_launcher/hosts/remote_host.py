@@ -1,0 +1,230 @@
+"""The launcher's end of an agent on another host: a crew that is told orders and makes reports as the one here does.
+
+A `Remote` has an agent that a command has started; other agents come by themselves
+(`ringcast_launcher.hosts.joined_node`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ringcast_launcher.decide.supervisor import describe
+from ringcast_launcher.hosts import agent
+from ringcast_launcher.hosts.codec import FrameError
+from ringcast_launcher.hosts.messages import (
+    Finished,
+    Gone,
+    Hello,
+    Order,
+    Over,
+    Report,
+    Start,
+    of_ranks,
+    parse_report,
+    plain,
+)
+from ringcast_launcher.hosts.pipe import CHUNK, HEARD, Channel, Line
+from ringcast_launcher.system.polling import File
+from ringcast_launcher.system.watchdog import Guardian
+
+# Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
+SILENCE = agent.PATIENCE + HEARD + 2.0
+LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
+PATIENCE = 1.0  # seconds that the command may take to end when its agent has
+MOST_WORDS = 1 << 14  # bytes of error output that are kept
+SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
+
+
+class Distant(ABC):
+    """The crew of another host, at the other end of a line."""
+
+    host: str
+    _line: Line
+
+    def __init__(self) -> None:
+        self.hello: Hello | None = None
+        self._ranks: frozenset[int] = frozenset()  # that were ordered there
+        self._over = False
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        """What to poll, and for which events."""
+        return self._line.files
+
+    @property
+    def due(self) -> float:
+        """The time at which `reports` is to be called at the latest."""
+        return self._line.due
+
+    def order(self, order: Order) -> None:
+        """Have the agent do what is ordered; it reports the answer."""
+        if isinstance(order, Start):
+            self._ranks = frozenset(order.ranks)
+        self._line.send(plain(order))
+
+    @property
+    def garbled(self) -> str:
+        """Why what came makes no sense; empty if it does."""
+        return self._line.garbled
+
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
+        """Return what there is to report; the last one of all is Finished or Gone."""
+        found = self._parsed(self._line.turn(ready, time.monotonic()))
+        for report in found:
+            self._note(report)
+        if not self._over and (cause := self._cause()):
+            self._over = True
+            found.append(Gone(cause))
+        return found
+
+    def _parsed(self, messages: list[Any]) -> list[Report]:
+        found: list[Report] = []
+        try:
+            for message in messages:
+                if not of_ranks(report := parse_report(message)) <= self._ranks:
+                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
+                found.append(report)
+        except FrameError as error:
+            self._line.refuse(str(error))
+        return found
+
+    def _note(self, report: Report) -> None:
+        self.hello = report if isinstance(report, Hello) else self.hello
+        self._over |= isinstance(report, Finished)
+
+    @abstractmethod
+    def dismiss(self, over: Over) -> None:
+        """Let the agent know that the job is over, and how."""
+
+    @abstractmethod
+    def _cause(self) -> str:
+        """Return why the host counts as lost; nothing as long as it does not."""
+
+
+class Remote(Distant):
+    """The crew of a host on which a command starts the agent."""
+
+    def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> None:
+        """Start the command that starts the agent.
+
+        Raises:
+            OSError: there is no such command.
+        """
+        super().__init__()
+        self.host, self.argv = host, argv
+        self._process = subprocess.Popen(
+            argv,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the launcher, which then ends the others
+        )
+        guardian.tell("worker", str(self._process.pid))
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._errors: int | None = self._process.stderr.fileno()
+        os.set_blocking(self._errors, False)
+        reading, writing = os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno())
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._line = self._channel = Channel(reading, writing, time.monotonic(), marked=True)
+        self._words = b""
+        self._lost: float | None = None  # when the channel ended
+
+    @property
+    def files(self) -> Mapping[File, int]:
+        return {**self._channel.files} | ({} if self._errors is None else {self._errors: select.POLLIN})
+
+    @property
+    def due(self) -> float:
+        ending = self._lost is not None and not self._over
+        return time.monotonic() + LOOK_AGAIN if ending else self._channel.due
+
+    @property
+    def by_hand(self) -> str:
+        """The command that shows whether the host can be reached at all."""
+        return shlex.join([*self.argv[:-1], "true"])
+
+    @property
+    def words(self) -> str:
+        """What was said on standard error, and on standard output before there was an agent; without blank lines."""
+        said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
+        return "\n".join(line.rstrip() for line in said if line.strip())
+
+    def reports(self, ready: Container[File] = ()) -> list[Report]:
+        if self._errors in ready:
+            self._listen()
+        return super().reports(ready)
+
+    def dismiss(self, over: Over) -> None:
+        """Do nothing: it ends with its input."""
+
+    def hang_up(self) -> None:
+        """End the agent's input, with which it and its workers end; a command that has not started it yet is ended."""
+        self._channel.close()
+        if self.hello is None and self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)  # it may wait for a host that never answers
+
+    def close(self, deadline: float) -> None:
+        """Wait for the end of the command until the deadline, and kill it if it does not come."""
+        self.hang_up()
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)  # a script may have started the real ssh
+            self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._errors = None
+
+    def _last_word(self) -> str:
+        """Return what tells most of an end: what our own programs said there, before what a shell says of them."""
+        lines = self.words.splitlines()
+        last = [line for line in lines if line.startswith("ringcast: ")] or lines
+        return f": {last[-1]}" if last else ""
+
+    def _listen(self) -> None:
+        assert self._errors is not None
+        with suppress(BlockingIOError):
+            data = os.read(self._errors, CHUNK)
+            self._words = (self._words + data)[-MOST_WORDS:]
+            if not data:
+                self._errors = None
+
+    def _cause(self) -> str:
+        now = time.monotonic()
+        # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
+        if not self._channel.ended:
+            silent = self.hello is not None and self._channel.silent > SILENCE
+            return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""
+        self._lost = self._lost or now
+        code = self._process.poll()
+        if self._channel.garbled:
+            told = f"what came from its host {self.host} cannot be understood: {self._channel.garbled}"
+            return told if code is not None or now > self._lost + SILENCE else ""
+        if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
+            return ""  # its status, or its last words, may still come
+        told = self._last_word()
+        if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
+            return f"the agent on its host {self.host} ended, {_end(code)}{told}"
+        if self.hello is not None and now < self._lost + SILENCE:
+            return ""
+        return f"the connection to its host {self.host} was lost{told}"
+
+
+def _end(code: int) -> str:
+    """Return how a command ended that a shell has run."""
+    return describe(128 - code if code > 128 else code)

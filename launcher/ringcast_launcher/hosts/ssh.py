@@ -1,0 +1,204 @@
+"""The other hosts of a job: their agents are started all at once, and awaited; one that does not come ends the job."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import select
+import shlex
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from platform import python_version
+
+from ringcast.control import version
+from ringcast.errors import ConfigError
+from ringcast.net import interfaces
+from ringcast.net.fd_limits import why_not_started
+from ringcast.net.interfaces import IP
+from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.hosts.messages import Gone, Hello
+from ringcast_launcher.hosts.remote_host import Remote
+from ringcast_launcher.output.status_line import starting
+from ringcast_launcher.plan import slurm
+from ringcast_launcher.plan.job import NOT_FOUND, JobError
+from ringcast_launcher.system.polling import File, usable
+from ringcast_launcher.system.signals import ENDING, caught
+from ringcast_launcher.system.watchdog import Guardian
+
+SSH = ("ssh", "-oBatchMode=yes")
+END = 3.0  # seconds that all agents together may take to end
+OTHERS = 2.0  # seconds after a first failure in which others may show theirs
+# What a shell or Python says where Python, or ringcast, is not there.
+_NO_PYTHON = ("No module named", "ModuleNotFoundError", "No such file", "not found")
+_INSTALL = f"Python with ringcast is needed there in the same place as here ({sys.executable})"
+SHOWN = 5  # failures that are told
+_PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
+
+
+def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the command that starts the agent on another host, where Python is in the same place.
+
+    Unless it is srun that starts it, a shell waits for it there: were it killed, ssh would else tell no status.
+
+    >>> remote_argv("h1", ["ssh"], {"PYTHONPATH": "/a b"})[:2]
+    ['ssh', 'h1']
+    """
+    passed = [f"{name}={environment[name]}" for name in _PASSED_ON if environment.get(name)]
+    agent = ["env", *passed, sys.executable, "-P", "-m", "ringcast_launcher.hosts.agent"]
+    if tuple(starter) == slurm.SRUN:
+        return slurm.srun_argv(host, agent)
+    return [*starter, host.strip("[]"), shlex.join(["sh", "-c", f"{shlex.join(agent)}; exit $?"])]
+
+
+def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment of the commands that start agents."""
+    return slurm.for_srun(environment) if tuple(starter) == slurm.SRUN else environment
+
+
+@contextmanager
+def fleet(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], guardian: Guardian
+) -> Iterator[list[Remote]]:
+    """Start all agents by these commands, by host; at the end all of them, and their commands, have ended.
+
+    Raises:
+        JobError: there is no such command.
+    """
+    remotes: list[Remote] = []
+    try:
+        for host, argv in commands.items():
+            remotes.append(_started(host, argv, environment, guardian))
+        yield remotes
+    finally:
+        deadline = time.monotonic() + END
+        for remote in remotes:
+            remote.hang_up()
+        for remote in remotes:
+            remote.close(deadline)
+
+
+def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> Remote:
+    try:
+        return Remote(host, argv, environment, guardian)
+    except OSError as error:
+        code = 1 if error.errno == errno.EMFILE else NOT_FOUND
+        raise JobError(f"{argv[0]} cannot be started: {why_not_started(error)}", code) from error
+
+
+def await_hellos(
+    remotes: Sequence[Remote], signals: int, limit: StartLimit, show: Callable[[str], None] | None
+) -> None:
+    """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
+
+    Raises:
+        JobError: some are not in time, or run something else than this launcher; or a signal asks us to end.
+    """
+    deadline = limit.due
+    failures: dict[str, str] = {}
+    while missing := [remote for remote in remotes if remote.hello is None and remote.host not in failures]:
+        if time.monotonic() >= deadline:
+            if not failures:
+                limit.end_if_timed_out([f"host {remote.host}" for remote in missing])
+            why = "its agent has not started " + ("yet" if failures else f"within {limit.seconds:g} s")
+            failures |= {remote.host: _with_words(why, remote) for remote in missing}
+            break
+        if show is not None:
+            show(starting([remote.host for remote in remotes], [r.host for r in remotes if r not in missing]))
+        found = _turn(remotes, signals, deadline)
+        if found and not failures:
+            deadline = min(deadline, time.monotonic() + OTHERS)
+        failures |= found
+    failures |= {remote.host: wrong for remote in remotes if (wrong := mismatch(remote.hello))}
+    if failures:
+        raise JobError(_in_words(failures), 1)
+
+
+def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str, str]:
+    """Wait for news, and return what has failed."""
+    files: dict[File, int] = {signals: select.POLLIN}
+    for remote in remotes:
+        files |= remote.files
+    due = min(deadline, *(remote.due for remote in remotes))
+    ready = usable(files, due - time.monotonic())
+    end_if_asked(signals)
+    reports = [(remote, report) for remote in remotes for report in remote.reports(ready)]
+    return {remote.host: _not_started(remote, report.cause) for remote, report in reports if isinstance(report, Gone)}
+
+
+def _not_started(remote: Remote, cause: str) -> str:
+    why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
+    if remote.hello is not None:
+        why = "its agent has ended"
+    if remote.garbled or not remote.words:
+        silent = "" if remote.hello is not None or remote.garbled else f"; try `{remote.by_hand}`"
+        return f"{why}: {cause}{silent}"
+    missing = any(sign in remote.words for sign in _NO_PYTHON)
+    return _with_words(why, remote) + (f"; {_INSTALL}" if missing else "")
+
+
+def end_if_asked(signals: int) -> None:
+    """Go on unless a signal asks us to end.
+
+    Raises:
+        JobError: it does.
+    """
+    for number in caught(signals):
+        if number in ENDING:
+            raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
+
+
+def _with_words(why: str, remote: Remote) -> str:
+    lines = remote.words.splitlines()[-3:]
+    return f"{why}: {'; '.join(lines)}" if lines else why
+
+
+def mismatch(hello: Hello | None) -> str:
+    """Return what is wrong with what a host runs; ranks of different versions would not understand each other."""
+    if hello is None:
+        return ""
+    if hello.version != version():
+        return f"it runs ringcast {hello.version}, but this launcher is {version()}; install the same one everywhere"
+    if hello.python.split(".")[:2] != python_version().split(".")[:2]:
+        same = f"the same Python is needed everywhere ({sys.executable})"
+        return f"it runs Python {hello.python}, but this launcher {python_version()}; {same}"
+    return ""
+
+
+def _in_words(failures: Mapping[str, str]) -> str:
+    told = [f"host {host}: {why}" for host, why in list(failures.items())[:SHOWN]]
+    more = len(failures) - len(told)
+    if more:
+        told.append(f"and {more} other hosts")
+    doctor = f"`ringcast doctor -H {','.join(list(failures)[:SHOWN])}` tells more"
+    return "the job cannot start: " + "\nringcast-launch: ".join(told) + f"; {doctor}"
+
+
+def own_address(remotes: Sequence[Remote], wish: str) -> str:
+    """Return by which of our addresses the other hosts may reach us, as it stands before a port.
+
+    It is the one from which ssh came to most of them, or else the one from which a route leads to them; loopback if it
+    came from there to all, which are on this machine then.
+
+    Raises:
+        JobError: there is none, or none is as wished.
+    """
+    seen = Counter(address for remote in remotes if (address := _seen_from(remote)) is not None)
+    if not wish and seen.total() == len(remotes) and all(address.is_loopback for address in seen):
+        return interfaces.in_brackets(next(iter(seen)))
+    try:
+        return interfaces.in_brackets(interfaces.towards([address for address, _ in seen.most_common()], wish))
+    except ConfigError as error:
+        raise JobError(str(error)) from error
+
+
+def _seen_from(remote: Remote) -> IP | None:
+    told = remote.hello.launcher if remote.hello is not None else ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(told)
+    with suppress(ConfigError):
+        return interfaces.routed(interfaces.resolve(remote.host.rpartition("@")[2].strip("[]"))[0])
+    return None

@@ -1,0 +1,73 @@
+"""The Python stacks of all workers, for a job that takes too long (see `ringcast.monitoring.stacks`)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringcast.monitoring.stacks import FILE, SIGNAL
+
+LIMIT = 1.0  # seconds for all ranks together
+STILL = 0.05  # seconds without growth after which a file counts as written
+MOST = 1 << 16  # bytes of a rank's stacks that are shown
+_STEP = 0.005
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A file of stacks: how long it was, and when it was last seen to grow."""
+
+    path: Path
+    start: int
+    size: int
+    grown: float | None = None
+
+
+def collect(directory: str, workers: Mapping[int, int]) -> dict[int, str]:
+    """Return the stacks of each rank; `workers` are their processes, by rank. At most a second."""
+    files = {rank: _ask(Path(directory, FILE.format(rank=rank)), worker) for rank, worker in workers.items()}
+    deadline = time.monotonic() + LIMIT
+    while any(_grows(file) for file in files.values() if file is not None) and time.monotonic() < deadline:
+        time.sleep(_STEP)
+    return {rank: _written(file) for rank, file in files.items()}
+
+
+def _ask(path: Path, worker: int) -> _Growing | None:
+    """Send the signal to the rank's process, if it listens: others would be ended by it."""
+    try:
+        pid, size = int(path.read_bytes().split(b"\n", 1)[0]), path.stat().st_size
+        if os.getsid(pid) != worker or not _listens(pid):
+            return None
+        os.kill(pid, SIGNAL)
+    except (OSError, ValueError):
+        return None
+    return _Growing(path, size, size)
+
+
+def _listens(pid: int) -> bool:
+    """Whether the process, which may have become another program, has a handler for the signal."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> SIGNAL - 1 & 1)
+    return False
+
+
+def _grows(file: _Growing) -> bool:
+    """Whether more is to be expected."""
+    now, size = time.monotonic(), file.path.stat().st_size
+    if size > file.size:
+        file.size, file.grown = size, now
+    return file.grown is None or now - file.grown < STILL
+
+
+def _written(file: _Growing | None) -> str:
+    if file is None:
+        return "  no stacks: it has not called ringcast.init, or has ended\n"
+    with file.path.open("rb") as stream:
+        stream.seek(file.start)
+        text = stream.read(MOST).decode("utf-8", "replace")
+    lines = [f"  {line}" for line in text.splitlines() if line]
+    return "\n".join(lines or ["  no stacks: it did not answer within a second"]) + "\n"

@@ -1,0 +1,1 @@
+"""What the launcher prints: output of ranks, and the status line."""

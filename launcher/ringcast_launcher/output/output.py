@@ -1,0 +1,339 @@
+"""Where the workers' output goes: whole lines with a prefix, or files.
+
+`tag` writes `[rank] ` before every line, `none` writes the lines as they are, `dir=D` is `D/rank-R.out` and
+`D/rank-R.err`, `file=PATTERN` takes both streams of a rank, where %r is the rank, %R the rank with leading zeros and
+%h the host (without %r or %R, `.%R` is appended for more than one rank). A line is never mixed with another one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Container, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from ringcast._util.streams import write_all
+from ringcast_launcher.decide.lost_output import Losses, place_of
+from ringcast_launcher.output.status_line import Line
+
+MAX_LINE = 1 << 24  # bytes; a longer line is cut, so that a worker that never ends its line cannot fill the memory
+MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output before the workers have to wait as well
+TAIL = 1 << 16  # bytes of a worker's standard error that are kept for the last report
+_COLOURS = (36, 32, 33, 35, 34, 31)
+_TRACEBACK = b"Traceback (most recent call last):"
+_Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
+
+
+class Lines:
+    """Cuts a stream into whole lines and puts a prefix before each of them."""
+
+    def __init__(self, prefix: bytes = b"") -> None:
+        self._prefix = prefix
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the lines that `data` completes; the rest is kept."""
+        lines, newline, rest = data.rpartition(b"\n")
+        whole = b"".join([*self._parts, lines]) if newline else b""
+        if newline:
+            self._parts, self._size = [], 0
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+        tagged = self._tagged(whole) if newline else b""
+        return tagged + self.flush() if self._size >= MAX_LINE else tagged
+
+    def flush(self) -> bytes:
+        """Return the last line, if it was not ended."""
+        rest, self._parts, self._size = b"".join(self._parts), [], 0
+        return self._tagged(rest) if rest else b""
+
+    def _tagged(self, lines: bytes) -> bytes:
+        return self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + b"\n" if self._prefix else lines + b"\n"
+
+
+class Writer:
+    """Writes to the launcher's own streams from a thread, so that a slow reader does not silence the control plane.
+
+    A stream that cannot be written is left alone from then on, which `losses` tell: the job goes on. Where standard
+    error is a terminal, it has a last line too, which is never there while something else is written to a terminal.
+    """
+
+    def __init__(self, line: Line | None = None) -> None:
+        self.losses = Losses()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._line = line or Line(2)
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._lost: set[int] = set()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits to be written that no more output should be read."""
+        return self._pending > MAX_PENDING
+
+    def put(self, file: int, data: bytes) -> None:
+        """Queue `data` for the file descriptor `file`."""
+        if not data:
+            return
+        self._begin()
+        with self._lock:
+            self._pending += len(data)
+        self._queue.put((file, data))
+
+    def show(self, text: str) -> None:
+        """Let the last line of the terminal, which standard error has to be, show `text`; nothing if that is empty."""
+        self._begin()
+        self._queue.put(text)
+
+    def settle(self, seconds: float) -> None:
+        """Wait until all that was put is written, but not for longer than this."""
+        written = threading.Event()
+        if self._thread is not None:
+            self._queue.put(written)
+            written.wait(seconds)
+
+    def close(self) -> None:
+        """Wait until all is written. Can be interrupted, because a reader may be slow for as long as it likes."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _begin(self) -> None:
+        if self._thread is None:  # not earlier: workers are forked before there is a thread (except with -v)
+            thread = threading.Thread(target=self._run, name="output", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise OSError(f"{error} for the output; allow more processes and threads (ulimit -u)") from None
+            self._thread = thread
+
+    def _run(self) -> None:
+        while (item := self._next()) is not None:
+            if isinstance(item, str):
+                self._line.show(item)
+                continue
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            file, data = item
+            if os.isatty(file):
+                self._write(self._line.file, self._line.erase())
+            self._write(file, data)
+            with self._lock:
+                self._pending -= len(data)
+        self._write(self._line.file, self._line.erase())
+
+    def _next(self) -> _Item | None:
+        """Return what is to be written next, or None at the end; draw the line when nothing else is to be done."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._line.due)
+            except queue.Empty:
+                self._write(self._line.file, self._line.draw())
+
+    def _write(self, file: int, data: bytes) -> None:
+        if not data or file in self._lost:
+            return
+        try:
+            write_all(file, data)
+        except OSError as error:
+            self._lost.add(file)
+            self.losses.note(place_of(file), error)
+
+
+class Sink(Protocol):
+    """Takes one stream of one worker."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what the worker wrote."""
+
+    def end(self) -> None:
+        """Take note that no more comes."""
+
+
+class Stream:
+    """A sink that writes whole lines to one of the launcher's own streams."""
+
+    def __init__(self, writer: Writer, file: int, prefix: bytes) -> None:
+        self._writer, self._file, self._lines = writer, file, Lines(prefix)
+
+    def feed(self, data: bytes) -> None:
+        self._writer.put(self._file, self._lines.feed(data))
+
+    def end(self) -> None:
+        self._writer.put(self._file, self._lines.flush())
+
+
+class LogFile:
+    """A file of the user's that takes whole lines. After an error it takes no more, which `losses` tell."""
+
+    def __init__(self, path: Path, mode: str, losses: Losses) -> None:
+        """Open it; what is written is there at once.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._losses = path, losses
+        self._file = path.open(mode, buffering=0)
+        self._lost = False
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, or note why not."""
+        if self._lost or not data:
+            return
+        try:
+            write_all(self._file.fileno(), data)
+        except OSError as error:
+            self._lose(error)
+
+    def close(self) -> None:
+        """Close the file; on a network's file system that may be where a full disk shows."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        self._lost = True
+        self._losses.note(str(self._path), error)
+
+
+class File:
+    """A sink that writes whole lines to a file; several may share it."""
+
+    def __init__(self, file: LogFile) -> None:
+        self._file, self._lines = file, Lines()
+
+    def feed(self, data: bytes) -> None:
+        self._file.write(self._lines.feed(data))
+
+    def end(self) -> None:
+        self._file.write(self._lines.flush())
+
+
+class Nothing:
+    """A sink for what nobody wants to see."""
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class Both:
+    """A sink that feeds two."""
+
+    def __init__(self, first: Sink, second: Sink) -> None:
+        self._sinks = (first, second)
+
+    def feed(self, data: bytes) -> None:
+        for sink in self._sinks:
+            sink.feed(data)
+
+    def end(self) -> None:
+        for sink in self._sinks:
+            sink.end()
+
+
+class Tail:
+    """A sink that keeps the last bytes of a stream."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._size += len(data)
+        while self._size - len(self._chunks[0]) >= TAIL:
+            self._size -= len(self._chunks.popleft())
+
+    def end(self) -> None:
+        pass
+
+    def traceback(self) -> str:
+        """Return the last Python traceback in the stream, and what follows it; empty if there is none."""
+        text = b"".join(self._chunks)
+        at = text.rfind(_TRACEBACK)
+        return "" if at < 0 else text[at:].decode("utf-8", "replace")
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """Return the kind of output and its pattern.
+
+    >>> parse("tag"), parse("file=run/%h/rank-%R")
+    (('tag', ''), ('file', 'run/%h/rank-%R'))
+
+    Raises:
+        ValueError: there is no such kind of output.
+    """
+    kind, equals, pattern = spec.partition("=")
+    if (kind in ("tag", "none") and not equals) or (kind in ("dir", "file") and pattern):
+        return kind, pattern
+    raise ValueError(f"{spec!r}: must be tag, none, dir=DIRECTORY or file=PATTERN")
+
+
+def file_name(pattern: str, rank: int, size: int, host: str) -> str:
+    """Return the name of the file that a pattern means for a rank.
+
+    >>> file_name("run/%h/rank-%R", 3, 17, "n1"), file_name("log", 3, 17, "n1")
+    ('run/n1/rank-03', 'log.03')
+    """
+    if size > 1 and "%r" not in pattern and "%R" not in pattern:
+        pattern += ".%R"
+    padded = str(rank).zfill(len(str(size - 1)))
+    return pattern.replace("%r", str(rank)).replace("%R", padded).replace("%h", host)
+
+
+def coloured(file: int, environment: Mapping[str, str]) -> bool:
+    """Return whether prefixes in `file` have colours: on a terminal, unless NO_COLOR (no-color.org) is set."""
+    return os.isatty(file) and environment.get("TERM") != "dumb" and not environment.get("NO_COLOR")
+
+
+def open_sinks(
+    spec: str,
+    rank: int,
+    size: int,
+    host: str,
+    *,
+    writer: Writer,
+    colours: tuple[bool, bool],
+    files: ExitStack,
+    mode: str = "wb",
+    shown: Container[int] | None = None,
+) -> tuple[Sink, Sink]:
+    """Return where standard output and standard error of a rank go; `files` closes what is opened, in this mode.
+
+    Of the ranks that are not `shown` (None: all are), nothing goes to the launcher's own streams; files get everything.
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+    kind, pattern = parse(spec)
+    if kind == "dir":
+        out, err = (file_name(f"{pattern}/rank-%R.{end}", rank, size, host) for end in ("out", "err"))
+        return File(_open(out, files, mode, writer.losses)), File(_open(err, files, mode, writer.losses))
+    if kind == "file":
+        both = _open(file_name(pattern, rank, size, host), files, mode, writer.losses)
+        return File(both), File(both)
+    if shown is not None and rank not in shown:
+        return Nothing(), Nothing()
+    prefixes = [_prefix(rank, colour) if kind == "tag" else b"" for colour in colours]
+    return Stream(writer, 1, prefixes[0]), Stream(writer, 2, prefixes[1])
+
+
+def _prefix(rank: int, colour: bool) -> bytes:
+    return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m[{rank}]\x1b[0m ".encode() if colour else f"[{rank}] ".encode()
+
+
+def _open(name: str, files: ExitStack, mode: str, losses: Losses) -> LogFile:
+    return files.enter_context(closing(LogFile(Path(name), mode, losses)))

@@ -1,0 +1,161 @@
+"""The status line of a long job: one line at the bottom of the terminal, which says what the ranks are doing.
+
+What it says is told by `Status`, how it gets there by `Line`. It goes through the thread that writes the output
+(`output.Writer`), which takes it off before it writes anything else and puts it back later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ringcast.monitoring.progress import Glance
+
+DELAY = 5.0  # seconds that a job runs before there is a line: who waits for less needs none
+EVERY = 1.0  # seconds from one look at the ranks to the next
+PAUSE = 0.25  # seconds from one drawing to the next
+LOOKS = 5  # over so many intervals the rate is a mean
+NAMED = 3  # hosts that are waited for, of which the names are told
+
+_ERASE = b"\r\x1b[K"
+
+
+def wanted(file: int, environment: Mapping[str, str]) -> bool:
+    """Return whether `file` is a terminal on which a line can be drawn, and a person may look at it."""
+    return os.isatty(file) and environment.get("TERM", "dumb") != "dumb" and not environment.get("CI")
+
+
+def columns(file: int) -> int:
+    """Return the width of a terminal; 0 if it belongs to somebody else now, such as a shell that put us aside."""
+    try:
+        if os.tcgetpgrp(file) != os.getpgrp():
+            return 0
+    except OSError:  # not the terminal of our session: nobody can put us aside
+        pass
+    try:
+        return os.get_terminal_size(file).columns or 80
+    except OSError:
+        return 0
+
+
+class Line:
+    """What has to be written to a terminal, `file`, so that its last line shows a text. It decides, and writes nothing.
+
+    `width` returns the columns that can be used now, 0 if none.
+    """
+
+    def __init__(
+        self, file: int, width: Callable[[int], int] = columns, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.file, self._width, self._clock = file, width, clock
+        self._text = self._drawn = ""  # what shall be there, and what is
+        self._next = -math.inf
+
+    def show(self, text: str) -> None:
+        """Let this text be drawn, when it is due; an empty one takes the line away."""
+        self._text = text
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until `draw` is to be called; None if the terminal shows what it shall."""
+        return None if self._text == self._drawn else max(0.0, self._next - self._clock())
+
+    def draw(self) -> bytes:
+        """Return what draws the line, which is cut so that it fits into one."""
+        width = self._width(self.file)
+        if not width:  # looked at again after a pause
+            self._next = self._clock() + PAUSE
+            return b""
+        self._next, self._drawn = self._clock() + PAUSE, self._text
+        return _ERASE + self._text[: width - 1].encode("utf-8", "replace")
+
+    def erase(self) -> bytes:
+        """Return what takes the line off the terminal until it is drawn again; nothing if it is not there."""
+        drawn, self._drawn = self._drawn, ""
+        return _ERASE if drawn else b""
+
+
+class Status:
+    """Shows from time to time what the ranks of a job do; `show` is `Writer.show`, None where nobody wants it.
+
+    Call `tell` when it is `due` (on the monotonic clock; never, if not wanted).
+    """
+
+    def __init__(
+        self, show: Callable[[str], None] | None, size: int, start: float, *, delay: float = DELAY, every: float = EVERY
+    ) -> None:
+        self._show, self._size, self._start, self._every = show, size, start, every
+        self._looks: deque[tuple[float, int]] = deque(maxlen=LOOKS + 1)  # when, and the bytes sent by then
+        self.due = math.inf if show is None else start + delay
+
+    def tell(self, now: float, up: int, seen: Glance) -> None:
+        """Show that so many ranks are up, and what they have been seen doing. A rank that draws itself is let alone."""
+        if self._show is None:
+            return
+        self.due = now + self._every
+        self._looks.append((now, seen.sent))
+        (before, less), seconds = self._looks[0], now - self._start
+        rate = (seen.sent - less) / (now - before) if now > before else None
+        self._show("" if seen.drawing else running(up, self._size, seen, rate, seconds))
+
+    def end(self) -> None:
+        """Take the line away, and show no other."""
+        if self._show is not None and self._looks:
+            self._show("")
+        self._show, self.due = None, math.inf
+
+
+def running(up: int, size: int, seen: Glance, rate: float | None, seconds: float) -> str:
+    """Return the line about ranks that run; `rate` is in bytes per second.
+
+    >>> from collections import Counter
+    >>> running(64, 64, Glance(64, Counter({"#17 allreduce": 60})), 1.23e9, 83.4)
+    '64 ranks up (of 64) · #17 allreduce on 60, 4 outside · 1.2 GB/s · 00:01:23'
+    >>> running(3, 4, Glance(), None, 3600.0)  # a program that does not use ringcast
+    '3 ranks up (of 4) · 01:00:00'
+    """
+    facts = [f"{up} rank{'s' if up != 1 else ''} up (of {size})"]
+    if seen.ranks:
+        facts += [_doing(seen), *([] if rate is None else [f"{_quantity(rate)}/s"])]
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return " · ".join([*facts, f"{hours:02}:{minute:02}:{second:02}"])
+
+
+def starting(hosts: Sequence[str], up: Collection[str]) -> str:
+    """Return the line about hosts that are being started; empty when all of them are up.
+
+    >>> starting(["h0", "h1", "h2"], {"h1"})
+    '1 of 3 hosts are up; waiting for h0, h2'
+    """
+    missing = [host for host in hosts if host not in up]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return f"{len(hosts) - len(missing)} of {len(hosts)} hosts are up; waiting for {', '.join(missing[:NAMED])}{more}"
+
+
+def _doing(seen: Glance) -> str:
+    """Return the two operations in which most ranks are, and how many are elsewhere."""
+    common = sorted(seen.operations.items(), key=lambda pair: (-pair[1], pair[0]))
+    others = sum(count for _, count in common[2:])
+    outside = max(0, seen.ranks - seen.operations.total())
+    facts = [f"{name} on {count}" for name, count in common[:2]]
+    facts += [f"{others} in others"] if others else []
+    return ", ".join([*facts, *([f"{outside} outside"] if outside else [])])
+
+
+def _quantity(count: float) -> str:
+    """Return bytes in words, with two digits at least.
+
+    >>> _quantity(0), _quantity(999_600), _quantity(64e6), _quantity(9.96e9)
+    ('0 B', '1.0 MB', '64 MB', '10 GB')
+    """
+    units = ["B", "kB", "MB", "GB", "TB"]
+    value = max(0.0, count)
+    while len(units) > 1 and round(value) >= 1000:
+        value, units = value / 1000, units[1:]
+    return f"{value:.1f} {units[0]}" if units[0] != "B" and value < 9.95 else f"{value:.0f} {units[0]}"

@@ -1,0 +1,1 @@
+"""What is to be started where, before anything is started."""

@@ -1,0 +1,229 @@
+"""What a job is, and what its workers are started with: pure functions of the arguments and the environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ringcast.config.worker import WorkerConfig
+from ringcast.errors import ConfigError
+from ringcast.net import interfaces
+from ringcast.net.ports import PortRange, endpoints
+from ringcast_launcher.plan.ranklist import shown
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+STALL = 8.0  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
+USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
+
+
+class JobError(Exception):
+    """The job cannot be started as asked; the text is one sentence for the user, `code` the launcher's exit code."""
+
+    def __init__(self, text: str, code: int = USAGE) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host, and the ranks that run there."""
+
+    host: str
+    ranks: tuple[int, ...]
+    here: bool  # it is the launcher's own
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """The same command on `nnodes` nodes, of which this is number `node`, with so many ranks; see `nodes`."""
+
+    nnodes: int
+    node: int
+    host: str
+    port: int
+    ranks: int
+    program: tuple[str, ...]  # as it was given
+    key: str = field(repr=False)  # "": not known yet
+    file: str  # in which node 0 tells the key; "": all nodes were given it
+
+    @property
+    def endpoint(self) -> str:
+        """Where they meet, as a user writes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the user asked for it; nothing is started yet. Times are seconds."""
+
+    nodes: Sequence[Node]
+    argv: Sequence[str]
+    environment: Mapping[str, str]  # of every worker here, without what differs between them
+    directory: str  # where the workers run
+    passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
+    exports: Mapping[str, str] = field(default_factory=dict)  # what all of them have because the user said so
+    starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
+    rendezvous: Rendezvous | None = None  # where launchers on other nodes come by themselves
+    output: str = "tag"
+    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
+    timeout: float | None = None  # of the whole job
+    settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
+    verbose: bool = False
+    flight_recorder: str = ""  # file for what the ranks did last, if the job fails
+    go_on: bool = False  # without the ranks that fail
+    stall_timeout: float = STALL  # of a rank that is silent, and does nothing
+    max_restarts: int = 0  # of the whole job, after failures
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return sum(len(node.ranks) for node in self.nodes)
+
+
+def elsewhere(job: Job) -> list[Node]:
+    """Return the hosts other than the launcher's own."""
+    return [node for node in job.nodes if not node.here]
+
+
+def shown_ranks(job: Job) -> frozenset[int]:
+    """Return the ranks of which the output is shown.
+
+    Raises:
+        JobError: the job does not have one that is named, or no rank is.
+    """
+    try:
+        return shown(job.ranks_filter, job.size)
+    except ValueError as error:
+        raise JobError(f"--ranks-filter {error}") from error
+
+
+def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:
+    """Return the command of a worker: a module, a script for our own Python, or any program.
+
+    `python` and `python3` are the launcher's own interpreter too, so that the workers have what it has.
+
+    Raises:
+        JobError: there is nothing to run, or it is not there.
+    """
+    if not program:
+        raise JobError("nothing to run: give a script, a program, or -m MODULE")
+    name, *arguments = program
+    if module:
+        return [sys.executable, "-m", name, *arguments]
+    if name in ("python", "python3"):
+        return [sys.executable, *arguments]
+    if name.endswith(".py"):
+        if not Path(directory, name).is_file():
+            raise JobError(f"there is no script {name} in {directory}")
+        return [sys.executable, name, *arguments]
+    found = shutil.which(str(Path(directory, name)) if os.sep in name else name, path=path)
+    if found is None:
+        raise JobError(f"there is no program {name} that can be run", NOT_FOUND)
+    return [found, *arguments]
+
+
+def exported(wishes: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that -x sets: VAR=value sets one, VAR must exist, FOO* names any number of them.
+
+    >>> exported(["A=1", "HO*"], {"HOME": "/root"})
+    {'A': '1', 'HOME': '/root'}
+
+    Raises:
+        JobError: a variable does not exist.
+    """
+    chosen: dict[str, str] = {}
+    for wish in wishes:
+        name, equals, value = wish.partition("=")
+        if not name:
+            raise JobError(f"-x {wish}: a variable needs a name")
+        if equals:
+            chosen[name] = value
+        elif any(sign in name for sign in "*?["):
+            chosen |= {known: environment[known] for known in environment if fnmatch.fnmatchcase(known, name)}
+        elif name in environment:
+            chosen[name] = environment[name]
+        else:
+            raise JobError(f"-x {name}: there is no such variable in the environment; -x {name}=value sets one")
+    return chosen
+
+
+def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict[str, str]:
+    """Return the variables that share the cores among the ranks; what the user set stays as it is.
+
+    One rank has them all anyway.
+
+    >>> thread_limits({"OMP_NUM_THREADS": "8"}, size=4, cores=16)
+    {'OPENBLAS_NUM_THREADS': '4', 'MKL_NUM_THREADS': '4'}
+    """
+    if size == 1:
+        return {}
+    threads = str(max(1, cores // size))
+    return {name: threads for name in THREAD_VARIABLES if not environment.get(name)}
+
+
+def marks(world: WorkerConfig, *names: str) -> list[bytes]:
+    """Return the entries of the environment by which processes of the job, or of a rank, are known."""
+    environment = world.environment()
+    return [os.fsencode(f"{name}={environment[name]}") for name in names]
+
+
+def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
+    """Return where the control plane may listen; the first address that can be bound is taken. `here` is the address
+    by which other hosts reach this one, if there are others.
+
+    Raises:
+        JobError: no interface is as wished.
+    """
+    if world.transport == "ipc":
+        return [f"ipc://{world.directory}/control"]
+    try:
+        address = here or interfaces.in_brackets(interfaces.place("127.0.0.1", world.iface).address)
+    except ConfigError as error:
+        raise JobError(str(error)) from error
+    return endpoints(address, world.ports, world.size, world.size + 1)  # behind all ranks
+
+
+def check_ports(nodes: Sequence[Node], ports: PortRange | None) -> None:
+    """Look whether a range has enough ports for the ranks of each host, and for the control plane on this one.
+
+    Raises:
+        JobError: it has not.
+    """
+    for node in nodes if ports is not None else ():
+        needed = len(node.ranks) + node.here
+        if ports is not None and len(ports) < needed:
+            whose = f"{len(node.ranks)} ranks" + (" and the launcher" if node.here else "")
+            raise JobError(
+                f"--port-range {ports}: {len(ports)} are too few: host {node.host} needs {needed}, for {whose}"
+            )
+
+
+def parsed_address(control: str) -> tuple[str, int]:
+    """Return host and port of the control plane.
+
+    >>> parsed_address("tcp://[::1]:7000")
+    ('::1', 7000)
+    """
+    host, _, port = control.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def worker_environment(
+    environment: Mapping[str, str], world: WorkerConfig, rank: int, local_rank: int, local_size: int, node: int
+) -> dict[str, str]:
+    """Return the whole environment of a worker; `world` has what all ranks share, `node` is the number of its host."""
+    common = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_size),
+        "GROUP_RANK": str(node),
+        "PYTHONUNBUFFERED": "1",
+    }
+    terminal = world.terminal if rank == 0 else ""
+    return {**environment, **common, **replace(world, rank=rank, terminal=terminal).environment()}

@@ -1,0 +1,176 @@
+"""The same command on every node: what it says of the nodes of a job, and where and under which key they meet.
+
+A node is what one launcher starts ranks on, as with torchrun, whose spellings the options have. That of node 0 runs the
+job; the others come to it, at an address of node 0, and do as it says. The key of this meeting protects no more than
+itself: what the ranks use is made afresh for every job, and travels over the connections that it protects.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ringcast.bootstrap import rendezvous as meeting
+from ringcast.config import cluster
+from ringcast.config.worker import HOMES
+from ringcast.errors import ConfigError, RendezvousError
+from ringcast.net import interfaces
+from ringcast.net.keys import is_key, new_key
+from ringcast.net.ports import LARGEST
+from ringcast_launcher.plan.job import JobError, Node, Rendezvous
+from ringcast_launcher.system.watchdog import Guardian
+
+PORT = 29400  # where none is given, as with torchrun
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # on every machine another one, though they may share the home
+ONE_KEY = f"make a key once, and export the same one on all nodes: {cluster.NEW_KEY}"
+
+
+def rendezvous(
+    nnodes: int | None,
+    node: int | None,
+    endpoint: str | None,
+    per_node: int | None,
+    program: Sequence[str],
+    environment: Mapping[str, str],
+) -> Rendezvous | None:
+    """Return what the options and RINGCAST_KEY say; None without --nnodes.
+
+    Raises:
+        JobError: something is missing, or makes no sense.
+    """
+    if nnodes is None:
+        if node is not None or endpoint is not None:
+            raise JobError("--node-rank and --rdzv-endpoint go with --nnodes N, the number of nodes")
+        return None
+    if nnodes < 1:
+        raise JobError(f"--nnodes {nnodes}: at least one node is needed")
+    if node is None or endpoint is None:
+        raise JobError("--nnodes needs --node-rank K (0 to N - 1) and --rdzv-endpoint HOST:PORT, an address of node 0")
+    if not 0 <= node < nnodes:
+        raise JobError(f"--node-rank {node}: must be in 0..{nnodes - 1} (--nnodes {nnodes})")
+    if per_node is not None and per_node < 1:
+        raise JobError(f"-N {per_node}: at least one rank is needed on each node")
+    host, port = parse_endpoint(endpoint)
+    key, home = environment.get("RINGCAST_KEY", ""), environment.get("HOME", "")
+    if key:
+        _check(key)
+    elif not home:
+        raise JobError(f"there is no RINGCAST_KEY, and no HOME for a file by which nodes could meet; {ONE_KEY}")
+    name = f"nodes-{host}-{port}" + (f"-{socket.gethostname()}" if host in _LOOPBACK else "")
+    file = "" if key else f"{home}/{HOMES}/{cluster.file_name(name)}"
+    if node == 0:
+        key = key or new_key()
+    return Rendezvous(nnodes, node, host, port, per_node or 1, tuple(program), key, file)
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Return host and port.
+
+    >>> parse_endpoint("h0:29500"), parse_endpoint("[::1]"), parse_endpoint("10.0.0.1")
+    (('h0', 29500), ('::1', 29400), ('10.0.0.1', 29400))
+
+    Raises:
+        JobError: it is no HOST:PORT.
+    """
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = text, str(PORT)
+    bare = host.removeprefix("[").removesuffix("]")
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not bare or (":" in bare and not host.startswith("[")) or not 1 <= number <= LARGEST:
+        raise JobError(f"--rdzv-endpoint {text}: expected HOST:PORT, such as node0:29500 or [2001:db8::1]:29500")
+    return bare, number
+
+
+def _check(key: str) -> None:
+    if not is_key(key):
+        raise JobError(f"RINGCAST_KEY: must be 40 characters of Z85; {ONE_KEY}")
+
+
+def placed(one: Rendezvous) -> tuple[Node, ...]:
+    """Return the nodes as they are if all are as this one, before the others have come."""
+    ranks = (range(k * one.ranks, (k + 1) * one.ranks) for k in range(one.nnodes))
+    return tuple(Node(f"node {k}", tuple(own), k == one.node) for k, own in enumerate(ranks))
+
+
+def address(one: Rendezvous) -> str:
+    """Return the endpoint in numbers, as node 0 binds it, and it only, or as another node reaches it.
+
+    A name that /etc/hosts maps to 127.0.1.1 here, as Debian does with the machine's own, does not count as that.
+
+    Raises:
+        JobError: the host has no address, there is no way to it, or on node 0 the address is another machine's.
+    """
+    try:
+        found = interfaces.place(one.host, "").rendezvous
+    except ConfigError as error:
+        raise JobError(f"--rdzv-endpoint {one.endpoint}: {error}", 1) from error
+    own = interfaces.own_addresses() if one.node == 0 and not found.is_loopback else []
+    if own and not any(o.address == found for o in own):
+        here = ", ".join(str(o) for o in own if not o.address.is_loopback)
+        fix = f"give an address of node 0 ({here}), or start node 0 there"
+        raise JobError(f"--rdzv-endpoint {one.endpoint}: {found} is no address of this machine; {fix}", 1)
+    return f"tcp://{interfaces.in_brackets(found)}:{one.port}"
+
+
+def listening(one: Rendezvous, wish: str) -> str:
+    """Return the address at which node 0's control plane listens, as it stands before a port.
+
+    Raises:
+        JobError: no interface is as wished.
+    """
+    try:
+        return interfaces.in_brackets(interfaces.place(one.host, wish).address)
+    except ConfigError as error:
+        raise JobError(str(error), 1) from error
+
+
+@contextmanager
+def told_key(one: Rendezvous, guardian: Guardian) -> Iterator[None]:
+    """If the user gave no key, let a file tell the others that of node 0 within the block.
+
+    Node 0 listens at its port already, so whoever left such a file behind, as its guardian was killed too, does not any
+    more.
+
+    Raises:
+        JobError: the file cannot be written.
+    """
+    if not one.file:
+        yield
+        return
+    path = Path(one.file)
+    try:
+        meeting.private(path.parent, ONE_KEY)
+        path.unlink(missing_ok=True)
+        guardian.tell("file", f"{one.key} {path}")
+        meeting.publish(path, {"key": one.key}, "node 0")
+    except (ConfigError, OSError) as error:
+        raise JobError(str(error), 1) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def find_key(one: Rendezvous) -> str | None:
+    """Return the key on another node; None as long as node 0 has not told it.
+
+    Raises:
+        JobError: there is something else.
+    """
+    if one.key:
+        return one.key
+    path = Path(one.file)
+    try:
+        meeting.private(path.parent, ONE_KEY)
+        told = meeting.published(path, "node 0")
+    except (ConfigError, RendezvousError) as error:
+        raise JobError(str(error), 1) from error
+    if told is None:
+        return None
+    key = told.get("key", "")
+    if not isinstance(key, str) or not is_key(key):
+        raise JobError(f"{path} does not hold what node 0 of this job writes; remove it", 1)
+    return key

@@ -1,0 +1,116 @@
+"""A Slurm allocation as its environment tells it, and the command that starts an agent on one of its nodes: pure.
+
+What Slurm says of one process or step, and what it understands as options of srun, stays out of the agents' way and is
+not handed on to workers, which else would all take themselves for the first task of a step of one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+
+from ringcast.config import cluster
+from ringcast.errors import ConfigError
+from ringcast.net.hostlist import Host
+from ringcast_launcher.plan.job import JobError
+
+# The agent may use all that the job has on its node, also beside other steps. Of the outputs that srun offers only
+# --unbuffered takes bytes as they come: by default it waits for the ends of lines.
+SRUN = (
+    *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap", "--unbuffered"),
+    *("--mpi=none", "--cpu-bind=none", "--mem-bind=none", "--export=ALL"),
+)
+FAILED = "255"  # exit status of srun where srun is what failed, as with ssh
+_NEEDED = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_WORKING_CLUSTER")  # by srun, to find the job
+_OF_NODE = ("SLURM_CPUS_ON_NODE",)
+_OF_PROCESS = (
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_PRIO_PROCESS"),
+    *("SLURM_STEP*", "SLURM_SRUN_*", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_TOPOLOGY_*"),
+)
+_COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
+
+
+def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
+    """Return the nodes of the allocation that this process is in, with their tasks as slots; nothing outside of one.
+
+    Raises:
+        JobError: what Slurm says makes no sense.
+    """
+    if not env.get("SLURM_JOB_ID") or not env.get("SLURM_JOB_NODELIST"):
+        return ()
+    try:
+        names = cluster.hosts(env["SLURM_JOB_NODELIST"])
+    except ConfigError as error:
+        raise JobError(str(error)) from error
+    return tuple(Host(name, slots) for name, slots in zip(names, _slots(env, len(names)), strict=True))
+
+
+def srun_argv(host: str, agent: Sequence[str]) -> list[str]:
+    """Return the command that starts the agent on a node of the allocation; no shell is needed there.
+
+    >>> srun_argv("n1", ["true"])[-2:]
+    ['--nodelist=n1', 'true']
+    """
+    return [*SRUN, f"--nodelist={host}", *agent]
+
+
+def for_srun(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for srun, which hands it on, without what users and Slurm have set there as options of
+    other steps, and without the address of this node.
+
+    >>> for_srun({"SLURM_JOB_ID": "7", "SLURM_LABELIO": "1", "HOME": "/root", "RINGCAST_ADVERTISE": "n0"})
+    {'SLURM_JOB_ID': '7', 'HOME': '/root', 'SLURM_EXIT_ERROR': '255'}
+    """
+    others = ("SLURM_", "SRUN_", "RINGCAST_ADVERTISE")
+    kept = {name: value for name, value in env.items() if name in _NEEDED or not name.startswith(others)}
+    return kept | {"SLURM_EXIT_ERROR": FAILED}
+
+
+def of_job(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what Slurm says of one process or step.
+
+    >>> of_job({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "HOME": "/root"})
+    {'SLURM_JOB_ID': '7', 'HOME': '/root'}
+    """
+    return {name: env[name] for name in env if not any(fnmatch.fnmatchcase(name, one) for one in _OF_PROCESS)}
+
+
+def passed_on(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what Slurm tells the launcher of the job as a whole, for workers on other nodes.
+
+    >>> passed_on({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "HOME": "/root"})
+    {'SLURM_JOB_ID': '7'}
+    """
+    found = {name: value for name, value in of_job(env).items() if name.startswith("SLURM_")}
+    return {name: value for name, value in found.items() if name not in _OF_NODE}
+
+
+def of_agent(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an agent without what Slurm says of the agent's step.
+
+    >>> of_agent({"SLURM_NTASKS": "1", "SLURM_CPUS_ON_NODE": "8", "HOME": "/root"})
+    {'SLURM_CPUS_ON_NODE': '8', 'HOME': '/root'}
+    """
+    return {name: env[name] for name in env if name in _OF_NODE or not name.startswith(("SLURM_", "SRUN_"))}
+
+
+def _slots(env: Mapping[str, str], nodes: int) -> list[int]:
+    """Return the tasks of each node; by processors in a step, whose own number hides that of the allocation."""
+    tasks = _counts(env, "SLURM_TASKS_PER_NODE")
+    if len(tasks) == nodes:
+        return tasks
+    each = max([*_counts(env, "SLURM_CPUS_PER_TASK"), 1])
+    processors = _counts(env, "SLURM_JOB_CPUS_PER_NODE")
+    if len(processors) != nodes:
+        raise JobError(f"Slurm tells {nodes} nodes but not their tasks (SLURM_TASKS_PER_NODE); name the hosts by -H")
+    return [max(1, number // each) for number in processors]
+
+
+def _counts(env: Mapping[str, str], name: str) -> list[int]:
+    """Return the numbers of a list such as 2(x3),1."""
+    text = env.get(name, "")
+    found = [_COUNT.fullmatch(item) for item in text.split(",")] if text else []
+    if not all(found):
+        raise JobError(f"{name}={text!r} is no list of numbers such as 2(x3),1")
+    return [int(match[1]) for match in found if match for _ in range(int(match[2] or 1))]

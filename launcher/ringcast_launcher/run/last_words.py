@@ -1,0 +1,21 @@
+"""What the launcher tells of a job beside its workers' output: for others while it runs, and when it has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ringcast._util.output_files import write_text
+from ringcast.monitoring import flight_record
+
+
+def last_words(directory: str, size: int, file: str, lost: Collection[int]) -> str:
+    """Return a line for each rank of what it did last, and write the whole record to `file`, if there is one."""
+    flights = flight_record.read(directory, range(size))
+    lines = flight_record.summary(flights, lost) if any(flights) else []
+    if file:
+        text = flight_record.to_json(flights) if file.endswith(".json") else flight_record.text(flights, lost)
+        try:
+            write_text(file, text)
+        except OSError as error:
+            lines.append(f"the flight record was not written to {file}: {error.strerror}")
+    return "".join(f"ringcast-launch: {line}\n" for line in lines)

@@ -1,0 +1,449 @@
+"""The loop that connects the parts of a running job: it waits for all of them at once and carries out decisions.
+
+The supervisor decides, the control server talks to the workers, and the crew of each host, here or elsewhere, has the
+processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import zmq
+
+from ringcast._util.streams import write_all
+from ringcast.control import ControlServer, new_key
+from ringcast.control.events import Joined
+from ringcast.control.events import Started as AllJoined
+from ringcast.monitoring import jobs, recorder
+from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
+from ringcast.procs.liveness import Busy, Judgement, Silence, Stuck, limits_of
+from ringcast_launcher.decide.job_report import JobReport, RankReport
+from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.supervisor import (
+    AbortJob,
+    Action,
+    Declare,
+    Event,
+    Exited,
+    Fence,
+    Send,
+    Signalled,
+    Supervisor,
+    Tick,
+    Verdict,
+)
+from ringcast_launcher.hosts.all_hosts import Crews
+from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.messages import (
+    AskStacks,
+    Fenced,
+    Finish,
+    Finished,
+    Glimpse,
+    Gone,
+    Look,
+    Output,
+    Over,
+    Record,
+    Report,
+    Seen,
+    Stacks,
+    States,
+    Stop,
+    Stopped,
+)
+from ringcast_launcher.hosts.remote_host import Distant
+from ringcast_launcher.output.output import Writer
+from ringcast_launcher.output.status_line import Status, wanted
+from ringcast_launcher.output.streams import Outputs
+from ringcast_launcher.plan.job import Job, control_addresses, elsewhere
+from ringcast_launcher.run import last_words as report
+from ringcast_launcher.run.connect_hosts import assembled
+from ringcast_launcher.run.ps_server import Inquiries
+from ringcast_launcher.run.start import start_workers
+from ringcast_launcher.run.status_poll import Glances, Tables
+from ringcast_launcher.system.child import subreaper
+from ringcast_launcher.system.job_dir import job_directory
+from ringcast_launcher.system.signals import ENDING, caught, noted
+from ringcast_launcher.system.watchdog import Guardian
+
+ANSWER = 3.0  # seconds that all hosts together may take to answer a question
+FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
+SETTLE = 1.0  # seconds in which our output is to be written before the other nodes are told how the job has ended
+
+
+def run(job: Job) -> JobReport:
+    """Run the job to its end, again if it shall be; return what became of it; say on standard error what went wrong.
+
+    Raises:
+        JobError: it could not be started; nothing is left behind.
+    """
+    writer, start, attempt = Writer(), time.monotonic(), 0
+    try:
+        with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():
+            while True:
+                settings = replace(job.settings, restart=attempt)
+                end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
+                if not again:
+                    break
+                attempt += 1
+                words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
+                writer.put(2, words.encode("utf-8", "replace"))
+    finally:
+        writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
+    lost = "".join(f"ringcast-launch: {cause}\n" for cause in writer.losses.causes)
+    with suppress(OSError):  # standard error may be what was lost
+        write_all(2, (lost + words).encode("utf-8", "replace"))
+    return end.but_for(writer.losses)
+
+
+def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
+    """Run the job once; return what became of it, the last words, and whether to start it afresh."""
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian(job.environment))
+        directory = stack.enter_context(job_directory())
+        guardian.tell("directory", directory)
+        _allow_files(job)
+        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
+        try:
+            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, limit, show))
+        finally:
+            if show is not None:
+                show("")
+        _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
+        context = stack.enter_context(zmq.Context())
+        crew = Crew(directory, guardian, {})
+        stack.callback(crew.close)
+        running = _Running(job, writer, signals, context, directory, crew, remotes, here, start, limit)
+        stack.enter_context(running)
+        verdict = running.until_verdict()
+        end = running.report(verdict)
+        failed = verdict.rank is not None and not running.asked_to_end
+        again = failed and job.settings.restart < job.max_restarts
+        if remotes:
+            writer.settle(SETTLE)  # the other nodes end with the same code
+            over = _over(end.but_for(writer.losses), again)
+            for remote in remotes:
+                remote.dismiss(over)
+    return end, running.last_words + end.last_words(), again
+
+
+def _over(end: JobReport, again: bool) -> Over:
+    """Return what the launchers on other nodes are to know of the end: the exit code, and the last line."""
+    return Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
+
+
+def _allow_files(job: Job) -> None:
+    """Let the launcher open a connection, two pipes and two files for each rank, and three pipes for each host.
+
+    Raises:
+        RendezvousError: the system does not allow what the job needs at least.
+    """
+    allow_files(OTHERS + CROWD + 5 * job.size + 3 * len(job.nodes))
+    raise_files(job.size)
+
+
+class _Running:
+    """A job from the start of its first worker to the end of its last; a context manager that leaves nothing."""
+
+    def __init__(
+        self,
+        job: Job,
+        writer: Writer,
+        signals: int,
+        context: zmq.Context[zmq.Socket[bytes]],
+        directory: str,
+        crew: Crew,
+        remotes: Sequence[Distant],
+        here: str,
+        start: float,
+        limit: StartLimit,
+    ) -> None:
+        self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
+        self.asked_to_end = False
+        self._limit = limit
+        self._here = crew
+        self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
+        self._missed: set[int] = set()  # failed ranks without which the others go on
+        self._pids: dict[int, int] = {}
+        self._statuses: dict[int, int] = {}
+        self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
+        self._held = False
+        self._open = ExitStack()
+        self._silence = Silence(limits_of(job.stall_timeout))
+        self._verdict: Verdict | None = None
+        self._stacks = self._last_words = ""
+        self._world = replace(
+            job.settings,
+            size=job.size,
+            hosted=True,
+            nonce=secrets.randbits(64),
+            key=new_key(),
+            directory=directory,
+            terminal=os.ttyname(2) if os.isatty(2) else "",
+        )
+        self._server = ControlServer(
+            context,
+            control_addresses(self._world, here),
+            size=job.size,
+            nonce=self._world.nonce,
+            key=self._world.key,
+            security=self._world.security,
+            start_timeout=self._world.start_timeout,
+        )
+        control = self._server.address
+        if remotes and job.settings.advertise:
+            control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
+        self._world = replace(self._world, control=control)
+        others = iter(remotes)
+        self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
+        status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        self._glances = Glances(status, self._crews)
+        self._hosts = [job.nodes[self._node[rank]].host for rank in range(job.size)]
+        self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
+
+    def __enter__(self) -> _Running:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._glances.end()
+        self._server.close()
+        self._open.close()
+
+    def until_verdict(self) -> Verdict:
+        """Run the loop until all workers have ended and all of their output was taken."""
+        while self._verdict is None:
+            self._turn()
+        self._finish(self._verdict)
+        if self._verdict.code != 0:
+            lost = {rank for rank, i in self._node.items() if i not in self._crews}
+            self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder, lost)
+        if self._server.dropped and self._job.verbose:
+            self._say(f"{self._server.dropped} messages to the control plane were dropped")
+        # Each agent has tried whether it reaches the control plane, and gone again.
+        strangers = self._server.strangers - len(elsewhere(self._job))
+        if strangers > 0 and self._job.verbose:
+            self._say(f"{strangers} connections to the control plane were not admitted")
+        return self._verdict
+
+    def report(self, verdict: Verdict) -> JobReport:
+        """Return what became of the job, and of every rank."""
+        fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
+        ranks = [RankReport(r, self._hosts[r], self._pids[r], fate) for r, fate in enumerate(fates)]
+        if verdict.rank is None:
+            return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
+        named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
+        return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
+
+    @property
+    def last_words(self) -> str:
+        """What is told of a job that failed before its cause: stacks after a timeout, and what every rank did last."""
+        return self._stacks + self._last_words
+
+    def _start(self) -> None:
+        self._debug(f"control plane at {self._world.control}")
+        self._outputs = self._open.enter_context(closing(Outputs(self._job, self._hosts, self._writer)))
+        hosts = self._crews, self._here, self._signals, self._limit
+        self._pids, limits = start_workers(self._job, self._world, *hosts, meanwhile=self._server.guard)
+        inquiries = self._inquiries() if elsewhere(self._job) else None
+        self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
+        for rank, pid in sorted(self._pids.items()):
+            self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
+        if limits and not self._job.settings.restart:
+            shared = " ".join(f"{name}={value}" for name, value in limits.items())
+            self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
+
+    def _inquiries(self) -> Inquiries | None:
+        """Let `ringcast ps` ask us for the ranks on all hosts; what those here do, it can see for itself."""
+        try:
+            inquiries = self._open.enter_context(closing(Inquiries(self._directory)))
+        except OSError as error:  # such as on file systems that can have none: no job fails for that
+            self._debug(f"ringcast ps can show the ranks of this host only: {error}")
+            return None
+        if not any(node.here for node in self._job.nodes):
+            jobs.describe(jobs.Job(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time()))
+        return inquiries
+
+    def _turn(self) -> None:
+        self._crews.poll(self._wait(), (self._server.socket, self._signals, *self._tables.files))
+        signals = caught(self._signals)
+        if signal.SIGTSTP in signals:
+            self._pause_all()
+        if signal.SIGCHLD in signals:
+            self._here.note_ends()
+        # What the workers said comes before their ends, which would else look like ends without a word.
+        ends = [event for i, said in self._crews.reports() for event in self._take(i, said)]
+        events: list[Event] = [*self._server.service(), *ends]
+        self.asked_to_end |= any(number in ENDING for number in signals)
+        events += [Signalled(number) for number in signals if number in ENDING]
+        self._look_at_silent_ranks()
+        for event in [*events, Tick()]:
+            self._handle(event)
+        self._glances.turn(time.monotonic(), self._job.size - len(self._statuses))
+        self._tables.turn(time.monotonic(), signal.SIGUSR1 in signals)
+
+    def _take(self, i: int, found: Report) -> list[Event]:
+        match found:
+            case Output(rank, stream, data):
+                self._outputs.feed(rank, stream, data)
+            case Fenced(rank):
+                self._fenced(rank)
+            case Exited(rank, status):
+                self._statuses[rank] = status
+                return [found]
+            case Seen(rank) if rank in (heard := self._server.heard):
+                now = time.monotonic()
+                return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
+            case Record(rank, image) if not self._job.nodes[i].here:
+                Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+            case Signalled():
+                self.asked_to_end = True
+                return [found]
+            case Glimpse():
+                self._glances.hear(i, found.glance)
+            case States():
+                self._tables.hear(i, found.states)
+            case Gone(cause):
+                return self._lose(i, cause)
+        return []
+
+    def _lose(self, i: int, cause: str) -> list[Event]:
+        """A host is gone, and its ranks with it."""
+        self._crews.lose(i)
+        ranks = self._job.nodes[i].ranks
+        for rank in ranks:
+            for stream in 1, 2:
+                self._outputs.feed(rank, stream, b"")
+            if rank in self._fencing:
+                self._fenced(rank)
+        lost = [rank for rank in ranks if rank not in self._statuses]
+        self._statuses |= dict.fromkeys(lost, -signal.SIGKILL)
+        return [event for rank in lost for event in (Stuck(rank, cause), Exited(rank, -signal.SIGKILL))]
+
+    def _fenced(self, rank: int) -> None:
+        """Nothing of a rank acts any more: the others can be told, if that is already due."""
+        cause = self._fencing.pop(rank)
+        if cause is not None:
+            self._server.declare_failed(rank, cause)
+
+    def _wait(self) -> int:
+        """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
+        if self._held != self._writer.full:
+            self._held = not self._held
+            self._crews.hold(self._held)
+        decisions = self._supervisor.due or inf, self._silence.due or inf
+        due = min(self._server.due, *decisions, self._crews.due, self._glances.due, self._tables.due)
+        wait = max(0, int(1000 * (due - time.monotonic())) + 1)
+        return min(wait, 10) if self._held else wait
+
+    def _pause_all(self) -> None:
+        """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
+        self._crews.order_all(Stop())
+        self._crews.answers((Stopped,), ANSWER)  # else an agent might take the coming silence for our end
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._crews.order_all(Send(signal.SIGCONT))
+
+    def _look_at_silent_ranks(self) -> None:
+        for rank in self._silence.suspects(self._server.heard, time.monotonic()):
+            if self._node[rank] in self._crews:
+                self._crews.order(self._node[rank], Look(rank, self._server.process(rank)[1]))
+
+    def _judge(self, judgement: Judgement | None) -> list[Event]:
+        match judgement:
+            case Stuck():
+                return [judgement]
+            case Busy(rank, seconds, doing):
+                self._say(
+                    f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; it is waited for"
+                )
+        return []
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Joined():
+                self._debug(f"rank {event.rank} joined: {event.address}")
+            case AllJoined():
+                self._debug("all ranks joined")
+        for action in self._supervisor.handle(event, time.monotonic()):
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Fence(rank):
+                self._fence(rank)
+            case Declare(rank, cause):
+                self._miss(rank, cause)
+                if rank in self._fencing:
+                    self._fencing[rank] = cause
+                else:
+                    self._server.declare_failed(rank, cause)
+            case AbortJob(cause):
+                self._stacks = self._all_stacks()
+                self._server.abort(cause)
+            case Send(number):
+                self._debug(f"sending {signal.Signals(number).name} to all workers")
+                self._crews.order_all(action)
+            case Verdict():
+                self._verdict = action
+
+    def _fence(self, rank: int) -> None:
+        if self._node[rank] in self._crews:
+            self._debug(f"killing what is left of rank {rank}")
+            self._fencing[rank] = None
+            self._crews.order(self._node[rank], Fence(rank))
+
+    def _miss(self, rank: int, cause: str) -> None:
+        if self._job.go_on and rank not in self._missed:
+            self._missed.add(rank)
+            self._say(f"rank {rank} ({self._on(rank)}) failed: {cause}")
+
+    def _all_stacks(self) -> str:
+        self._crews.order_all(AskStacks())
+        answers = self._crews.answers((Stacks,), ANSWER).values()
+        texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
+        return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
+
+    def _finish(self, verdict: Verdict) -> None:
+        """Have all crews end what the workers left running, and take the rest of the output."""
+        asked = [i for i in range(len(self._job.nodes)) if i in self._crews]
+        self._crews.order_all(Finish(records=verdict.code != 0))
+        answers = self._crews.answers((Finished,), FINISH)
+        for i, said in self._crews.reports():
+            self._take(i, said)
+        for i in asked:
+            if not isinstance(end := answers.get(i), Finished):
+                why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
+                host = self._job.nodes[i].host
+                self._writer.losses.note_cause(host, f"host {host}: what its ranks wrote last may be lost: {why}")
+        self._outputs.end()
+
+    def _seen_traceback(self, rank: int) -> str:
+        return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # who was killed told no cause
+
+    def _on(self, rank: int) -> str:
+        return f"{self._hosts[rank]}, pid {self._pids[rank]}"
+
+    def _elsewhere(self, rank: int) -> str:
+        node = self._job.nodes[self._node[rank]]
+        return "" if node.here else f" on {node.host}"
+
+    def _say(self, text: str) -> None:
+        self._writer.put(2, os.fsencode(f"ringcast-launch: {text}\n"))
+
+    def _debug(self, text: str) -> None:
+        if self._job.verbose:
+            self._say(text)

@@ -1,0 +1,63 @@
+"""Questions of `ringcast ps` for what the ranks on all hosts do, which come over a socket in the job's directory."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack, suppress
+
+from ringcast.monitoring.jobs import INQUIRIES
+
+
+class Inquiries:
+    """A socket that only who may enter the directory can find. Whoever connects has asked; nobody is waited for.
+
+    Raises:
+        OSError: there can be no socket in that directory.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._asking: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.setblocking(False)
+            self._listener.bind(os.path.join(directory, INQUIRIES))
+            self._listener.listen()
+        except OSError:
+            self._listener.close()
+            raise
+
+    @property
+    def files(self) -> list[int]:
+        """What can be read when somebody asks."""
+        return [] if self._listener.fileno() < 0 else [self._listener.fileno()]
+
+    def come(self) -> bool:
+        """Return whether anybody waits for an answer by now."""
+        while self.files:
+            try:
+                self._asking.append(self._listener.accept()[0])
+            except (BlockingIOError, ConnectionAbortedError):
+                break
+            except OSError:  # no file is left: better no answers than a loop that never sleeps
+                self._listener.close()
+        return bool(self._asking)
+
+    def answer(self, told: bytes) -> None:
+        """Give everybody who waits a file that has the answer: it has room, whoever reads it and when."""
+        asking, self._asking = self._asking, []
+        with ExitStack() as stack:
+            for asker in asking:
+                stack.enter_context(asker)
+            # If there can be no more files, or no room for one, they get none, and see what they can see themselves.
+            with suppress(OSError), open(os.memfd_create(INQUIRIES), "wb") as file:
+                file.write(told)
+                file.flush()
+                for asker in asking:
+                    asker.setblocking(False)
+                    with suppress(OSError):  # it has not waited
+                        socket.send_fds(asker, [b"."], [file.fileno()])
+
+    def close(self) -> None:
+        for each in [self._listener, *self._asking]:
+            each.close()

@@ -1,0 +1,76 @@
+"""The start of a job's workers, by the crews of all hosts at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+from ringcast.config.worker import WorkerConfig
+from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.hosts.all_hosts import Crews
+from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.messages import Gone, NotStarted, Report, Start, Started
+from ringcast_launcher.plan.job import Job, JobError, Node
+from ringcast_launcher.system.signals import ENDING, caught
+
+STEP = 0.5  # seconds after which signals, and whatever else, are looked at while the workers start
+
+
+def start_workers(
+    job: Job,
+    world: WorkerConfig,
+    crews: Crews,
+    here: Crew,
+    signals: int,
+    limit: StartLimit,
+    meanwhile: Callable[[], None],
+) -> tuple[dict[int, int], dict[str, str]]:
+    """Start all workers, and wait until they run; `world` is what their ranks have in common.
+
+    `meanwhile` is called now and then.
+
+    Returns the process of each rank, and the variables that share the cores among those of a host.
+
+    Raises:
+        JobError: some were not started, or not in time; or a signal asks us to end.
+    """
+    for i in sorted(range(len(job.nodes)), key=lambda i: job.nodes[i].here):
+        crews.order(i, _first_order(job, i, world))
+    answers: dict[int, Report] = {}
+    while len(answers) < len(crews):
+        answers |= crews.answers((Started, NotStarted), STEP)
+        meanwhile()
+        if ending := [number for number in caught(signals) if number in ENDING]:
+            raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
+        if limit.over:
+            break
+    here.note_ends()  # of which the signals have been taken
+    pids: dict[int, int] = {}
+    limits: dict[str, str] = {}
+    for i, node in enumerate(job.nodes):
+        match answers.get(i):
+            case Started() as started:
+                pids |= started.pids
+                limits |= started.limits
+            case NotStarted(reason, code):
+                raise JobError(_on_host(node, reason), code)
+            case Gone(cause):
+                raise JobError(f"the job cannot start: {cause}", 1)
+            case _:
+                missing = [node.host for i, node in enumerate(job.nodes) if i not in answers]
+                limit.end_if_timed_out([f"host {host}" for host in missing])
+                raise JobError(_on_host(node, f"its workers were not started within {limit.seconds:g} s"), 1)
+    return pids, limits
+
+
+def _first_order(job: Job, i: int, world: WorkerConfig) -> Start:
+    node = job.nodes[i]
+    # A terminal, an address, and most of the environment, mean nothing on another host.
+    world = world if node.here else replace(world, terminal="", advertise="")
+    environment = job.environment if node.here else job.passed_on
+    return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
+
+
+def _on_host(node: Node, text: str) -> str:
+    return text if node.here else f"host {node.host}: {text}"

@@ -1,0 +1,81 @@
+"""Looks at all ranks: from time to time for the status line, and when somebody asks what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from ringcast.monitoring.progress import Glance
+from ringcast.monitoring.rank_state import State, table
+from ringcast_launcher.hosts.all_hosts import Crews
+from ringcast_launcher.hosts.messages import AskGlance, AskStates
+from ringcast_launcher.output.output import Writer
+from ringcast_launcher.output.status_line import Status
+from ringcast_launcher.run.ps_server import Inquiries
+from ringcast_launcher.run.query_all import Survey
+
+GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
+STATES = 3.0  # seconds after which others are told without them
+
+
+class Glances:
+    """Asks the hosts when the status line is due, and has it drawn when they have told."""
+
+    def __init__(self, status: Status, crews: Crews) -> None:
+        self._status = status
+        self._survey = Survey[Glance](crews, AskGlance(), GLANCE)
+        self.hear = self._survey.hear
+
+    @property
+    def due(self) -> float:
+        """The time of the next `turn` at the latest."""
+        return min(self._status.due, self._survey.due)
+
+    def turn(self, now: float, up: int) -> None:
+        """Do what is due; so many ranks are up."""
+        if self._status.due <= now:
+            self._survey.ask(now)
+        if (told := self._survey.result(now)) is not None:
+            self._status.tell(now, up, sum(told, Glance()))
+
+    def end(self) -> None:
+        """Take the line away, and look no more."""
+        self._status.end()
+
+
+class Tables:
+    """Tells what all ranks do: on standard error when it was `wanted` there, and to those that inquire."""
+
+    def __init__(self, hosts: Sequence[str], crews: Crews, writer: Writer, inquiries: Inquiries | None) -> None:
+        """`hosts` are those of the ranks, as the job knows them."""
+        self._hosts, self._writer, self._inquiries = hosts, writer, inquiries
+        self._survey = Survey[list[State]](crews, AskStates(), STATES)
+        self.hear = self._survey.hear
+        self._printed = False
+
+    @property
+    def due(self) -> float:
+        """The time of the next `turn` at the latest."""
+        return self._survey.due
+
+    @property
+    def files(self) -> list[int]:
+        """What can be read when a `turn` is due."""
+        return [] if self._inquiries is None else self._inquiries.files
+
+    def turn(self, now: float, wanted: bool) -> None:
+        """Do what is due; with `wanted` a table is to be printed."""
+        self._printed |= wanted
+        if (self._inquiries is not None and self._inquiries.come()) or self._printed:
+            self._survey.ask(now)
+        if (told := self._survey.result(now)) is None:
+            return
+        found = {state.rank: replace(state, host=self._hosts[state.rank]) for one in told for state in one}
+        states = [found[rank] for rank in sorted(found)]
+        if self._printed:
+            self._writer.put(2, os.fsencode("".join(line + "\n" for line in table(states))))
+            self._printed = False
+        if self._inquiries is not None:
+            self._inquiries.answer(json.dumps([asdict(state) for state in states]).encode())

@@ -1,0 +1,89 @@
+"""One worker's process: its own session, standard input from nowhere, two pipes, and no life after the launcher's.
+
+A worker that has ended stays a zombie until `reap`, so that its number, which is its process group's too, cannot come
+to mean somebody else while we may still signal the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+from ringcast.procs.process_tree import take_imprint
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
+
+
+class Process:
+    """A running worker. `stdout` and `stderr` are non-blocking file descriptors, closed by `reap`."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str, imprint: int) -> None:
+        """Start the worker; from the main thread, because the kernel ends it together with the thread that forked.
+
+        By the `imprint` all that it starts is known, see `family`.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+        launcher = os.getpid()
+
+        def before_exec() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != launcher:  # it ended before the line above
+                os._exit(1)
+            take_imprint(imprint)
+
+        self._child = subprocess.Popen(
+            argv,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        self.pid = self._child.pid
+        self.stdout, self.stderr = self._child.stdout.fileno(), self._child.stderr.fileno()
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
+
+    def status(self) -> int | None:
+        """Return the exit code, or minus the signal that killed it; None while it runs."""
+        info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if info is None:
+            return None
+        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the worker and all that it started, unless they left its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def reap(self) -> None:
+        """Wait for the end of the worker and close the pipes. Idempotent."""
+        self._child.wait()
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextlib.contextmanager
+def subreaper() -> Iterator[None]:
+    """Be the one to whom processes come whose parents have ended, if we are above these: none of them is lost."""
+    before = ctypes.c_int()
+    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value)

@@ -1,0 +1,217 @@
+"""Who stays when the launcher is killed: a small process that then ends the job and removes its directory.
+
+It hears from the launcher through a pipe: lines of a word and a value, the last of which is `done`. If the pipe ends
+without it, the launcher has ended without being able to clean up.
+
+An agent on another host can also stand still: stopped, or hung. Elsewhere it then counts as lost after a while, and its
+ranks with it, which must not act any more. So it is `watched`: if it gives no sign of life through the pipe, its ranks
+are ended, and it as well unless it is just ending by itself. As with all clocks of this kind only the time counts in
+which the guardian itself ran.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import Enum
+
+from ringcast.procs import process_tree
+
+PATIENCE = 2.0  # seconds that it may take to end when all is done
+SILENCE = 9.0  # seconds without a sign of life after which who is watched stands still
+BEAT = 1.0  # seconds that are waited at once, as no more than twice that counts
+GRACE = 5.0  # seconds in which who is watched can end by itself when its ranks were ended
+STEP = 0.1  # seconds between two looks at what it does then
+CHUNK = 1 << 16  # bytes read at once
+
+_CHILD = "import sys; sys.path += sys.argv[1:]; from ringcast_launcher.system.watchdog import main; main()"
+_ROOTS = [os.path.abspath(os.path.join(file, *[os.pardir] * 3)) for file in (__file__, process_tree.__file__)]
+
+
+class Guardian:
+    """The launcher's end of the pipe; a context manager, at whose end the guardian has ended too."""
+
+    def __init__(self, environment: Mapping[str, str], *, speaks: bool = False) -> None:
+        """Start it, in a session of its own: what ends the launcher's session does not end it.
+
+        With `speaks` it says on our standard error when it has ended us.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        # Of an outer job, which may be ended before this one, it is no member.
+        own = {name: value for name, value in environment.items() if not name.startswith("RINGCAST_")}
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _CHILD, *_ROOTS],
+            env=own,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=None if speaks else subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._child.stdin is not None
+        os.set_blocking(self._child.stdin.fileno(), False)  # were it stopped, and the pipe full, we would be as well
+
+    def tell(self, word: str, value: str) -> None:
+        """Let it know of a `worker` (its process number), the `directory`, or a `mark` of the job's processes.
+
+        Or of the `imprints` of its workers (the first one, and the first after them).
+
+        Or of a `file` that is to go if it still holds the text before the blank; what is written there later stays.
+        """
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError):  # somebody killed it: the launcher does what there is to do itself
+            self._child.stdin.write(os.fsencode(f"{word} {value}\n"))
+
+    def watch(self) -> None:
+        """Have it end our workers, and us, once we have given no sign of life for `SILENCE`."""
+        self.tell("watched", str(os.getpid()))
+
+    def sign(self) -> None:
+        """Give a sign of life."""
+        self.tell("alive", "")
+
+    def __enter__(self) -> Guardian:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child.stdin is not None
+        self.tell("done", "")
+        self._child.stdin.close()
+        try:
+            self._child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # somebody stopped it
+            self._child.kill()
+            self._child.wait()
+
+
+class _End(Enum):
+    """What ends the waiting of the guardian."""
+
+    DONE = "all is done"
+    GONE = "the pipe has ended without that"
+    SILENT = "there was no sign of life"
+
+
+class _Pipe:
+    """The guardian's end of the pipe, and what was `told` until now."""
+
+    def __init__(self) -> None:
+        words = b"worker", b"mark", b"imprints", b"directory", b"file", b"watched"
+        self.told: dict[bytes, list[bytes]] = {word: [] for word in words}
+        self._rest = b""
+        self._poller = select.poll()
+        self._poller.register(0, select.POLLIN)
+
+    def hear(self, seconds: float | None) -> _End | bool:
+        """Take down what comes next; returns the end if it is that, else whether anything came in time."""
+        if not self._poller.poll(None if seconds is None else 1000 * seconds):
+            return False
+        if not (came := os.read(0, CHUNK)):
+            return _End.GONE
+        *lines, self._rest = (self._rest + came).split(b"\n")
+        for line in lines:
+            word, _, value = line.partition(b" ")
+            if word == b"done":
+                return _End.DONE
+            if word != b"alive":
+                self.told[word].append(value)
+        return True
+
+
+def main() -> None:
+    """Be the guardian; the pipe is standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    process_tree.take_imprint(None)  # of an outer job, too, it is no member
+    pipe = _Pipe()
+    end = _first_end(pipe)
+    if end is _End.DONE:
+        return
+    leaders = [int(pid) for pid in pipe.told[b"worker"]]
+    process_tree.kill(lambda: process_tree.members(leaders, pipe.told[b"mark"], _imprints(pipe)))
+    if end is _End.SILENT:
+        end = _second_end(pipe)
+    if end is _End.DONE:
+        return
+    stood_still = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
+    process_tree.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
+    import shutil  # not before it is needed: few guardians ever come here
+
+    for directory in pipe.told[b"directory"]:
+        shutil.rmtree(directory, ignore_errors=True)
+    if stood_still:
+        words = f"ringcast: process {pipe.told[b'watched'][0].decode()} stood still for {SILENCE:g} s"
+        with suppress(OSError):  # nobody may listen any more
+            os.write(2, f"{words} (stopped, or hung); it was ended with its ranks\n".encode())
+    for text, _, file in (one.partition(b" ") for one in pipe.told[b"file"]):
+        _remove(file, text)  # last, as it may be on a file system that hangs
+
+
+def _first_end(pipe: _Pipe) -> _End:
+    """Take down what is told until the end, or until a silence of who is watched."""
+    silent, turned = 0.0, time.monotonic()
+    while not (watched := pipe.told[b"watched"]) or silent < SILENCE:
+        heard = pipe.hear(min(BEAT, SILENCE - silent) if watched else None)
+        if isinstance(heard, _End):
+            return heard
+        passed, turned = min(time.monotonic() - turned, 2 * BEAT), time.monotonic()
+        silent = 0.0 if heard else silent + passed
+    return _End.SILENT
+
+
+def _second_end(pipe: _Pipe) -> _End:
+    """Let who was silent end by itself, for a while: it may have given up as nobody was heard.
+
+    It cannot while it is stopped; and who goes on instead has woken up too late.
+    """
+    for _ in range(round(GRACE / STEP)):  # not by a clock, which goes on while we are stopped
+        if _is_stopped(int(pipe.told[b"watched"][0])):
+            break
+        heard = pipe.hear(STEP)
+        if isinstance(heard, _End):
+            return heard
+        if heard:
+            break
+        process_tree.send(_late_ones(pipe), signal.SIGKILL)
+    return _End.SILENT
+
+
+def _late_ones(pipe: _Pipe) -> set[int]:
+    """Return ranks started after the others were ended, by their marks: the numbers of those may mean others now."""
+    return process_tree.members((), pipe.told[b"mark"], _imprints(pipe))
+
+
+def _imprints(pipe: _Pipe) -> range:
+    return next((range(*map(int, one.split())) for one in pipe.told[b"imprints"]), range(0))
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] in b"Tt"
+    return False
+
+
+def _kill(watched: int) -> bool:
+    """Kill who is watched, if it is still our parent: else it has ended, and its number may mean another process."""
+    if os.getppid() != watched:
+        return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(watched, signal.SIGKILL)
+        return True
+    return False
+
+
+def _remove(path: bytes, text: bytes) -> None:
+    """Remove a file if it holds the text; another one of its name may be there by now."""
+    with suppress(OSError), open(path, "rb") as file:
+        if text in file.read(CHUNK):
+            os.unlink(path)

@@ -1,0 +1,260 @@
+"""What a collective is predicted to take, and which algorithm to use: the linear cost model.
+
+A round takes alpha, and beta for each byte of its largest message; each byte combined takes gamma, each frame of a
+message a little. These add up, as ranks wait for one another; but buffers fill the gaps, until the wire never rests and
+its rate alone counts. Ranks choose without talking, so everything here depends only on what all ranks know, and is
+computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
+
+p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import sqrt
+from types import MappingProxyType
+from typing import TypeVar
+
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, known, nonsense, table
+from ringcast.algorithms.load import SMOOTH, Call, Load
+from ringcast.schedules.placement import Hosts
+from ringcast.wire.header import EAGER_IN_COLLECTIVES
+
+# Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
+# most 256 kB, so that little is gained beyond that.
+MAX_BLOCK = 1 << 19
+MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
+TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far
+SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Network:
+    """The constants of a transport."""
+
+    alpha: float  # seconds per round
+    beta: float  # seconds per byte
+    gamma: float  # seconds per byte combined
+    frame: float  # seconds per frame of a message
+    grant: float = 0.0  # seconds more per round that is granted
+    stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
+    local: float = 0.0  # seconds per byte between ranks of one host, where hosts have several
+    wire: float = 0.0  # seconds per byte of a link beyond the first SMOOTH: all rounds together take no less
+    lookahead: int = (
+        0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
+    )
+
+
+# Where nobody has calibrated. threads, ipc: measured with 4 ranks that share two cores; gamma is 0, as what is combined
+# while it arrives takes no time of its own. On threads the caches hold the blocks of 30 MB and more, but not long
+# messages, which took twice as long per byte; below that there was no difference, so stream is less than that.
+# tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten times that
+# rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20 to 100 Mbit/s.
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, stream=0.3e-9),
+        "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, stream=0.84e-9),
+        "tcp": Network(
+            alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, stream=0.1 / 118e6, local=1e-9
+        ),
+    }
+)
+
+
+def predict(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> float:
+    """Return the seconds that the collective takes; `nbytes` is the size of the whole buffer, all parts.
+
+    >>> predict("bcast", "circulant", Params(size=8, nblocks=10), 1000, Network(1.0, 0.01, 0.0, 0.0))
+    24.0
+    """
+    return _price(collective, algorithm, params, nbytes, network)[0]
+
+
+def _price(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> tuple[float, float]:
+    """Return the predicted seconds, and what the rounds alone take: by that, the best of what the wire makes equal."""
+    rounds, load = _load(collective, algorithm, params, nbytes)
+    alpha = network.alpha + network.grant * _granted(params, nbytes, load)
+    far, near = load.volume - load.local, load.local
+    bytewise = far * network.beta + near * network.local + load.excess * network.stream + load.combined * network.gamma
+    steps = rounds * alpha + load.frames * network.frame + bytewise
+    return max(steps, (load.link - SMOOTH) * network.wire), steps
+
+
+def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
+    """Return whether the rounds are granted: sent when the receiver is ready, and the next one after completion.
+
+    That costs two more small messages in each round. Without it, large messages would be asked for one by one; and in a
+    pipeline of blocks, where nobody has to wait before sending, two blocks would share a link.
+    """
+    return _granted(params, nbytes, _load(collective, algorithm, params, nbytes)[1])
+
+
+def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple[int, Load]:
+    """Return the number of rounds, and what they add up to."""
+    entry = find(collective, algorithm)
+    rounds = entry.rounds(params)
+    load = entry.load(Call(params, nbytes, rounds))
+    return rounds, _sharing(load, entry.leaving(params)) if params.hosts else load
+
+
+def _sharing(load: Load, messages: int) -> Load:
+    """Return the load where so many messages share the link of their host."""
+    volume = (load.volume - load.local) * messages + load.local
+    return replace(load, volume=volume, link=load.link * messages, excess=load.excess * messages)
+
+
+def _granted(params: Params, nbytes: int, load: Load) -> bool:
+    return load.largest > EAGER_IN_COLLECTIVES or (params.nblocks > 1 and nbytes > SMALL)
+
+
+@lru_cache(maxsize=1024)
+def choose(
+    collective: str,
+    *,
+    size: int,
+    nbytes: int,
+    network: Network,
+    root: int = 0,
+    counts: tuple[int, ...] = (),
+    distance: int = 0,
+    hosts: Hosts = (),
+    itemsize: int = 1,
+    commutative: bool = True,
+    elementwise: bool = True,
+    exact: bool = True,
+    algorithm: str | None = None,
+    nblocks: int | None = None,
+) -> tuple[str, int]:
+    """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
+
+    Of those whose predictions are equal, but for rounding of parts and the like (TIE), it is the first in the table.
+
+    Args:
+        collective: as in `ringcast.algorithms.ALGORITHMS`.
+        size: number of ranks.
+        nbytes: size of the whole buffer, all parts.
+        network: constants of the transport.
+        root: where there is one.
+        counts: elements of each part, for v-forms.
+        distance: of a shift.
+        hosts: which ranks share a host, and so its link.
+        itemsize: bytes of an element; blocks smaller than that make no sense.
+        commutative: the operator is.
+        elementwise: the operator may be applied to pieces.
+        exact: any association of the operator gives the same bits.
+        algorithm: consider only this one.
+        nblocks: consider only algorithms that cut into blocks, and this number of them (1: all algorithms).
+
+    Raises:
+        ValueError: there is no such collective, call or algorithm, or none is legal; the message says why and what is.
+
+    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"])
+    ('census', 1)
+    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"], commutative=False, exact=False)
+    ('doubling', 1)
+    """
+    if collective not in ALGORITHMS:
+        raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
+    call = Params(size, root, 1, counts, distance, hosts)
+    if reason := nonsense(call):
+        raise ValueError(f"{collective}: {reason}")
+    if nbytes < 0:
+        raise ValueError(f"{collective}: there are no {nbytes} bytes")
+    items = nbytes // itemsize
+    if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
+        raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
+    properties = commutative, elementwise, exact
+    named = table(collective, algorithm)
+    objections = {name: _objection(entry, properties, call, nblocks) for name, entry in named.items()}
+    if algorithm is not None and algorithm not in named:
+        raise ValueError(f"{collective} by {algorithm!r}: there is no such algorithm; known are {known(collective)}")
+    if algorithm is not None and objections[algorithm]:
+        legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
+        raise ValueError(f"{collective} by {algorithm!r}: {objections[algorithm]}; possible here: {legal}")
+    options: list[tuple[tuple[float, float], str, int]] = []
+    for name, entry in named.items():
+        if not objections[name] and (algorithm == name or (algorithm is None and (hosts or not entry.shared))):
+            blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
+            options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
+    if not options:
+        reasons = "; ".join(f"{name}: {objection}" for name, objection in objections.items())
+        raise ValueError(f"{collective}: no algorithm fits: {reasons}")
+    least, _, _ = min(options)
+    seconds, steps = least
+    factor = TIE if seconds == steps else 1.0  # what the wire makes equal is told apart by the rounds alone
+    return next(option[1:] for option in options if option[0] <= (factor * seconds, factor * steps))
+
+
+def legal(
+    collective: str, plan: Callable[[str], T], algorithm: str | None = None, reason: Callable[[ValueError], str] = str
+) -> tuple[dict[str, T], dict[str, str]]:
+    """Return what `plan` returns for the name of each algorithm, and the `reason` for those that cannot do the call.
+
+    `plan` is `choose` for that algorithm alone, or what is built on it; it raises ValueError, of which `reason` makes
+    text. With `algorithm`, that is among them if there is such a one.
+    """
+    plans: dict[str, T] = {}
+    objections: dict[str, str] = {}
+    for name in table(collective, algorithm):
+        try:
+            plans[name] = plan(name)
+        except ValueError as error:
+            objections[name] = reason(error)
+    return plans, objections
+
+
+def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], params: Params, nblocks: int | None) -> str:
+    """Return why an algorithm is not legal for a call, or nothing."""
+    needs = entry.commutative, entry.elementwise, entry.exact
+    names = "a commutative operator", "an elementwise operator", "an operator that is exact in any order"
+    missing = [name for name, need, given in zip(names, needs, properties, strict=True) if need and not given]
+    if missing:
+        return f"it needs {' and '.join(missing)}"
+    if entry.equal_counts and len(set(params.counts)) > 1:
+        return "it needs equal counts"
+    if nblocks is not None and nblocks > 1 and not entry.blocks:
+        return "it does not cut into blocks"
+    return entry.fits(params)
+
+
+def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
+    """Return the best number of blocks for `entry`, of those that some bound suggests: the fastest is taken.
+
+    These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; SMOOTH.
+    Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
+    """
+    if not entry.blocks:
+        return 1
+    rounds, load = _load(*_key(entry), params, nbytes)
+    if not load.volume:
+        return 1
+    frames, message = -(-load.frames // rounds), load.largest
+    whole = -(-message // frames)  # bytes of what is cut
+    limit = max(whole // itemsize, 1)
+    alpha = network.alpha + network.grant + frames * network.frame
+    n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
+    hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
+    least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
+    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
+    return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))
+
+
+def _closed_form(entry: Algorithm, params: Params, nbytes: int, ratio: float) -> int:
+    """Return the n that is best for a + b n rounds of alpha and c + d / n bytes of beta: sqrt(d / b * ratio).
+
+    `ratio` is beta / alpha. On the circulant graph b = 1 and d = (q-1) m. Around a ring it is formula (2) of Träff et
+    al. 2010, `ring.block_size`. Sizes are multiplied by `many`, so that rounding to bytes does not count.
+    """
+    many = 1 + MOST_BLOCKS
+    (first, one), (last, most) = (_load(*_key(entry), replace(params, nblocks=n), nbytes * many) for n in (1, many))
+    each, spare = (last - first) / MOST_BLOCKS, (one.volume - most.volume) / MOST_BLOCKS
+    return round(sqrt(max(spare, 0) / each * ratio + 0.25)) if each > 0 else 1  # as in `best_nblocks`
+
+
+def _key(entry: Algorithm) -> tuple[str, str]:
+    return entry.collective, entry.name

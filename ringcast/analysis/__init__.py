@@ -1,0 +1,1 @@
+"""Schedules judged without running them: verification, simulation, bounds, tables and diagrams."""

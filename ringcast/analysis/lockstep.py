@@ -1,0 +1,194 @@
+"""Enacts schedules under the strictest rules of the one-ported model: ranks *meet*.
+
+A rank does its steps in order, and is in one step at a time; a message moves when its sender and its receiver are both
+in the steps that speak of it; a step ends when its halves have. So the two ends of a message are matched by their
+ordinal (the n-th message from a to b), never by the number of a step, which may differ. This is stricter than any
+transport, which may buffer: what passes cannot deadlock. `verify` and `simulate` are two stages for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ringcast.errors import ScheduleError
+from ringcast.schedules.schedule import IDLE, Copy, Local, Merge, Schedule, Slots, Step, disjoint
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a rank is: the step it does, and the peers of those halves that are not complete yet.
+
+    A message moves in the round behind those in which its two ranks ended their steps before; `round` counts the
+    rounds until this step began, `until` those until it has ended, as far as is known.
+    """
+
+    rank: int
+    index: int = -1
+    step: Step = IDLE
+    send: Sequence[int] = ()
+    recv: Sequence[int] = ()
+    to: int | None = None
+    source: int | None = None
+    round: int = 0
+    until: int = 0
+
+    @property
+    def met(self) -> bool:
+        return self.to is None and self.source is None
+
+
+class Stage(Protocol):
+    """What happens when ranks meet. Calls come in an order that respects cause and effect, else in any order."""
+
+    def enter(self, place: Place) -> None:
+        """The rank begins a step; nothing of the step has arrived yet."""
+
+    def deliver(self, sender: Place, receiver: Place) -> None:
+        """The message from `sender`'s step to `receiver`'s step moves; both are in these steps."""
+
+    def leave(self, place: Place) -> None:
+        """The rank has completed both halves of its step."""
+
+
+def enact(schedules: Sequence[Schedule], stage: Stage) -> int:
+    """Do the steps of all ranks on `stage`; return the rounds: the longest chain of messages that wait for each other.
+
+    Costs O(1) calls per step, and two passes over its slots.
+
+    Raises:
+        ScheduleError: a step is not well formed, the ends of a message disagree, a message has one end only, or the
+            ranks wait for each other in a circle.
+    """
+    _check_alike(schedules)
+    nslots = schedules[0].nslots
+    places = [Place(r) for r in range(len(schedules))]
+    steps = [enumerate(s) for s in schedules]
+    free = places[::-1]  # the ranks that can begin their next step; the order changes nothing
+    while free:
+        place = free.pop()
+        if _begin(place, steps[place.rank], len(places), nslots, stage):
+            to, source = place.to, place.source
+            if to is not None and places[to].source == place.rank:
+                _meet(place, places[to], stage, free)
+            if source is not None and places[source].to == place.rank:
+                _meet(places[source], place, stage, free)
+    waiting = [place for place in places if not place.met]
+    if waiting:
+        raise _stuck(places, waiting)
+    return max(place.until for place in places)
+
+
+def _begin(place: Place, steps: Iterator[tuple[int, Step]], size: int, nslots: int, stage: Stage) -> bool:
+    """Bring `place` to its next step with a message; return False when there is none."""
+    for index, step in steps:
+        place.index, place.step, place.round = index, step, place.until
+        place.send, place.recv = _numbers(step.send), _numbers(step.recv)
+        _check_step(place, size, nslots)
+        place.to, place.source = to, source = step.send_to, step.recv_from
+        stage.enter(place)
+        if to is not None or source is not None:
+            return True
+        stage.leave(place)
+    return False
+
+
+def _meet(sender: Place, receiver: Place, stage: Stage, free: list[Place]) -> None:
+    """Move one message; the ranks whose step it completes become `free`."""
+    if len(sender.send) != len(receiver.recv):
+        text = f"sends {len(sender.send)} slots, but step {receiver.index} of the peer receives {len(receiver.recv)}"
+        raise fault(sender, receiver.rank, text)
+    stage.deliver(sender, receiver)
+    sender.to = receiver.source = None
+    end = max(sender.round, receiver.round) + 1
+    for place in (sender, receiver):
+        place.until = max(place.until, end)
+        if place.met:
+            stage.leave(place)
+            free.append(place)
+
+
+def fault(place: Place, peer: int | None, text: str) -> ScheduleError:
+    """Return the error that says what is wrong in the step of `place`."""
+    who = f"rank {place.rank}, step {place.index}" + ("" if peer is None else f", peer {peer}")
+    return ScheduleError(f"{who}: {text}")
+
+
+def _numbers(slots: Slots) -> Sequence[int]:
+    return slots.tolist() if isinstance(slots, np.ndarray) else slots
+
+
+def _check_alike(schedules: Sequence[Schedule]) -> None:
+    """Check that these are the schedules of ranks 0, 1, … of one group, which number their slots alike."""
+    for r, s in enumerate(schedules):
+        if (s.size, s.rank) != (len(schedules), r):
+            raise ScheduleError(f"rank {r} of {len(schedules)}: has the schedule of rank {s.rank} of {s.size}")
+        if (s.parts, s.scratch) != (schedules[0].parts, schedules[0].scratch):
+            theirs = f"{schedules[0].parts} and scratch {schedules[0].scratch}"
+            raise ScheduleError(f"rank {r}: numbers parts {s.parts} and scratch {s.scratch}, but rank 0 {theirs}")
+    nuser = sum(schedules[0].parts)
+    if not all(0 <= slot < nuser for slot in schedules[0].scratch):
+        raise ScheduleError(f"rank 0: scratch {schedules[0].scratch} names a slot that is not one of {nuser}")
+
+
+def _check_step(place: Place, size: int, nslots: int) -> None:
+    """Check what can be seen of one step alone; most halves are idle, or of one slot."""
+    step, send, recv = place.step, place.send, place.recv
+    if send or step.send_to is not None:
+        _check_half(place, step.send_to, send, "sends", size, nslots)
+    if recv or step.recv_from is not None:
+        _check_half(place, step.recv_from, recv, "receives", size, nslots)
+    if send and recv and not disjoint(send, recv):
+        text = (
+            f"receives into slot {min(set(send) & set(recv))}, which it sends in the same step: send a copy in scratch"
+        )
+        raise fault(place, step.recv_from, text)
+    if isinstance(step.accept, tuple) and len(step.accept) != len(recv):
+        raise fault(place, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(recv)}")
+    for local in step.local:
+        if any(not 0 <= slot < nslots for slot in named(local)):
+            raise fault(place, None, f"{local} names a slot that is not one of {nslots}")
+
+
+def _check_half(place: Place, peer: int | None, slots: Sequence[int], half: str, size: int, nslots: int) -> None:
+    """Check a half that has a peer or slots."""
+    if peer is None:
+        raise fault(place, None, f"{half} slots {list(slots)} without a peer")
+    if not 0 <= peer < size or peer == place.rank:
+        raise fault(place, peer, f"{half} with a peer that is not another of the {size} ranks")
+    if slots and not 0 <= min(slots) <= max(slots) < nslots:
+        raise fault(place, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
+
+
+def named(local: Local) -> tuple[int, ...]:
+    """Return the slots that a local step speaks of, the one it changes first (a merge changes all)."""
+    if isinstance(local, Merge):
+        return local.slots
+    return (local.dst, local.src) if isinstance(local, Copy) else (local.dst, local.left, local.right)
+
+
+def _stuck(places: Sequence[Place], waiting: Sequence[Place]) -> ScheduleError:
+    """Return the error for ranks that wait for ever: for one that is done if any does, else in a circle."""
+    for place in waiting:
+        for peer, half in (place.to, "sends to"), (place.source, "receives from"):
+            if peer is not None and places[peer].met:
+                return fault(place, peer, f"{half} a rank that has done all its steps: this message has one end only")
+    circle = _circle(places, waiting[0])
+    told = "; ".join(f"rank {a.rank} in step {a.index} waits for rank {b.rank}" for a, b in circle[:8])
+    return fault(circle[0][0], circle[0][1].rank, f"deadlock: {told}" + ("; …" if len(circle) > 8 else ""))
+
+
+def _circle(places: Sequence[Place], place: Place) -> list[tuple[Place, Place]]:
+    """Return who waits for whom, round a circle that is reached from `place`."""
+    chain: list[tuple[Place, Place]] = []
+    seen: dict[int, int] = {}
+    while place.rank not in seen:
+        seen[place.rank] = len(chain)
+        peer = place.to if place.to is not None else place.source
+        assert peer is not None, "a rank that waits has an open half"
+        chain.append((place, places[peer]))
+        place = places[peer]
+    return chain[seen[place.rank] :]

@@ -1,0 +1,214 @@
+"""What each collective promises: what every rank holds before it and has to hold after it, as plain data.
+
+The value in a slot is a pair (piece, contributors). `piece` is the slot of the user's buffer that the data belongs
+to; `contributors` is a bit mask of the ranks whose data is combined in it, bit r for rank r. Copying keeps a value,
+an operator joins the contributors. `verify` runs schedules on such values, and so needs no arithmetic and no data.
+
+Slots are numbered as in `ringcast.schedules.schedule`: part after part, block after block. A slot that `end` does not
+mention may end as anything, as the buffers of an MPI reduction do on the ranks that are not its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
+from typing import TypeAlias
+
+Value: TypeAlias = tuple[int, int]
+Held: TypeAlias = Mapping[int, Value]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """For each rank the slots it holds at the start, and those it has to hold at the end, with their values.
+
+    `alike`: any piece fits into any slot, as all have the same size, or ranks size their slots as their counts say.
+    """
+
+    start: tuple[Held, ...]
+    end: tuple[Held, ...]
+    alike: bool = False
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One use of a collective: who takes part, how the buffer is cut, and which parts have no data."""
+
+    size: int
+    root: int
+    parts: tuple[int, ...]
+    empty: frozenset[int]
+    distance: int = 0
+
+    def blocks(self, *, wanted: bool = False) -> list[range]:
+        """Return the slots of each part; with `wanted`, parts without data have none."""
+        ends = list(accumulate(self.parts))
+        every = [range(end - n, end) for n, end in zip(self.parts, ends, strict=True)]
+        return [range(0) if wanted and j in self.empty else part for j, part in enumerate(every)]
+
+    def buffer(self, contributors: int, *, wanted: bool = False) -> Held:
+        """Return the values of the whole buffer."""
+        return _values((s for part in self.blocks(wanted=wanted) for s in part), contributors)
+
+    def at_root(self, held: Held) -> tuple[Held, ...]:
+        return tuple(held if r == self.root else {} for r in range(self.size))
+
+    def at_all(self, held: Held) -> tuple[Held, ...]:
+        return (held,) * self.size
+
+    def own_buffers(self) -> tuple[Held, ...]:
+        """Every rank has its own contribution to every slot."""
+        return tuple(self.buffer(1 << r) for r in range(self.size))
+
+    def own_parts(self) -> tuple[Held, ...]:
+        """Part j is at rank j, and is its own."""
+        return tuple(_values(part, 1 << j) for j, part in enumerate(self.blocks()))
+
+    def all_parts(self) -> Held:
+        """Return the values of the buffer that holds what each rank j contributed as part j."""
+        return {s: v for j, part in enumerate(self.blocks(wanted=True)) for s, v in _values(part, 1 << j).items()}
+
+    def run(self) -> Held:
+        """Return the values of a buffer in which the parts of all ranks have become one sorted run."""
+        return {s: (piece, self.everyone) for s, (piece, _) in self.all_parts().items()}
+
+    def dealt(self, contributors: int) -> tuple[Held, ...]:
+        """Part j is at rank j, with data of all `contributors`."""
+        return tuple(_values(part, contributors) for part in self.blocks(wanted=True))
+
+    @property
+    def everyone(self) -> int:
+        return (1 << self.size) - 1
+
+
+def _values(slots: Iterable[int], contributors: int) -> Held:
+    return {s: (s, contributors) for s in slots}
+
+
+def _bcast(case: _Case) -> Promise:
+    of_root = 1 << case.root
+    return Promise(case.at_root(case.buffer(of_root)), case.at_all(case.buffer(of_root, wanted=True)))
+
+
+def _reduce(case: _Case) -> Promise:
+    return Promise(case.own_buffers(), case.at_root(case.buffer(case.everyone, wanted=True)))
+
+
+def _allreduce(case: _Case) -> Promise:
+    return Promise(case.own_buffers(), case.at_all(case.buffer(case.everyone, wanted=True)))
+
+
+def _reduce_scatter(case: _Case) -> Promise:
+    return Promise(case.own_buffers(), case.dealt(case.everyone))
+
+
+def _scatter(case: _Case) -> Promise:
+    return Promise(case.at_root(case.buffer(1 << case.root)), case.dealt(1 << case.root))
+
+
+def _gather(case: _Case) -> Promise:
+    return Promise(case.own_parts(), case.at_root(case.all_parts()))
+
+
+def _allgather(case: _Case) -> Promise:
+    return Promise(case.own_parts(), case.at_all(case.all_parts()))
+
+
+def _merge_sorted(case: _Case) -> Promise:
+    return Promise(case.own_parts(), case.at_all(case.run()))
+
+
+def _scan(case: _Case) -> Promise:
+    return Promise(case.own_buffers(), tuple(case.buffer((2 << r) - 1) for r in range(case.size)))
+
+
+def _exscan(case: _Case) -> Promise:
+    before = (case.buffer((1 << r) - 1) if r else {} for r in range(case.size))
+    return Promise(case.own_buffers(), tuple(before))
+
+
+def _alltoall(case: _Case) -> Promise:
+    """Parts 0 to p-1 are for these ranks, parts p to 2p-1 are from them; to copy a rank's own part is left to it."""
+    p, blocks = case.size, case.blocks()
+    start = tuple({s: (s, 1 << r) for part in blocks[:p] for s in part} for r in range(p))
+    end = tuple(
+        {into: (out, 1 << j) for j in range(p) if j != r for out, into in zip(blocks[r], blocks[p + j], strict=True)}
+        for r in range(p)
+    )
+    return Promise(start, end, alike=True)
+
+
+def _shift(case: _Case) -> Promise:
+    """Part 0 is what a rank has, part 1 what it gets; where that is its own, to copy it is left to it."""
+    mine, theirs = case.blocks()
+    start = tuple(_values(mine, 1 << r) for r in range(case.size))
+    sources = [(r - case.distance) % case.size for r in range(case.size)]
+    end = tuple(
+        {} if j == r else {into: (out, 1 << j) for out, into in zip(mine, theirs, strict=True)}
+        for r, j in enumerate(sources)
+    )
+    return Promise(start, end, alike=True)
+
+
+# A barrier is an allreduce of nothing: nobody may leave before it heard of everybody.
+PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
+    {
+        "bcast": _bcast,
+        "reduce": _reduce,
+        "allreduce": _allreduce,
+        "barrier": _allreduce,
+        "scan": _scan,
+        "exscan": _exscan,
+        "alltoall": _alltoall,
+        "alltoallv": _alltoall,
+        "shift": _shift,
+        "reduce_scatter": _reduce_scatter,
+        "reduce_scatterv": _reduce_scatter,
+        "scatter": _scatter,
+        "scatterv": _scatter,
+        "gather": _gather,
+        "gatherv": _gather,
+        "allgather": _allgather,
+        "allgatherv": _allgather,
+        "merge_sorted": _merge_sorted,
+    }
+)
+
+_PART_PER_RANK = frozenset(name for name in PROMISES if "scatter" in name or "gather" in name) | {"merge_sorted"}
+
+
+def promise(
+    collective: str,
+    size: int,
+    parts: Sequence[int],
+    *,
+    root: int = 0,
+    empty: frozenset[int] = frozenset(),
+    distance: int = 0,
+) -> Promise:
+    """Return what `collective` promises to each of `size` ranks.
+
+    `parts` is that of the schedules; collectives that gather or scatter have one part per rank. The parts in `empty`
+    have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only where
+    there is one.
+
+    >>> promise("allgather", 2, (1, 1)).end[0]
+    {0: (0, 1), 1: (1, 2)}
+    >>> promise("reduce", 3, (2,), root=1).end
+    ({}, {0: (0, 7), 1: (1, 7)}, {})
+    """
+    if collective not in PROMISES:
+        raise ValueError(f"collective must be one of {', '.join(sorted(PROMISES))}, not {collective!r}")
+    if not 0 <= root < size:
+        raise ValueError(f"root must be in 0..{size - 1}, not {root}")
+    if collective in _PART_PER_RANK and len(parts) != size:
+        raise ValueError(f"{collective} of {size} ranks has one part per rank, not {len(parts)} parts")
+    if collective.startswith("alltoall") and len(parts) != 2 * size:
+        raise ValueError(f"{collective} of {size} ranks has two parts per rank, not {len(parts)} parts")
+    if collective == "shift" and len(parts) != 2:
+        raise ValueError(f"shift has two parts, what a rank has and what it gets, not {len(parts)} parts")
+    if not empty <= frozenset(range(len(parts))):
+        raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
+    return PROMISES[collective](_Case(size, root, tuple(parts), empty, distance))

@@ -1,0 +1,81 @@
+"""Whether a rank reaches its neighbours at the addresses that they told: found out at the start, not when it hangs.
+
+A firewall that drops packets, an address that is another machine's here, a gateway that does not forward: none of these
+gives an error by itself, and a rank would wait for a message that never comes. So `init` waits until each connection to
+a neighbour is made, its encryption included.
+
+A neighbour that has failed, or done its work and left, is not waited for: the first call that needs it tells why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ringcast.engine.endpoint import Endpoint
+from ringcast.errors import RendezvousError
+from ringcast.transports.zeromq import ZeroMQTransport
+
+GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
+_FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
+
+
+def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float = GRACE) -> None:
+    """Wait until all peers that the transport was told to connect with are connected, have failed, or have left.
+
+    A peer that refuses may have failed, or left: for `grace` seconds that may be heard.
+
+    Raises:
+        RendezvousError: a peer was not reached within `seconds`, or refused the connection; names both ends.
+    """
+    try:
+        _await(endpoint, transport, seconds, grace)
+    finally:
+        transport.stop_watching()  # what becomes of a connection later is told by its messages, and the control plane
+
+
+def _await(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float) -> None:
+    now = transport.clock()
+    deadline = now + seconds
+    refused: dict[int, float] = {}  # when that was seen
+    while True:
+        while endpoint.progress(transport.clock()):  # what has become of the others
+            pass
+        protocol = endpoint.protocol
+        missing = without(transport.unreached(), {*protocol.failed, *protocol.finished})
+        if not missing or protocol.aborted is not None:
+            break
+        now = transport.clock()
+        for peer, why in missing.items():
+            if why:
+                refused.setdefault(peer, now)
+        if lost := overdue(missing, refused, now, deadline, grace):
+            raise RendezvousError(_text(endpoint.rank, transport, missing, lost, seconds))
+        transport.wait_for_news(min([deadline, *(refused[peer] + grace for peer in missing if peer in refused)]))
+
+
+def without(missing: Mapping[int, str], gone: Collection[int]) -> dict[int, str]:
+    """Return the peers that are not reached and still there."""
+    return {peer: why for peer, why in missing.items() if peer not in gone}
+
+
+def overdue(
+    missing: Mapping[int, str], refused: Mapping[int, float], now: float, deadline: float, grace: float = GRACE
+) -> list[int]:
+    """Return the peers that are to be given up: all at the deadline; before, those that refused a while ago.
+
+    Who refuses may just have left, or failed, and the control plane's word of it be on the way.
+
+    >>> overdue({1: "", 2: "refused", 3: "refused"}, {2: 0.0, 3: 0.9}, now=3.0, deadline=9.0)
+    [2]
+    """
+    if now >= deadline:
+        return sorted(missing)
+    return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + grace)
+
+
+def _text(rank: int, transport: ZeroMQTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:
+    peer = lost[0]
+    others = f" (nor to rank {', '.join(map(str, lost[1:]))})" if len(lost) > 1 else ""
+    why = missing[peer] or f"nothing came back within {seconds:g} s, as if a firewall dropped the packets"
+    ends = f"rank {rank} at {transport.address} gets no connection to rank {peer} at {transport.address_of(peer)}"
+    return f"{ends}{others}: {why}; {_FIX}; ringcast doctor -H looks at all hosts"

@@ -1,0 +1,192 @@
+"""Ranks as guests in the workers of another engine: what travels there and back, and what a rank does there.
+
+A worker's process may hold several ranks, each in a thread of its own, and lives on after them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import cloudpickle
+
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.bootstrap.rendezvous import Met, serve
+from ringcast.bootstrap.world import adopt, join
+from ringcast.communicator import Communicator
+from ringcast.config.worker import WorkerConfig
+from ringcast.control import PACE, ControlClient, new_key
+from ringcast.engine.endpoint import Endpoint
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, blames
+from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire import header
+
+GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may tell what they know
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a rank has to know to join its job, and what it calls."""
+
+    rank: int
+    size: int
+    nonce: int
+    timeout: float | None
+    key: str = field(repr=False)  # engines log the arguments of what fails
+    call: bytes = field(repr=False)  # the function and its arguments
+
+    def config(self, address: str) -> WorkerConfig:
+        return WorkerConfig(
+            self.rank, self.size, address, nonce=self.nonce, key=self.key, transport="tcp", timeout=self.timeout
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a rank ended: with a result, or with an error, of which `cause` is the text."""
+
+    rank: int
+    result: bytes = field(default=b"", repr=False)
+    cause: str = ""
+    traceback: str = ""
+    follows: bool = False  # another rank's error has brought it about
+    blames: tuple[int, ...] = ()
+
+
+def seats(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Seat]:
+    """Return the seats of a new job."""
+    call, key, nonce = cloudpickle.dumps((fn, tuple(args))), new_key(), secrets.randbits(64)
+    return [Seat(rank, n, nonce, timeout, key, call) for rank in range(n)]
+
+
+def host(seat: Seat, address: str) -> tuple[IO[bytes], str]:
+    """Start the control plane at a host's address, on a free port; return its lifeline and where it listens."""
+    return serve(seat.config(""), address)
+
+
+def work(seat: Seat, control: str, lifeline: IO[bytes] | None = None) -> Outcome:
+    """Be a rank in this thread: join, call the function, leave. Never raises; the outcome tells."""
+    try:
+        group = join(Met(seat.config(control), lifeline), NETWORKS["tcp"])
+    except BaseException as error:
+        return failed(seat.rank, error)
+    endpoint = group.endpoint
+    comm = Communicator(group, seat.timeout)
+    with _lock:
+        _members.setdefault(seat.nonce, []).append(endpoint)
+    adopt(comm)
+    try:
+        comm.connect_neighbours()
+        assert isinstance(endpoint.transport, ZeroMQTransport)
+        endpoint.transport.stop_watching()
+        fn, args = cloudpickle.loads(seat.call)
+        result = cloudpickle.dumps(fn(comm, *args))
+        comm.finalize()  # may notice that a call was not the same on all ranks
+        if (caught := endpoint.unanswered.first) is not None:
+            return Outcome(seat.rank, cause=str(caught), follows=caught.follows, blames=caught.blames)
+        return Outcome(seat.rank, result)
+    except BaseException as error:
+        assert isinstance(endpoint.control, ControlClient)
+        endpoint.control.failing(f"{type(error).__name__}: {error}", traceback.format_exc(), blames(error))
+        return failed(seat.rank, error)
+    finally:
+        comm.finalize()
+        adopt(None)
+        with _lock:
+            _members[seat.nonce].remove(endpoint)
+            if not _members[seat.nonce]:
+                del _members[seat.nonce]
+
+
+def failed(rank: int, error: BaseException) -> Outcome:
+    """Return the outcome of a rank that an error ended."""
+    follows = isinstance(error, PeerFailed | Revoked | JobAborted)
+    text = "".join(traceback.format_exception(error))
+    return Outcome(rank, b"", f"{type(error).__name__}: {error}", text, follows, blames(error))
+
+
+_members: dict[int, list[Endpoint]] = {}  # of each job, the ranks in this process
+_lock = threading.Lock()
+
+
+def abort(nonce: int, cause: str) -> None:
+    """End the job's ranks in this process: what they wait for, and their next calls, raise JobAborted."""
+    with _lock:
+        for endpoint in _members.get(nonce, []):
+            endpoint.transport.inject([header.notice(header.Kind.ABORT, nonce), cause.encode()])
+
+
+class Results:
+    """What is known of a job's ranks: whether to wait for more, and what came of it. Has no clock and no sockets."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._outcomes: dict[int, Outcome] = {}  # in the order in which they came
+        self._lost: dict[int, str] = {}
+        self._until: float | None = None  # after a failure
+
+    @property
+    def failed(self) -> bool:
+        """Whether the job cannot end well any more."""
+        return self._until is not None
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks of which nothing is known yet."""
+        return [rank for rank in range(self._n) if rank not in self._outcomes and rank not in self._lost]
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """A rank came back."""
+        self._outcomes[outcome.rank] = outcome
+        if outcome.cause:
+            self._fail(now)
+
+    def lost(self, rank: int, cause: str, now: float) -> None:
+        """A rank will not come back."""
+        self._lost.setdefault(rank, cause)
+        self._fail(now)
+
+    def _fail(self, now: float) -> None:
+        self._until = now + GRACE if self._until is None else self._until
+
+    def over(self, now: float) -> bool:
+        """Whether nothing more is to be waited for."""
+        return not self.missing or (self._until is not None and now > self._until)
+
+    def all(self) -> list[Any]:
+        """Return the results by rank.
+
+        Raises:
+            RunFailed: names the rank that failed first by itself.
+        """
+        if self.failed:
+            raise self._verdict()
+        return [cloudpickle.loads(self._outcomes[rank].result) for rank in range(self._n)]
+
+    def _verdict(self) -> RunFailed:
+        if self._lost:
+            return RunFailed(*next(iter(self._lost.items())))
+        failures = [outcome for outcome in self._outcomes.values() if outcome.cause]
+        first = next((outcome for outcome in failures if not outcome.follows), failures[0])
+        return RunFailed(first.rank, first.cause, first.traceback)
+
+
+def spread(slots: Mapping[str, int], n: int) -> list[str]:
+    """Return the worker of each rank: as few ranks on a worker as possible, those of one worker in a row.
+
+    >>> spread({"a": 1, "b": 4, "c": 2}, 5)
+    ['a', 'b', 'b', 'c', 'c']
+
+    Raises:
+        ValueError: there are fewer slots than ranks.
+    """
+    taken = dict.fromkeys(sorted(slots), 0)
+    if n > sum(slots.values()):
+        raise ValueError(f"{n} ranks, but {sum(slots.values())} slots")
+    for _ in range(n):
+        taken[min((w for w in taken if taken[w] < slots[w]), key=lambda w: taken[w])] += 1
+    return [worker for worker, count in taken.items() for _ in range(count)]

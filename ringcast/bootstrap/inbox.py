@@ -1,0 +1,115 @@
+"""A rank's inbox: where it is bound, and what the other ranks are told of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import zmq
+
+from ringcast.config.worker import CURVE, WorkerConfig
+from ringcast.errors import ConfigError, RendezvousError
+from ringcast.net import colocation, interfaces
+from ringcast.net.fd_limits import raise_files
+from ringcast.net.interfaces import Place, in_brackets
+from ringcast.net.keys import is_key
+from ringcast.net.ports import endpoints
+from ringcast.transports.zeromq import ZeroMQTransport
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the other ranks are to be told of an inbox: its address, and where ranks of its own host find it."""
+
+    address: str
+    near: str = ""
+
+
+def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Told]:
+    """Bind the inbox of this rank.
+
+    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and what
+    the other ranks are to be told.
+
+    Raises:
+        ConfigError: the environment asks for something that is not there.
+        RendezvousError: the inbox cannot be bound, or the system does not allow enough open files.
+    """
+    raise_files(config.size)
+    place = _place(config)
+    if place is not None and config.control.startswith("tcp://"):  # a name may have more than one, and 127.0.1.1 too
+        port = config.control.rpartition(":")[2]
+        config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
+    if place is None or config.transport == "ipc":
+        transport = _bind(config, [_ipc_address(config)])
+        return config, transport, Told(transport.address)
+    near = colocation.socket_path(config.directory, config.rank) if config.mixed else ""
+    transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
+    if config.debug:
+        too = f", and at {transport.near}" if transport.near else ""
+        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
+    port = transport.address.rpartition(":")[2]
+    address = f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
+    return config, transport, Told(address, colocation.told(colocation.system(), near) if transport.near else "")
+
+
+def near_ranks(config: WorkerConfig, own: Told, told: Sequence[str]) -> dict[int, str]:
+    """Return the ranks of this host to whose inboxes there is an ipc socket, and where; `told` is of all, by rank."""
+    found = colocation.reached(colocation.system(), told) if own.near else {}
+    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
+    if config.debug and own.near:
+        others = f"{len(near)} of {config.size - 1} other ranks"
+        print(f"ringcast: rank {config.rank} reaches {others} over ipc, on its own host", file=sys.stderr)
+    return near
+
+
+def _place(config: WorkerConfig) -> Place | None:
+    """Return where this rank listens, and finds the rendezvous, over tcp; None where all is ipc."""
+    if config.control.startswith("tcp://"):
+        return interfaces.place(config.control.removeprefix("tcp://").rpartition(":")[0], config.iface)
+    return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
+
+
+def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:
+    try:
+        return ZeroMQTransport(
+            addresses, size=config.size, secure=config.security == CURVE, near=near and f"ipc://{near}"
+        )
+    except zmq.ZMQError as error:
+        if config.ports is None or error.errno != errno.EADDRINUSE:
+            raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error
+        host = addresses[0].rpartition(":")[0]
+        raise RendezvousError(
+            f"rank {config.rank} cannot listen at {host}: none of the ports {config.ports} is free; "
+            "end what uses them, or allow more (RINGCAST_PORTS, --port-range)"
+        ) from error
+
+
+def _ipc_address(config: WorkerConfig) -> str:
+    if not config.directory and not config.control.startswith("ipc://"):
+        raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
+    directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
+    _check_private(directory)
+    return f"ipc://{directory}/rank-{config.rank}"
+
+
+def _check_private(directory: str) -> None:
+    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
+    try:
+        os.stat(directory)
+    except OSError as error:
+        raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
+    if not colocation.is_private(directory):
+        raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
+
+
+def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:
+    if config.security == CURVE and not is_key(config.key):
+        raise ConfigError("RINGCAST_KEY is not a key: expected 40 characters of Z85, as zmq.curve_keypair makes them")
+    addresses = endpoints(host, config.ports, config.rank, config.size)
+    port = config.control.rpartition(":")[2]  # which is rank 0's control plane's, that is not there yet
+    return [address for address in addresses if not address.endswith(f":{port}")] or addresses

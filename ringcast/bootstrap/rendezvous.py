@@ -1,0 +1,235 @@
+"""How the ranks of a cluster's job meet: directories and files whose names `ringcast.config.worker` derived."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from ringcast.config import cluster
+from ringcast.config.worker import WorkerConfig
+from ringcast.control import new_key
+from ringcast.control.process import START_SERVER, start_server
+from ringcast.errors import ConfigError, RendezvousError
+
+LOOK_AGAIN = 0.05  # seconds
+SOMEWHERE = "192.0.2.1"  # no host has it (RFC 5737): towards it leads the default route
+_NEW_DIRECTORY = "before the job: export RINGCAST_DIR=$(mktemp -d)"
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """The settings of a worker that can join, and on rank 0 the lifeline of a server that runs already."""
+
+    config: WorkerConfig
+    lifeline: IO[bytes] | None = None
+
+
+@contextlib.contextmanager
+def meeting(config: WorkerConfig) -> Iterator[Met]:
+    """Yield settings that name an address and a key; what only the meeting needs is gone after the block.
+
+    Raises:
+        ConfigError: a directory is not ours alone, or a host has no address.
+        RendezvousError: rank 0 has not told where it is within `start_timeout`, or cannot listen there.
+    """
+    if config.temporary:
+        with _own_directory(config.directory) as directory:
+            yield Met(replace(config, directory=directory, control=f"ipc://{directory}/control"))
+    elif config.control.startswith("file://"):
+        with _by_file(config, Path(config.control.removeprefix("file://"))) as met:
+            yield met
+    elif config.place is not None and config.control.startswith("tcp://"):
+        yield Met(replace(config, control=_numeric(config, config.place)))
+    else:
+        yield Met(config)
+
+
+@contextlib.contextmanager
+def _own_directory(path: str) -> Iterator[str]:
+    """Make a directory, which the control plane removes with the job; without a job it goes at once.
+
+    Its name can be guessed, and another user can have taken it. All ranks then take the first of `path-1`, `path-2`, …
+    that is not another user's: what such a user has made there stays, so all come to the same.
+    """
+    path = _not_taken(path)
+    try:
+        yield path
+    except BaseException:
+        with contextlib.suppress(OSError):  # another rank's socket is there; the last one removes it
+            os.rmdir(path)
+        raise
+
+
+def _not_taken(path: str) -> str:
+    """Return the first of these names that no other user has taken, where there is a directory for us alone now."""
+    for name in [path, *(f"{path}-{number}" for number in range(1, cluster.NAMES))]:
+        if _made(Path(name), _NEW_DIRECTORY).st_uid == os.getuid():
+            private(Path(name))
+            return name
+    raise ConfigError(
+        f"{path}, where the ranks are to meet, and the {cluster.NAMES - 1} names that are tried after it belong to "
+        f"other users; {_NEW_DIRECTORY}"
+    )
+
+
+def private(folder: Path, instead: str = _NEW_DIRECTORY) -> None:
+    """Make a directory for us alone, or check that it is one; `instead` tells what to do where it cannot be made.
+
+    Raises:
+        ConfigError: somebody else may enter it, or it cannot be made.
+    """
+    status = _made(folder, instead)
+    if status.st_uid != os.getuid():
+        raise ConfigError(f"{folder}, where the ranks are to meet, belongs to another user: {cluster.NEW_KEY}")
+    if status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{folder}: ranks meet in a directory that is yours alone; remove it, or chmod 700")
+
+
+def _made(folder: Path, instead: str) -> os.stat_result:
+    """Make a directory unless something has that name; return what is there. A link is none: it leads to others'."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        return folder.lstat()
+    except OSError as error:
+        raise ConfigError(f"{folder}, where the ranks are to meet: {error.strerror}; {instead}") from None
+
+
+@contextlib.contextmanager
+def _by_file(config: WorkerConfig, path: Path) -> Iterator[Met]:
+    """Rank 0 starts the control plane and tells the others in a file; it is gone when all have joined."""
+    private(path.parent)
+    if config.rank:
+        yield Met(_read(config, path))
+        return
+    key = config.key or new_key()
+    lifeline, address = serve(replace(config, key=key), own_address(config.place))
+    try:
+        publish(path, {"control": address, "key": key}, "rank 0")
+        try:
+            yield Met(replace(config, control=address, key=key), lifeline)
+        finally:
+            path.unlink(missing_ok=True)
+    except BaseException:
+        lifeline.close()
+        raise
+
+
+def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
+    """Start the control plane on a free port of this host; return its lifeline and its address."""
+    deadline = time.monotonic() + max(config.start_timeout, START_SERVER)
+    return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
+
+
+def publish(path: Path, told: Mapping[str, str], who: str) -> None:
+    """Write a file in which `who` tells others of the same user something; nobody sees it half written.
+
+    Raises:
+        ConfigError: it is there.
+        OSError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}-{os.getpid()}")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(file, "w") as stream:
+            stream.write(json.dumps(dict(told)))
+        os.link(part, path)
+    except FileExistsError:
+        raise ConfigError(
+            f"{path} is there already: another process says that it is {who} of this job, or one of the same name "
+            "was killed; in that case remove it"
+        ) from None
+    finally:
+        part.unlink()
+
+
+def published(path: Path, who: str) -> dict[str, object] | None:
+    """Return what `who` wrote by `publish`; None as long as there is no file.
+
+    Raises:
+        RendezvousError: it cannot be read, or is none of ours.
+    """
+    # A listing, because file systems of a network remember for a while that a file was not there.
+    if path.name not in os.listdir(path.parent):
+        return None
+    try:
+        told = json.loads(path.read_text())
+    except FileNotFoundError:  # gone meanwhile
+        return None
+    except (OSError, ValueError) as error:
+        raise RendezvousError(f"cannot read {path}, where {who} told how to meet: {error}") from None
+    if not isinstance(told, dict):
+        raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
+    return told
+
+
+def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
+    deadline = time.monotonic() + config.start_timeout
+    while (told := published(path, "rank 0")) is None:
+        if time.monotonic() > deadline:
+            raise RendezvousError(
+                f"rank {config.rank}: rank 0 has not written {path} within {config.start_timeout:g} s; is it running, "
+                f"and do all hosts share that directory? If not, before the job: {cluster.NEW_KEY}"
+            )
+        time.sleep(LOOK_AGAIN)
+    match told:
+        case {"control": str(control), "key": str(key)} if control.startswith("tcp://"):
+            return replace(config, control=control, key=key)
+    raise RendezvousError(f"{path} does not hold what rank 0 of this job writes; remove it")
+
+
+def _numeric(config: WorkerConfig, place: cluster.Place) -> str:
+    """Return the address of the control plane in numbers: sockets are not bound to names."""
+    host, _, port = config.control.removeprefix("tcp://").rpartition(":")
+    if _is_number(host):
+        return config.control
+    if config.rank == 0 and not _addresses(host):
+        host = own_address(place)
+    deadline = time.monotonic() + config.start_timeout
+    while not (found := _addresses(host)):  # the name of a pod is known when the pod is there
+        if time.monotonic() > deadline:
+            hint = f"; a headless service is needed:\n{cluster.KUBERNETES_SERVICE}"
+            raise RendezvousError(
+                f"rank {config.rank}: {host}, the host of rank 0, has no address that other hosts can use"
+                f"{hint if place.engine == 'Kubernetes' else ' (RINGCAST_CONTROL=tcp://HOST:PORT names another)'}"
+            )
+        time.sleep(10 * LOOK_AGAIN)
+    return f"tcp://{found[0]}:{port}"
+
+
+def own_address(place: cluster.Place | None) -> str:
+    """Return the address of this host that is used towards the other hosts of the job, as far as they are known."""
+    others = _addresses(place.other) if place is not None and place.other else []
+    for target in [*others, SOMEWHERE]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((target, 9))  # asks the routing table; sends nothing
+            return str(probe.getsockname()[0])
+    return next(iter(_addresses(socket.gethostname())), "127.0.0.1")  # without a route there is this host only
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses of a host; loopback ones only if it is named so, and not by a line of /etc/hosts."""
+    try:
+        found = [str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
+    except OSError:
+        return []
+    if host == "localhost" or _is_number(host):
+        return found
+    return [address for address in found if not ipaddress.ip_address(address).is_loopback]
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""`ringcast.run`: a function on n ranks, as threads of this process or as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import operator
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import cloudpickle
+
+from ringcast._util.streams import flush, write_text
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.bootstrap.world import WORLD, adopt
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.in_process import LocalControl, thread_endpoints
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
+
+CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
+TAIL = 60  # lines of output that an error quotes at most
+
+
+def run(
+    fn: Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    backend: str = "processes",
+    timeout: float | None = None,
+) -> list[Any]:
+    """Call `fn(comm, *args)` on n ranks and return their results, by rank.
+
+    Args:
+        fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
+        n: number of ranks.
+        args: further arguments, the same on all ranks.
+        backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
+            interpreter lock for all: for notebooks and tests).
+        timeout: seconds that a call of the communicator may take before CollectiveTimeout.
+
+    Raises:
+        RunFailed: some rank raised or died; names the first one, with its traceback. Or a rank caught an error of
+            communication, and no shrink or agree followed.
+        OSError: what the ranks wrote cannot be written to this process's own streams.
+        ValueError: n or backend make no sense.
+        TypeError: n is no integer.
+    """
+    n = operator.index(n)
+    if n < 1:
+        raise ValueError(f"n={n}: expected 1 rank or more")
+    if backend == "threads":
+        return _run_threads(fn, n, args, timeout)
+    if backend == "processes":
+        return _run_processes(fn, n, args, timeout)
+    raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
+
+
+def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+    results: list[Any] = [None] * n
+    failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
+    endpoints = thread_endpoints(n)
+
+    def work(endpoint: Endpoint) -> None:
+        comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]), timeout)
+        adopt(comm)
+        try:
+            results[comm.rank] = fn(comm, *args)
+            comm.finalize()  # may notice that a call was not the same on all ranks
+        except BaseException as error:
+            failures.append((comm.rank, error))
+            _abort(endpoint, f"rank {comm.rank} raised {error!r}")
+        finally:
+            comm.finalize()
+
+    threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}") for e in endpoints]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as interruption:
+        for endpoint in endpoints[:2]:  # each tells all but itself
+            _abort(endpoint, f"the calling thread was interrupted by {interruption!r}")
+        for thread in threads:
+            with contextlib.suppress(RuntimeError):  # it was not started
+                thread.join()
+        raise
+    if failures:
+        rank, error = _first_cause(failures)
+        text = "".join(traceback.format_exception(error))
+        raise RunFailed(rank, f"{type(error).__name__}: {error}", text) from error
+    _check_answers(endpoints)
+    _check_ends(endpoints)
+    return results
+
+
+def _check_answers(endpoints: Sequence[Endpoint]) -> None:
+    """Raise RunFailed for an error that a rank caught, and nothing answered; if possible for no mere consequence."""
+    found = [(e.rank, error) for e in endpoints if (error := e.unanswered.first) is not None]
+    for rank, error in sorted(found, key=lambda one: one[1].follows):
+        raise RunFailed(rank, str(error))
+
+
+def _check_ends(endpoints: Sequence[Endpoint]) -> None:
+    """Raise RunFailed for a message that nobody took; after an error that was caught, what was under way is lost."""
+    protocols = [endpoint.protocol for endpoint in endpoints]
+    if any(protocol.gave_up for protocol in protocols):
+        return
+    for (a, source), (b, sink) in itertools.permutations(enumerate(protocols), 2):
+        if source.posted[b] > sink.matched[a]:
+            raise RunFailed(b, f"it finished without taking a message of rank {a}")
+
+
+def _abort(endpoint: Endpoint, cause: str) -> None:
+    assert isinstance(endpoint.control, LocalControl)
+    endpoint.control.abort(cause)
+
+
+def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, BaseException]:
+    return next((f for f in failures if not isinstance(f[1], CONSEQUENCES)), failures[0])
+
+
+def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+    with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
+        folder = Path(name)
+        (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args, timeout)))
+        report = folder / "report"
+        # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
+        command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
+        command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
+        tail: deque[str] = deque(maxlen=TAIL)
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as launcher:
+            assert launcher.stdout is not None
+            # Through Python's own streams, so that a notebook shows it.
+            lost: list[OSError | ValueError] = []
+            errors = threading.Thread(
+                target=_copy_all, args=(launcher.stderr, sys.stderr, tail, lost), name="ringcast-run-stderr"
+            )
+            errors.start()
+            try:
+                _copy(launcher.stdout, sys.stdout, tail)
+            except BaseException:  # an interrupt, for example
+                launcher.terminate()  # it ends the ranks
+                for _ in launcher.stdout:  # it may have more to say than the pipe holds
+                    pass
+                raise
+            finally:
+                errors.join()
+        # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
+        if code := launcher.returncode or _reported_code(report):
+            raise _failure(folder, "".join(tail), code)
+        if lost:
+            raise lost[0]
+        results = [folder / f"result-{rank}" for rank in range(n)]
+        for rank, file in enumerate(results):
+            if not file.exists():
+                raise RunFailed(rank, "it ended without a result", "".join(tail))
+        return [pickle.loads(file.read_bytes()) for file in results]
+
+
+def _reported_code(report: Path) -> int:
+    """Return the exit code that the launcher has written; 1 if it ended before it could."""
+    try:
+        return int(json.loads(report.read_text(encoding="utf-8"))["exit_code"])
+    except FileNotFoundError:
+        return 1
+
+
+def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:
+    """Copy to one of Python's streams, which is None where the process was started without: print does nothing then."""
+    for line in source:
+        if sink is not None:
+            write_text(sink, line)
+        tail.append(line)
+    if sink is not None:
+        flush(sink)
+
+
+def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost: list[OSError | ValueError]) -> None:
+    """Copy as long as the sink can be written, and take the rest, so that the source never has to wait."""
+    try:
+        _copy(source, sink, tail)
+    except (OSError, ValueError) as error:  # a ValueError if the program has closed the stream
+        lost.append(error)
+        tail.extend(source)
+
+
+def _failure(folder: Path, output: str, code: int) -> RunFailed:
+    """Return the error that tells of the rank which the launcher holds responsible."""
+    verdicts = re.findall(r"^ringcast-launch: rank (\d+) \(.*?\) (?:failed: )?(.*)$", output, re.MULTILINE)
+    if not verdicts:
+        return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
+    rank, cause = int(verdicts[-1][0]), verdicts[-1][1]
+    error = folder / f"error-{rank}"
+    if not error.exists():
+        return RunFailed(rank, cause, output)
+    cause, text = pickle.loads(error.read_bytes())
+    return RunFailed(rank, cause, text)

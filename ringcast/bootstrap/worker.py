@@ -1,0 +1,29 @@
+"""One rank of `ringcast.run` with processes: `-m ringcast.bootstrap.worker FOLDER` calls the function there."""
+
+import pickle
+import sys
+import traceback
+from pathlib import Path
+
+import cloudpickle
+
+from ringcast.bootstrap.world import init
+
+
+def work(folder: Path) -> None:
+    """Call the function in `folder/call`; leave its result, or its error, in `folder`, which is ours alone."""
+    with open(folder / "call", "rb") as file:
+        sys.path[:] = pickle.load(file)  # the function may need modules that lie beside the caller's script
+        fn, args, timeout = pickle.load(file)
+    comm = init(timeout=timeout)
+    try:
+        result = cloudpickle.dumps(fn(comm, *args))
+        (folder / f"result-{comm.rank}").write_bytes(result)
+    except BaseException as error:
+        report = f"{type(error).__name__}: {error}", traceback.format_exc()
+        (folder / f"error-{comm.rank}").write_bytes(pickle.dumps(report))
+        raise
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))

@@ -1,0 +1,249 @@
+"""The world communicator of a launched worker: `init` makes it from the environment, `finalize` ends it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from ringcast.algorithms import network_file
+from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.bootstrap.connectivity import GRACE, reach
+from ringcast.bootstrap.exit_code import end_with
+from ringcast.bootstrap.inbox import near_ranks, open_inbox
+from ringcast.bootstrap.rendezvous import Met, meeting
+from ringcast.collectives.choice_log import stage_log
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.config.worker import NONE, WorkerConfig, from_environment
+from ringcast.control import PACE, ControlClient
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.in_process import thread_endpoints
+from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
+from ringcast.monitoring import progress, recorder, stacks
+from ringcast.net.keys import OPEN
+from ringcast.procs import child_processes
+from ringcast.schedules.placement import hosts_of
+from ringcast.transports.zeromq import ZeroMQTransport
+
+KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
+WORLD = 1  # context number of the world communicator
+
+_world: Communicator | None = None
+_config: WorkerConfig | None = None  # by which this process has joined its job, without the key
+_joined: child_processes.Joined | None = None  # the process that has joined: this one, or that from which it was forked
+_ranks = threading.local()  # the communicator of each thread that is a rank
+
+
+def init(*, timeout: float | None = None) -> Communicator:
+    """Return the communicator of all ranks of this job; the same one when called again.
+
+    Ranks are started by `ringcast-launch` (or anything else that sets the RINGCAST_* variables, see
+    `ringcast.config.worker`); a program started alone is a world of one rank. It ends by itself with the program, or
+    with `finalize`, or as a context manager. The job's key is removed from os.environ: a program that this one starts
+    cannot join by mistake, or leak it.
+
+    Args:
+        timeout: seconds that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no limit.
+
+    Raises:
+        ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
+        UsageError: this process has left its job; or it was started by a rank and is none.
+        RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
+            one did not reach a neighbour in as many.
+    """
+    global _world, _config, _joined
+    if (rank := getattr(_ranks, "communicator", None)) is not None:
+        return rank  # type: ignore[no-any-return]  # adopt has set it
+    if _joined is not None:
+        child_processes.refuse(_joined)
+    if _world is None or _world.closed:
+        if _config is not None:
+            raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
+        config = from_environment()
+        _refuse_children(config)
+        network = _network(config)
+        if config.control:
+            group = _member(config, network)
+            os.environ.pop(KEY, None)
+            _joined = _listen_to_children(config, group)
+            _config = config = replace(config, key="")
+        else:
+            group = Group(thread_endpoints(1)[0], WORLD, network, pickle=config.pickle)
+        if config.debug and config.rank == 0:
+            group.on_stage = stage_log(network, sys.stderr)
+        world = Communicator(group, timeout if timeout is not None else config.timeout)
+        world.connect_neighbours()
+        _reach_neighbours(group.endpoint, config)
+        _world = world
+        if config.debug:
+            atexit.register(_tell_strangers, group.endpoint)  # after finalize
+        if not config.hosted:
+            atexit.register(_fail_at_the_end, group.endpoint, os.getpid())  # after finalize
+        atexit.register(_world.finalize)
+    return _world
+
+
+def finalize() -> None:
+    """Leave the job; idempotent, and done by itself at the end of the program."""
+    if _world is not None:
+        _world.finalize()
+
+
+def adopt(communicator: Communicator | None) -> None:
+    """Let `init` return this communicator in this thread, which is a rank, or no longer one (None)."""
+    _ranks.communicator = communicator
+
+
+def terminal() -> TextIO | None:
+    """Return the terminal of the person who started the job, for progress on long work; None if there is none.
+
+    Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives.
+    The launcher's own status line is not drawn any more in this job. The caller closes the terminal.
+    """
+    config = _config or from_environment()
+    path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""
+    if path and config.directory:
+        progress.draws(config.directory)
+    # O_NOCTTY: the terminal belongs to the session of the launcher.
+    return open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "w", encoding="utf-8") if path else None
+
+
+def _network(config: WorkerConfig) -> Network:
+    """Return the constants of the job's network; a world of one rank without a job has none, and reads no file."""
+    if not config.control:
+        return NETWORKS["threads"]
+    return network_file.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
+
+
+def _member(config: WorkerConfig, network: Network) -> Group:
+    """Join as this whole process: an error that ends it is told to the others."""
+    if config.security == NONE and config.transport == "tcp" and not config.hosted and config.rank == 0:
+        print(f"ringcast: warning: {OPEN}", file=sys.stderr)
+    with meeting(config) as met:
+        group = join(met, network)
+    control = group.endpoint.control
+    assert isinstance(control, ControlClient)
+    _report_uncaught_errors(control)
+    return group
+
+
+def _refuse_children(config: WorkerConfig) -> None:
+    """Refuse a process whose settings are those of a rank that has started it."""
+    joined = child_processes.parse(config.joined)
+    if config.control and joined is not None and (joined.nonce, joined.rank) == (config.nonce, config.rank):
+        child_processes.refuse(joined)
+
+
+def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.Joined:
+    """Mark this process as the rank, which ends when a child of it comes to `init`."""
+    control = group.endpoint.control
+    assert isinstance(control, ControlClient)
+
+    def fail(error: str) -> None:
+        if not config.hosted:  # else the launcher says it
+            os.write(2, f"ringcast.{UsageError.__name__}: {error}\n".encode())
+        control.failing(f"{UsageError.__name__}: {error}", "")
+        control.close()
+        os._exit(1)  # the main thread may wait for what these processes were to do
+
+    joined = child_processes.listen(config.nonce, config.rank, fail)
+    os.environ[JOINED] = str(joined)
+    return joined
+
+
+def join(met: Met, network: Network) -> Group:
+    """Bind this rank's inbox and meet the others."""
+    config, transport, told = open_inbox(met.config)
+    control = ControlClient(
+        config,
+        told.address,
+        transport.inject,
+        transport.context,
+        network=repr(network),
+        public_key=transport.public_key,
+        near=told.near,
+        lifeline=met.lifeline,
+    )
+    mapped = None
+    if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
+        mapped = recorder.mapped(config.directory, config.rank, config.size)
+        stacks.listen(config.directory, config.rank)
+    try:
+        addresses = control.join(config.start_timeout)
+        transport.meet(addresses, control.keys, near_ranks(config, told, control.near))
+        control.watch(transport.links)
+    except BaseException:
+        control.close()
+        transport.close()
+        raise
+    endpoint = Endpoint(
+        config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
+    )
+    endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
+    # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
+    hosts = hosts_of([address.rpartition(":")[0] for address in addresses])
+    return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle)
+
+
+def _tell_strangers(endpoint: Endpoint) -> None:
+    """Say on standard error who else has been at the inbox, if there was somebody."""
+    strangers = endpoint.transport.strangers if isinstance(endpoint.transport, ZeroMQTransport) else 0
+    dropped = sum(endpoint.protocol.dropped.values())
+    if strangers or dropped:
+        counts = f"{strangers} connections to its inbox were not admitted, {dropped} messages were dropped"
+        print(f"ringcast: rank {endpoint.rank}: {counts}", file=sys.stderr)
+
+
+def _fail_at_the_end(endpoint: Endpoint, pid: int) -> None:
+    """End with code 1 where an error was caught and not answered; an uncaught one has told itself."""
+    error = endpoint.unanswered.first
+    if error is not None and os.getpid() == pid and getattr(sys, "last_value", None) is None:
+        print(f"ringcast: rank {endpoint.rank} failed: {error}", file=sys.stderr)
+        end_with(1)
+
+
+def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
+    """Wait until the connections to the neighbours are made; a rank that cannot make them leaves the job."""
+    if not isinstance(endpoint.transport, ZeroMQTransport):
+        return
+    # Without a launcher it takes longer to make sure that a rank is gone.
+    grace = GRACE if config.hosted else PACE.unreachable + PACE.answer
+    try:
+        reach(endpoint, endpoint.transport, config.start_timeout, grace)
+    except BaseException as error:
+        endpoint.control.failing(f"{type(error).__name__}: {error}", "", ())
+        endpoint.control.close()
+        endpoint.transport.close()
+        raise
+
+
+def _report_uncaught_errors(control: ControlClient) -> None:
+    """Let the launcher and the other ranks know the error that ends this program, with its traceback."""
+    previous, pid = sys.excepthook, os.getpid()
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() == pid:
+            text = "".join(traceback.format_exception(kind, error, trace))
+            control.failing(f"{kind.__name__}: {error}", text, blames(error))
+            if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
+                print(_in_one_line(error, trace), file=sys.stderr)
+                return
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
+    """Return where the user's program was when it was ended from outside; more would hide the cause."""
+    library = str(Path(__file__).parents[1])
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(library)]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+    text = str(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
+    return f"stopped at {place}: {type(error).__name__}: {text}".rstrip(": ")

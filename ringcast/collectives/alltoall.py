@@ -1,0 +1,121 @@
+"""Total exchange: every rank has a part for every rank; alltoall and alltoallv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, chain, pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.rows import check_out_rows, no_out, rows_of
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
+from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
+from ringcast.engine.execute import Steps
+from ringcast.engine.pieces import PieceSlots, cut
+from ringcast.engine.slots import ObjectSlots
+from ringcast.errors import ArgumentError
+from ringcast.ops import Array
+
+
+def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return from every rank the row that is for this one; see `Communicator.alltoall`."""
+    several = value.ndim > 0 if isinstance(value, np.ndarray | np.generic) else isinstance(value, Sequence)
+    if not several or len(value) != group.size:
+        expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
+        got = f"{len(value)} of them" if several else type(value).__name__
+        raise ArgumentError(group.rank, "alltoall", "value", f"{expected}, got {got}")
+    array = as_array(value)
+    if array is None:
+        no_out(group, "alltoall", out)
+        return (yield from _swap_objects(group, plan(group, "alltoall", choice, dtype="object"), list(value)))
+    if out is not None:
+        check_out(group.rank, "alltoall", out, array.shape, array.dtype)
+    stage = plan(
+        group,
+        "alltoall",
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=array.shape,
+        nbytes=2 * array.nbytes,
+        itemsize=array.itemsize,
+    )
+    ones = (1,) * group.size
+    return (yield from _swap(group, stage, array, ones, ones, out))
+
+
+def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return from every rank the rows that are for this one, in rank order; see `Communicator.alltoallv`."""
+    rank, objects = group.rank, isinstance(value, list | tuple)
+    array = None if objects else rows_of(group, "alltoallv", value)
+    rows = check_counts(rank, "alltoallv", counts, group.size)
+    if sum(rows) != len(value):
+        what = "values" if array is None else "rows of the array"
+        expected = f"expected numbers that add up to the {len(value)} {what}, got {sum(rows)}"
+        raise ArgumentError(rank, "alltoallv", "counts", expected)
+    if recvcounts is not None:
+        recvcounts = check_counts(rank, "alltoallv", recvcounts, group.size, "recvcounts")
+        if recvcounts[rank] != rows[rank]:
+            expected = f"expected {rows[rank]} at [{rank}], what this rank has for itself, got {recvcounts[rank]}"
+            raise ArgumentError(rank, "alltoallv", "recvcounts", expected)
+    if array is None:
+        no_out(group, "alltoallv", out)
+        return (yield from _swap_lists(group, value, rows, recvcounts, choice))
+    # No rank knows how much there is in all: the choice is that for no data.
+    stage = plan(group, "alltoallv", choice, dtype=dtype_name(array.dtype), shape=array.shape[1:])
+    check_out_rows(group, "alltoallv", out, array)
+    theirs = (yield from _counts(group, array, rows)) if recvcounts is None else recvcounts
+    if out is not None:
+        check_out(rank, "alltoallv", out, (sum(theirs), *array.shape[1:]), array.dtype)
+    return (yield from _swap(group, stage, array, rows, theirs, out))
+
+
+def _counts(group: Group, array: Array, rows: tuple[int, ...]) -> Steps[tuple[int, ...]]:
+    """Tell every rank how many rows there are for it: an alltoall of 8 bytes for each, in ceil(log2 p) rounds."""
+    name, row = f"{dtype_name(array.dtype)} (counts of)", array.shape[1:]
+    stage = plan(group, "alltoall", AUTOMATIC, dtype=name, shape=row, nbytes=16 * group.size, name="alltoallv")
+    ones = (1,) * group.size
+    theirs = yield from _swap(group, stage, np.array(rows, np.int64), ones, ones, None)
+    return tuple(theirs.tolist())
+
+
+def _swap(
+    group: Group, stage: Plan, array: Array, rows: tuple[int, ...], theirs: tuple[int, ...], out: Any
+) -> Steps[Array]:
+    """Exchange `rows[j]` rows for `theirs[j]` with each rank j: straight from `array` into the result."""
+    row, shape = prod(array.shape[1:]), (sum(theirs), *array.shape[1:])
+    given = np.ascontiguousarray(array)
+    result = room(group.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
+    if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
+        given = given.copy()
+    pieces = cut(given, [n * row for n in rows]) + cut(result, [n * row for n in theirs])
+    pieces[group.size + group.rank][:] = pieces[group.rank]
+    moved = replace(stage, nbytes=given.nbytes + result.nbytes)  # of alltoallv known only now, and to this rank only
+    yield from run(group, moved, lambda s: PieceSlots(pieces, s))
+    return result
+
+
+def _swap_objects(group: Group, stage: Plan, values: list[Any]) -> Steps[list[Any]]:
+    """Exchange one object with each rank."""
+    p, rank, codec = group.size, group.rank, pickled(group, stage.call.collective)
+    both = [*values, *(None for _ in range(p))]
+    both[p + rank] = values[rank]
+    slots = yield from run(group, stage, lambda s: ObjectSlots(both, s, codec))
+    theirs: list[Any] = slots.values[p : 2 * p]
+    return theirs
+
+
+def _swap_lists(
+    group: Group, value: Sequence[Any], rows: tuple[int, ...], recvcounts: tuple[int, ...] | None, choice: Choice
+) -> Steps[list[Any]]:
+    """Exchange runs of objects; how long they are they tell themselves."""
+    stage = plan(group, "alltoallv", choice, dtype="object")
+    ends = accumulate(rows, initial=0)
+    theirs = yield from _swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])
+    lengths = tuple(map(len, theirs))
+    if recvcounts not in (None, lengths):
+        expected = f"expected the numbers of objects that came, {lengths}, got {recvcounts!r}"
+        raise ArgumentError(group.rank, "alltoallv", "recvcounts", expected)
+    return list(chain.from_iterable(theirs))

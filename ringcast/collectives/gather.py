@@ -1,0 +1,127 @@
+"""Parts come together: gather and allgather, regular and irregular."""
+
+from __future__ import annotations
+
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, room
+from ringcast.engine.execute import Steps
+from ringcast.engine.slots import ArraySlots
+from ringcast.ops import Array
+
+
+def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
+    """Return all values at the root, stacked or as a list; see `Communicator.gather`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "gather", out if group.rank == root else None)
+        slots = yield from spread_objects(group, "gather", [value], root, choice)
+        return slots.values if group.rank == root else None
+    check_stackable(group.rank, "gather", array)
+    stage = _plan_parts(group, "gather", "gather", array, (1,) * group.size, choice, root)
+    mine = out if group.rank == root else None
+    whole = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
+    return whole if group.rank == root else None
+
+
+def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the concatenation of all arrays at the root; see `Communicator.gatherv`."""
+    array = rows_of(group, "gatherv", value)
+    plan(group, "gather", choice, dtype="", root=root, name="gatherv")  # a wrong root is found before anything is sent
+    check_out_rows(group, "gatherv", out if group.rank == root else None, array)
+    rows = yield from exchange_counts(group, "gatherv", array, counts)
+    stage = _plan_parts(group, "gather", "gatherv", array, rows, choice, root)
+    whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
+    return whole if group.rank == root else None
+
+
+def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return all values on every rank, stacked or as a list; see `Communicator.allgather`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "allgather", out)
+        slots = yield from spread_objects(group, "allgather", [value], None, choice)
+        return slots.values
+    check_stackable(group.rank, "allgather", array)
+    ones = (1,) * group.size
+    stage = _plan_parts(group, "allgather", "allgather", array, ones, choice)
+    return (yield from _place(group, "allgather", stage, array[None], ones, out))
+
+
+def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the concatenation of all arrays on every rank; see `Communicator.allgatherv`."""
+    if isinstance(value, list | tuple):
+        no_out(group, "allgatherv", out)
+        if counts is not None:
+            check_rows(group, "allgatherv", len(value), counts)
+        slots = yield from spread_objects(group, "allgather", [list(value)], None, choice, "allgatherv")
+        return list(chain.from_iterable(slots.values))
+    array = rows_of(group, "allgatherv", value)
+    if counts is None:
+        plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm is found before anything is sent
+    check_out_rows(group, "allgatherv", out, array)
+    rows = yield from exchange_counts(group, "allgatherv", array, counts)
+    stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
+    return (yield from _place(group, "allgatherv", stage, array, rows, out))
+
+
+def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:
+    """Return the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds of 8 bytes a rank)."""
+    if counts is not None:
+        return check_rows(group, operation, len(array), counts)
+    name = f"{dtype_name(array.dtype)} (counts of)"
+    stage = plan(
+        group, "allgather", AUTOMATIC, dtype=name, shape=array.shape[1:], nbytes=8 * group.size, name=operation
+    )
+    numbers = np.zeros(group.size, np.int64)
+    numbers[group.rank] = len(array)
+    yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
+    return tuple(numbers.tolist())
+
+
+def _plan_parts(
+    group: Group,
+    collective: str,
+    name: str,
+    array: Array,
+    rows: tuple[int, ...],
+    choice: Choice,
+    root: int | None = None,
+) -> Plan:
+    """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
+    regular = collective == name
+    row = array.size if regular and collective != "allgatherv" else prod(array.shape[1:])
+    return plan(
+        group,
+        collective,
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=array.shape if name in ("gather", "allgather") else (*rows, *array.shape[1:]),
+        nbytes=sum(rows) * row * array.itemsize,
+        itemsize=array.itemsize,
+        counts=() if name in ("gather", "allgather") else tuple(n * row for n in rows),
+        root=root,
+        name=name,
+    )
+
+
+def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[int, ...], out: Any) -> Steps[Array]:
+    """Put this rank's rows into their place in the whole, and run the stage that brings the others."""
+    shape = (sum(rows), *array.shape[1:])
+    whole = (
+        room(group.rank, operation, shape, array.dtype)
+        if out is None
+        else check_out(group.rank, operation, out, shape, array.dtype)
+    )
+    first = sum(rows[: group.rank])
+    whole[first : first + len(array)] = array
+    row = prod(shape[1:])
+    items = tuple(n * row for n in rows)
+    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
+    return whole

@@ -1,0 +1,160 @@
+"""Reductions: reduce, allreduce, reduce_scatter, and the barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.rows import even, no_out, rows_of
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
+from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, dtype_name, like
+from ringcast.engine.execute import Steps
+from ringcast.engine.slots import ArraySlots, ObjectSlots
+from ringcast.errors import ArgumentError
+from ringcast.ops import SUM, Array, Op
+from ringcast.schedules.schedule import Schedule
+
+
+def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of all values at the root; see `Communicator.reduce`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "reduce", out if group.rank == root else None)
+        result = yield from combine_objects(group, "reduce", value, op, root, choice)
+        return result if group.rank == root else None
+    stage = plan_combine(group, "reduce", array, op, choice, root=root)
+    work = working_copy(group, "reduce", array, out if group.rank == root else None)
+    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    return like(value, work) if group.rank == root else None
+
+
+def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
+    """Return the combination of all values on every rank; see `Communicator.allreduce`."""
+    array = as_array(value)
+    if array is None:
+        no_out(group, "allreduce", out)
+        return (yield from combine_objects(group, "allreduce", value, op, None, choice))
+    stage = plan_combine(group, "allreduce", array, op, choice)
+    work = working_copy(group, "allreduce", array, out)
+    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    return like(value, work)
+
+
+def plan_combine(
+    group: Group, collective: str, array: Array, op: Op, choice: Choice, *, root: int | None = None
+) -> Plan:
+    """Plan a stage that combines whole arrays of one shape."""
+    check_op(group.rank, collective, op, array.dtype)
+    return plan(
+        group,
+        collective,
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=array.shape,
+        nbytes=array.nbytes,
+        itemsize=array.itemsize,
+        root=root,
+        op=op,
+        exact=op.exact(array.dtype),
+    )
+
+
+def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
+    """Return the array that is combined in place and becomes the result: `out`, or a new one."""
+    if out is None:
+        return np.array(array, order="C")
+    work = check_out(group.rank, operation, out, array.shape, array.dtype)
+    np.copyto(work, array)  # does nothing harmful when both are the same
+    return work
+
+
+def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) -> ArraySlots:
+    """Return the slots of an array that is combined in place."""
+    whole = None if op.elementwise else work.shape
+    return ArraySlots(work.reshape(-1), schedule, counts, op, whole)
+
+
+def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
+    """Run a stage that combines Python objects; return what this rank ends with."""
+    codec = pickled(group, collective)
+    stage = plan(group, collective, choice, dtype="object", root=root, op=op, exact=op.exact())
+    slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, codec, op))
+    return slots.values[0]
+
+
+def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
+    """Return this rank's rows of the combination of all arrays; see `Communicator.reduce_scatter`."""
+    if as_array(value) is None:
+        no_out(group, "reduce_scatter", out)
+        if counts is not None and check_counts(group.rank, "reduce_scatter", counts, group.size) != (1,) * group.size:
+            expected = f"expected one object for each rank, got {counts!r}"
+            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+        return (yield from _reduce_scatter_objects(group, value, op, choice))
+    array = rows_of(group, "reduce_scatter", value)
+    check_op(group.rank, "reduce_scatter", op, array.dtype)
+    rows = even(len(array), group.size)
+    if counts is not None:
+        rows = check_counts(group.rank, "reduce_scatter", counts, group.size)
+        if sum(rows) != len(array):
+            expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
+            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+    shape = (rows[group.rank], *array.shape[1:])
+    if out is not None:
+        check_out(group.rank, "reduce_scatter", out, shape, array.dtype)
+    row = prod(array.shape[1:])
+    items = tuple(n * row for n in rows)
+    stage = plan(
+        group,
+        "reduce_scatter",
+        choice,
+        dtype=dtype_name(array.dtype),
+        shape=(*rows, *array.shape[1:]),
+        nbytes=array.nbytes,
+        itemsize=array.itemsize,
+        counts=items,
+        op=op,
+        exact=op.exact(array.dtype),
+    )
+    first = sum(rows[: group.rank])
+    in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
+    work = array if in_place else np.array(array, order="C")
+    counts_of = (work.size,) if stage.whole else items
+    yield from run(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
+    part = work[first : first + rows[group.rank]]
+    if out is None:
+        return part.copy()
+    out[...] = part
+    return out
+
+
+def _same_memory(out: Array, part: Array, array: Array) -> bool:
+    """Whether `out` is the part of `array` that it is to receive, which can be worked on where it is."""
+    return array.flags.c_contiguous and array.flags.writeable and bool(out.ctypes.data == part.ctypes.data)
+
+
+def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -> Steps[Any]:
+    """The same for a sequence of one object per rank: combined as whole sequences, element by element."""
+    if not isinstance(values, Sequence) or len(values) != group.size:
+        expected = f"expected an array, or a sequence of {group.size} values"
+        raise ArgumentError(group.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
+
+    codec = pickled(group, "reduce_scatter")
+
+    def each(left: list[Any], right: list[Any]) -> list[Any]:
+        return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
+
+    plan(group, "reduce_scatter", choice, dtype="object", op=op)  # a wrong op is found before anything is sent
+    elements = Op(each, name=str(op))
+    stage = plan(group, "reduce_scatter", choice, dtype="object", op=elements)
+    slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
+    return slots.values[0][group.rank]
+
+
+def barrier(group: Group) -> Steps[None]:
+    """Return when all ranks have called; see `Communicator.barrier`."""
+    stage = plan(group, "barrier", AUTOMATIC, dtype="")
+    nothing = np.empty(0, np.uint8)
+    yield from run(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))

@@ -1,0 +1,99 @@
+"""Parts are handed out: scatter and scatterv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.announce import tell
+from ringcast.collectives.rows import even, rows_of, spread_objects
+from ringcast.collectives.stage import AUTOMATIC, Choice, Group, plan, run
+from ringcast.engine.datatypes import as_array, check_counts, dtype_name
+from ringcast.engine.execute import Steps
+from ringcast.engine.objects import describe_dtype, parse_dtype
+from ringcast.engine.slots import ArraySlots
+from ringcast.errors import ArgumentError
+from ringcast.ops import Array
+
+
+def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
+    """Return one of the root's values on each rank; see `Communicator.scatter`."""
+    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatter")
+    plan(group, "scatter", choice, dtype="", root=root)  # a wrong algorithm is found before anything is sent
+    record: dict[str, Any] = {}
+    array = None
+    if group.rank == root:
+        array = as_array(values)
+        several = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim)
+        if not several or len(values) != group.size:
+            expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
+            got = f"{len(values)} of them" if several else type(values).__name__
+            raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
+        record = _describe_rows(array, (1,) * group.size)
+    record = yield from tell(group, describe, record)
+    if record["dtype"] == "object":
+        given = list(values) if group.rank == root else [None] * group.size
+        slots = yield from spread_objects(group, "scatter", given, root, choice)
+        return slots.values[group.rank]
+    part = yield from _hand_out(group, "scatter", array, record, root, choice)
+    return part[0]
+
+
+def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -> Steps[Any]:
+    """Return a run of the root's rows on each rank; see `Communicator.scatterv`."""
+    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatterv")
+    plan(group, "scatter", choice, dtype="", root=root, name="scatterv")
+    if counts is not None:
+        counts = check_counts(group.rank, "scatterv", counts, group.size)
+    record: dict[str, Any] = {}
+    array = None
+    if group.rank == root:
+        array = rows_of(group, "scatterv", value)
+        rows = even(len(array), group.size) if counts is None else counts
+        if sum(rows) != len(array):
+            expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
+            raise ArgumentError(group.rank, "scatterv", "counts", expected)
+        record = _describe_rows(array, rows)
+    record = yield from tell(group, describe, record)
+    rows = tuple(record["rows"])
+    if counts is not None and counts != rows:
+        raise ArgumentError(group.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}")
+    return (yield from _hand_out(group, "scatterv", array, record, root, choice))
+
+
+def _describe_rows(array: Array | None, rows: tuple[int, ...]) -> dict[str, Any]:
+    if array is None:
+        return {"dtype": "object"}
+    return {"dtype": describe_dtype(array.dtype), "rows": rows, "row": array.shape[1:]}
+
+
+def _hand_out(
+    group: Group, operation: str, array: Array | None, record: dict[str, Any], root: int, choice: Choice
+) -> Steps[Array]:
+    """Scatter the rows of the root's array; returns those of this rank in memory of their own.
+
+    Inner ranks of the tree receive what they pass on into an array of the full size, of which the system backs only
+    the pages that are used.
+    """
+    dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
+    whole = np.empty((sum(rows), *row), dtype) if array is None else np.ascontiguousarray(array)
+    name = dtype_name(dtype)
+    items = tuple(n * prod(row) for n in rows)
+    stage = plan(
+        group,
+        "scatter",
+        choice,
+        dtype=name,
+        shape=(*rows, *row),
+        nbytes=whole.nbytes,
+        itemsize=dtype.itemsize,
+        counts=() if operation == "scatter" else items,
+        root=root,
+        name=operation,
+    )
+    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
+    first = sum(rows[: group.rank])
+    return whole[first : first + rows[group.rank]].copy()

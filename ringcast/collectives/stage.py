@@ -1,0 +1,238 @@
+"""What a collective needs of its communicator, and how one of its stages is run: choice, schedule, operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ringcast.algorithms import Params, build, find
+from ringcast.algorithms.cost import Network, choose, granted
+from ringcast.control.agreement import Decision, Vote
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Exchange, Steps, execute
+from ringcast.engine.objects import Codec, decode, encode
+from ringcast.engine.observe import observed
+from ringcast.engine.slots import Memory
+from ringcast.errors import ArgumentError, ObjectsRefused
+from ringcast.events import Observer
+from ringcast.monitoring.recorder import encoded
+from ringcast.ops import Op
+from ringcast.schedules.placement import Hosts
+from ringcast.schedules.schedule import Schedule, relabel
+from ringcast.wire.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user says about the algorithm; None leaves it to the cost model."""
+
+    algorithm: str | None = None
+    nblocks: int | None = None
+
+
+AUTOMATIC = Choice()
+ROOTED = ("bcast", "reduce", "gather", "scatter")  # collectives that cannot do without a root
+
+
+@dataclass(slots=True)
+class Group:
+    """The ranks of a communicator, seen from one of them."""
+
+    endpoint: Endpoint
+    context: int
+    network: Network
+    observe: Observer | None = None
+    on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
+    hosts: Hosts = ()  # which ranks share a host
+    site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
+    members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
+    acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
+    votes: int = 0  # agreements in which this rank has taken part
+    vote: Vote | None = None  # the last one, until the program has its result
+    decision: Decision | None = None  # on that vote
+    pickle: bool = True  # whether Python objects are sent and taken
+
+    @property
+    def rank(self) -> int:
+        return self.here(self.endpoint.rank)
+
+    @property
+    def size(self) -> int:
+        return len(self.members) or self.endpoint.size
+
+    def in_job(self, rank: int) -> int:
+        """Return the rank of the job that has this rank here."""
+        return self.members[rank] if self.members else rank
+
+    def here(self, rank: int) -> int:
+        """Return the rank here of this rank of the job, which is a member."""
+        return self.members.index(rank) if self.members else rank
+
+
+def pickled(group: Group, operation: str) -> Codec:
+    """Return how Python objects travel.
+
+    Raises:
+        ObjectsRefused: the job takes none.
+    """
+    if not group.pickle:
+        raise ObjectsRefused(group.rank, operation)
+    return encode, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One stage of a collective, as all ranks must plan it."""
+
+    collective: str
+    algorithm: str
+    params: Params
+    call: Call
+    nbytes: int  # of the whole buffer; 0 for Python objects
+    granted: bool
+    record: bytes = field(repr=False)  # the call as the flight recorder keeps it
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank gets the whole vector, of which the caller takes a part."""
+        return find(self.collective, self.algorithm).whole
+
+
+def plan(
+    group: Group,
+    collective: str,
+    choice: Choice,
+    *,
+    dtype: str,
+    shape: tuple[int, ...] = (),
+    nbytes: int = 0,
+    itemsize: int = 1,
+    counts: tuple[int, ...] = (),
+    root: int | None = None,
+    distance: int | None = None,
+    op: Op | None = None,
+    exact: bool = False,
+    name: str = "",
+) -> Plan:
+    """Choose the algorithm for a stage; the same on all ranks, as it depends only on what they must agree on.
+
+    Args:
+        group: the communicator.
+        collective: whose table of algorithms; `name` is what errors call the stage, if something else.
+        choice: what the user wants.
+        dtype: name of the items' type; "object" for Python objects.
+        shape: of the array that each rank gives, or the counts.
+        nbytes: size of the whole buffer, all parts.
+        itemsize: bytes of an item.
+        counts: items of each part, for v-forms.
+        root: where there is one.
+        distance: of a shift, 0 <= distance < size.
+        op: the operator, where there is one.
+        exact: it gives the same bits in every order.
+        name: see `collective`.
+
+    Raises:
+        ArgumentError: root, algorithm or nblocks are wrong.
+    """
+    operation = name or collective
+    rooted = root is not None or collective in ROOTED
+    if rooted and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
+        raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
+    if op is not None and not callable(op.fn):
+        raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")
+    if not isinstance(choice.algorithm, str | None):
+        raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
+    if not isinstance(choice.nblocks, int | np.integer | None):
+        raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
+    properties = (True, True, True) if op is None else (op.commutative, op.elementwise and dtype != "object", exact)
+    facts = dtype, shape, nbytes, itemsize, counts, root, distance
+    try:
+        return _decide(
+            group.network,
+            group.size,
+            group.hosts,
+            collective,
+            operation,
+            choice,
+            facts,
+            str(op) if op else "",
+            properties,
+        )
+    except ValueError as error:
+        raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
+
+
+_Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int | None, int | None]"
+
+
+@lru_cache(maxsize=1024)
+def _decide(
+    network: Network,
+    size: int,
+    hosts: Hosts,
+    collective: str,
+    operation: str,
+    choice: Choice,
+    facts: _Facts,
+    op: str,
+    properties: tuple[bool, bool, bool],
+) -> Plan:
+    """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
+    dtype, shape, nbytes, itemsize, counts, root, distance = facts
+    commutative, elementwise, exact = properties
+    algorithm, nblocks = choose(
+        collective,
+        size=size,
+        nbytes=nbytes,
+        network=network,
+        root=root or 0,
+        counts=counts,
+        distance=distance or 0,
+        hosts=hosts,
+        itemsize=itemsize,
+        commutative=commutative,
+        elementwise=elementwise,
+        exact=exact,
+        algorithm=choice.algorithm,
+        nblocks=None if choice.nblocks is None else int(choice.nblocks),
+    )
+    params = Params(size, int(root or 0), nblocks, counts, distance or 0, hosts)
+    call = Call(operation, dtype, shape, op, root, algorithm, nblocks, distance)
+    grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
+    return Plan(collective, algorithm, params, call, nbytes, grants, encoded(call))
+
+
+_schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
+
+
+def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
+    """Run one stage on the slots that `memory` makes for its schedule; returns them.
+
+    `align` is the size of the items where they are combined as they come: messages are cut between items,
+    unless one is longer than a segment.
+    """
+    protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
+    start = clock()
+    op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
+    group.endpoint.recorder.begin(op, stage.record)
+    yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
+    schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
+    op.rounds = len(schedule)
+    slots = memory(schedule)
+    if group.members:
+        schedule = relabel(schedule, group.members, group.endpoint.size)
+    steps = execute(schedule, slots, op)
+    if group.observe is not None:
+        steps = observed(steps, group.endpoint.rank, clock, group.observe)
+    yield from steps
+    protocol.end(op)
+    if op.error is not None:
+        raise op.error
+    group.endpoint.recorder.done(op)
+    if group.on_stage is not None:
+        group.on_stage(stage, clock() - start)
+    return slots

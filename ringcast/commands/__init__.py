@@ -1,0 +1,1 @@
+"""The subcommands of `ringcast`, and what only they need."""

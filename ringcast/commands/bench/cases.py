@@ -1,0 +1,80 @@
+"""What is measured, and what came out: plain data that travels as JSON between the benchmark and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ringcast.commands.bench.systems.workload import window
+
+OURS = "ringcast"  # the system that this library is; the others are peers
+REGULAR = ("allgather", "gather", "scatter", "alltoall")  # parts are equal
+IRREGULAR = ("allgatherv", "alltoallv")  # parts are as a distribution says
+PARTED = (*REGULAR, *IRREGULAR, "reduce_scatter", "merge_sorted")
+POINT_TO_POINT = ("latency", "bandwidth")
+COLLECTIVES = (
+    "bcast", "reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter", "gather", "scatter", "scan", "exscan",
+    "alltoall", "alltoallv", "shift", "merge_sorted", "barrier", *POINT_TO_POINT,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One collective on one amount of data.
+
+    Data is uint8, for those in `systems.workload.COMBINING` float64. `nbytes` is the vector for bcast, reduce,
+    allreduce, scan, exscan and shift; the sum of all parts for allgather, allgatherv, gather, scatter and merge_sorted;
+    one rank's whole input for reduce_scatter, alltoall and alltoallv; one message for latency and bandwidth; and 0 for
+    barrier. A shift is one by one rank.
+
+    One repetition is one call; for latency, a message from rank 0 to rank 1 and one of the same size back; for
+    bandwidth, `systems.workload.window` messages from rank 0 to rank 1 in a row, and an empty one back.
+    """
+
+    collective: str
+    size: int  # ranks
+    nbytes: int
+    distribution: str = ""  # of the parts of the `IRREGULAR` collectives; "" for everything else
+    # Bytes of each rank's part, for the `PARTED` collectives; () for the others. Of an alltoallv, rank r has part
+    # (r + j) mod p for rank j: so every rank gets as much as it gives, and of each rank what it gives to it.
+    parts: tuple[int, ...] = ()
+    root: int = 0
+    algorithm: str | None = None  # None: the library chooses
+    nblocks: int | None = None  # None: the library chooses
+    check: bool = False  # compare the result, once, outside the timed part
+    warmup: int = 1  # repetitions that are not timed
+    repeat: int = 5  # repetitions that are timed: many where they are short, few where they are long
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dict that `json.dumps` takes."""
+        return {**asdict(self), "parts": list(self.parts)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Case:
+        """Return the case whose `to_json` gave `fields`."""
+        return cls(**{**fields, "parts": tuple(fields["parts"])})
+
+
+def title(case: Case) -> str:
+    """Return what tables and plots call the collective, with its distribution where it has one."""
+    return " ".join(filter(None, (case.collective, case.distribution)))
+
+
+def messages(case: Case) -> int:
+    """Return how many messages of the case's size follow each other in one repetition; 1 for collectives."""
+    return {"latency": 2, "bandwidth": window(case.nbytes)}.get(case.collective, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One case on one system."""
+
+    case: Case
+    system: str
+    seconds: tuple[float, ...] = ()  # of the slowest rank, for every repetition; () if nothing could be measured
+    algorithm: str | None = None  # that ran; None: unknown
+    nblocks: int | None = None
+    rounds: int | None = None
+    version: str = ""
+    problem: str = ""  # why there are no figures, or why not to believe them; "": all is well

@@ -1,0 +1,41 @@
+"""The constants by which ringcast chooses on a bed: measured there, as its links did not exist before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ringcast.commands.bench.bed import Bed, BedError
+from ringcast.commands.bench.workers import start_workers
+
+PATIENCE = 240.0  # seconds, of which it takes a quarter
+_OF_THE_USER = ("RINGCAST_CONFIG", "RINGCAST_DEBUG")  # are for what is measured later
+
+
+def calibrate(bed: Bed, path: Path) -> None:
+    """Run `ringcast calibrate` on the hosts and let it write its file to `path`.
+
+    Raises:
+        BedError: it failed, or did not come to an end; the text has its last words.
+    """
+    env = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
+    argv = [sys.executable, "-P", "-m", "ringcast", "calibrate", "-o", str(path)]
+    with tempfile.TemporaryFile() as log:
+        workers = start_workers(bed, argv, env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            codes = [worker.wait(max(0.0, deadline - time.monotonic())) for worker in workers]
+        except subprocess.TimeoutExpired:
+            raise BedError(f"ringcast calibrate has not come to an end in {PATIENCE:g} s") from None
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        if any(codes):
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip()[-500:]
+            raise BedError(f"ringcast calibrate failed: {words}")

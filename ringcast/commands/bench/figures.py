@@ -1,0 +1,110 @@
+"""What a measurement says: the figures of a row, in the text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ringcast._util.output_files import write_whole
+from ringcast.commands.bench.cases import OURS, Case, Measurement, messages
+from ringcast.commands.bench.limits import beats_wire, wire_limit
+
+MAIN, TUNE = "main", "tune"  # tables
+AROUND = "went around the wire"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case on one system, judged. Times are seconds: of a call, or of one message for latency and bandwidth."""
+
+    case: Case
+    system: str
+    version: str
+    algorithm: str | None
+    nblocks: int | None
+    rounds: int | None
+    by_hand: bool  # whether algorithm or block count were prescribed
+    repetitions: int
+    median: float | None  # None: there are no figures that can be believed, and `problem` says why
+    least: float | None
+    limit: float | None  # what the wire allows at best
+    problem: str
+    table: str = MAIN
+
+    @property
+    def times_limit(self) -> float | None:
+        """The median in units of the limit of the wire."""
+        return None if self.median is None or self.limit is None else self.median / self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the file of `--json` has of this row."""
+        return {
+            "system": self.system,
+            "version": self.version,
+            "collective": self.case.collective,
+            "p": self.case.size,
+            "bytes": self.case.nbytes,
+            "distribution": self.case.distribution or None,
+            "algorithm": self.algorithm,
+            "nblocks": self.nblocks,
+            "rounds": self.rounds,
+            "choice": "by hand" if self.by_hand else "automatic",
+            "repetitions": self.repetitions,
+            "median_s": self.median,
+            "min_s": self.least,
+            "limit_s": self.limit,
+            "limit_ratio": self.times_limit,
+            "problem": self.problem or None,
+            "table": self.table,
+        }
+
+
+def judge(measurement: Measurement, rate: int | None, table: str = MAIN) -> Row:
+    """Return the row of a measurement on links of `rate` bit/s; what cannot be believed loses its figures."""
+    case, seconds = measurement.case, measurement.seconds
+    problem = measurement.problem
+    if not problem and beats_wire(measurement, rate):
+        problem = f"{AROUND}: {min(seconds) * 1e6:.0f} µs, faster than the links can be"
+    each = messages(case)
+    return Row(
+        case,
+        measurement.system,
+        measurement.version,
+        measurement.algorithm,
+        measurement.nblocks,
+        measurement.rounds,
+        measurement.system == OURS and (case.algorithm is not None or case.nblocks is not None),
+        len(seconds),
+        None if problem else median(seconds) / each,
+        None if problem else min(seconds) / each,
+        wire_limit(case, rate),
+        problem,
+        table,
+    )
+
+
+def distrust(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without the figures of systems that went around the wire in any of them.
+
+    A small message that took another way cannot be told by its time; but a library takes one way for all.
+    """
+    caught = {row.system for row in rows if row.problem.startswith(AROUND)}
+    return [_refused(row) if row.system in caught and not row.problem else row for row in rows]
+
+
+def _refused(row: Row) -> Row:
+    return replace(row, median=None, least=None, problem=f"not believed: with other data it {AROUND}")
+
+
+def write_json(path: Path, rows: Sequence[Row]) -> None:
+    """Write the rows as a list of objects; the file is whole, or as it was before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = json.dumps([row.to_json() for row in rows], indent=1) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,191 @@
+"""The command `ringcast bench`: where to measure, and what becomes of the results."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+from ringcast._util import sizes
+from ringcast.algorithms import network_file
+from ringcast.bootstrap.world import init
+from ringcast.commands.bench import plot, report
+from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.cases import OURS, Case, title
+from ringcast.commands.bench.constants import calibrate
+from ringcast.commands.bench.figures import MAIN, Row, distrust, judge, write_json
+from ringcast.commands.bench.inprocess import Here
+from ringcast.commands.bench.onbed import OnBed
+from ringcast.commands.bench.options import USAGE, Refused, objection, understand
+from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
+from ringcast.commands.bench.tune import Place, tune
+from ringcast.communicator import Communicator
+from ringcast.config.worker import WorkerConfig, from_environment
+from ringcast.control import version
+from ringcast.errors import ConfigError, RingcastError
+from ringcast.events import Event
+from ringcast.monitoring.trace import summary, write_chrome
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command with the arguments after `ringcast bench`; returns its exit code.
+
+    In a launched job every rank calls this, and rank 0 speaks.
+    """
+    try:
+        config = from_environment()
+        with ExitStack() as stack:
+            if config.rank > 0:  # what is wrong with the arguments is the same on all ranks
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect_stdout(nowhere))
+                stack.enter_context(redirect_stderr(nowhere))
+            try:
+                options, cases = understand(argv, config)
+            except Refused as error:
+                return _complain(error, USAGE)
+        if config.control:
+            return _in_job(options, cases, config, argv)
+    except ConfigError as error:
+        return _complain(error, USAGE)
+    with _ended_by_sigterm():
+        return _on_bed(options, cases, argv)
+
+
+def _complain(error: object, code: int) -> int:
+    print(f"ringcast bench: {error}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process as Ctrl-C does, so that no directory is left; in a job the launcher sees to that."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the cleaning up short
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
+    with init() as comm:
+        # Files are written on the host of rank 0 only; all must know before any of them begins.
+        problem = comm.bcast(objection(options) if comm.rank == 0 else None)
+        if problem:
+            return _complain(problem, USAGE) if comm.rank == 0 else USAGE
+        where = _description(comm, config)
+        if comm.rank == 0:
+            _say(_heading(cases, where, argv))
+        return _bench(options, cases, Here(comm, RingcastSystem(comm)), where, speaks=comm.rank == 0)
+
+
+def _description(comm: Communicator, config: WorkerConfig) -> str:
+    """Return where the ranks are, and by which constants they choose; on ranks but 0 of no use."""
+    hosts = comm.gather(socket.gethostname()) or ()
+    constants = config.file or "the transport's defaults"
+    return f"on {', '.join(sorted(set(hosts)))}, over {config.transport}; constants of the network: {constants}"
+
+
+def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[str]) -> int:
+    if problem := objection(options):
+        return _complain(problem, USAGE)
+    count, rate = options.bed
+    links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
+    try:
+        with Bed(count, rate) as bed, TemporaryDirectory(prefix="ringcast-bench-") as folder:
+            source = options.config or "measured just now"
+            where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
+            _say(_heading(cases, where, argv))
+            config = options.config or Path(folder, "network.toml")
+            if options.config is None:
+                _say(["# measuring the links, which takes up to a minute"])
+                calibrate(bed, config)
+                _say(report.constants(network_file.read(config, "tcp")))
+            return _bench(options, cases, OnBed(bed, config), where, speaks=True)
+    except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
+        return _complain(error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str]:
+    return report.heading(version(), cases[0].size, where, shlex.join(["ringcast", "bench", *argv]), datetime.now())
+
+
+def _say(lines: Sequence[str]) -> None:
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # nobody reads on, which ends every command alike
+        raise
+    except OSError as error:
+        raise RingcastError(f"the table cannot be written: {error.strerror}") from None
+
+
+def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Place, where: str, *, speaks: bool) -> int:
+    """Measure, tell, write; every rank of a job measures, and one `speaks`."""
+
+    def tell(line: str) -> None:
+        if speaks:
+            _say([line])
+
+    rows = _main_table(place, cases, (OURS, *options.peers), tell)
+    if options.tune:
+        rows += tune(place, cases, tell)
+    rows = distrust(rows)
+    failed = any(row.system == OURS and row.problem for row in rows)
+    if speaks and options.json is not None:
+        failed |= not _written(options.json, lambda: write_json(options.json, rows))
+    if speaks and options.plot is not None:
+        shown, heading = [row for row in rows if row.table == MAIN], f"{cases[0].size} ranks {where}"
+        failed |= not _written(options.plot, lambda: plot.draw(options.plot, shown, heading))
+    if options.trace is not None:
+        events = _traced(place, cases, tell)
+        if speaks:
+            failed |= not _written(options.trace, lambda: write_chrome(options.trace, events))
+    return int(failed)
+
+
+def _written(path: Path, write: Callable[[], None]) -> bool:
+    """Write a file; if that fails say why, as the other files may go well."""
+    try:
+        write()
+    except OSError as error:
+        _complain(f"{path} was not written: {error.strerror or error}", 1)
+        return False
+    return True
+
+
+def _main_table(place: Place, cases: Sequence[Case], systems: Sequence[str], tell: Callable[[str], None]) -> list[Row]:
+    rows: list[Row] = []
+    for row, lines in report.table(judge(one, place.rate) for one in place.measure(systems, cases)):
+        rows.append(row)
+        for line in lines:
+            tell(line)
+    for line in report.ending(rows):
+        tell(line)
+    return rows
+
+
+def _traced(place: Place, cases: Sequence[Case], tell: Callable[[str], None]) -> list[list[Event]]:
+    """Return the events of all cases by rank, one case after the other, and tell how the time of each was spent."""
+    everything: list[list[Event]] = [[] for _ in range(cases[0].size)]
+    for case, events in zip(cases, place.trace(cases), strict=True):
+        tell("")
+        tell(f"# {title(case)}, {sizes.label(case.nbytes)}: how each rank spent its time")
+        tell(summary(events))
+        for mine, more in zip(everything, events, strict=False):
+            mine += more
+    return everything

@@ -1,0 +1,163 @@
+"""Times of collectives on the real links of a job: over a grid of algorithms, numbers of blocks, and growing sizes.
+
+All ranks must decide alike what comes next, and for how long. So all that is decided follows from the time of the
+slowest rank, which all of them know. Of the repetitions the fastest counts: whoever else uses the machines only adds to
+the times, and the constants are those of the links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from ringcast.algorithms import ALGORITHMS, Params
+from ringcast.collectives.rows import even
+from ringcast.commands.calibrate.fit import Sample
+from ringcast.communicator import Communicator
+from ringcast.ops import MAX, SUM
+from ringcast.schedules.placement import Hosts
+
+SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
+BLOCKS = 1 << 12, 1 << 19  # bytes: smaller and larger blocks are no choice for real messages
+LONGEST = 2.0  # seconds that one repetition may be expected to take
+EACH = 0.15  # seconds for the repetitions of one case
+REPEAT = 2, 11  # how many these may be
+BUDGET = 60.0  # seconds for everything
+PIPELINE, BLOCK = 16, 1 << 15  # blocks, and bytes of each, with which a lookahead is tried
+LOOKAHEAD = 4 * BLOCK  # bytes; less than two blocks make two blocks meet without hiding anything
+TRIALS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A collective to be measured; `nbytes` is its whole buffer, `spike` that only rank 0 contributes."""
+
+    collective: str
+    algorithm: str
+    nblocks: int = 1
+    spike: bool = False
+    nbytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.collective} by {self.algorithm}, {self.nbytes} bytes in {self.nblocks} blocks"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the blocks of this size are such as the cost model would choose."""
+        return self.nblocks == 1 or BLOCKS[0] <= self.nbytes // self.nblocks <= BLOCKS[1]
+
+    def params(self, size: int, hosts: Hosts = ()) -> Params:
+        """Return what the cost model is told of it on `size` ranks."""
+        return Params(size, 0, self.nblocks, self._counts(size), hosts=hosts)
+
+    def _counts(self, size: int) -> tuple[int, ...]:
+        if self.spike:
+            return (self.nbytes, *(0,) * (size - 1))
+        if self.collective == "allgatherv":
+            return even(self.nbytes, size)
+        return even(self.nbytes // 8, size) if self.collective == "reduce_scatter" else ()
+
+
+# With one contributor a round has one frame, with p it has p; a reduction combines what the others only move; in the
+# plain ring and on the plain circulant graph there are few rounds with large messages.
+KINDS = (
+    *(Case("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
+    *(Case("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
+    Case("allgatherv", "ring"),
+    Case("allgatherv", "pipelined_ring", 4),
+    Case("allgatherv", "circulant"),
+    *(Case("reduce", "circulant", n) for n in (1, 8, 32)),
+    Case("reduce_scatter", "circulant"),
+    Case("reduce_scatter", "pipelined_ring", 2),
+)
+# What moves within hosts, which is only seen where hosts have several ranks.
+SHARED = Case("allgatherv", "full_lane"), Case("reduce", "full_lane", 8)
+
+
+def kinds_of(size: int, hosts: Hosts) -> tuple[Case, ...]:
+    """Return the kinds that tell the constants of a job whose ranks share hosts so."""
+    if not hosts or ALGORITHMS["reduce"]["full_lane"].fits(Params(size, hosts=hosts)):
+        return KINDS
+    return KINDS + SHARED
+
+
+def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample]:
+    """Yield the time of each case: of the fastest repetition, and in that of the slowest rank. Collective.
+
+    `tell` is called before each case. Takes not much more than BUDGET seconds.
+    """
+    growth = SIZES[1] / SIZES[0]
+    last: dict[Case, float] = {}  # seconds of each kind when it ran last
+    spent = 0.0
+    for nbytes in SIZES:
+        times: dict[Case, float] = {}
+        for kind in kinds_of(comm.size, comm._group.hosts):
+            case = replace(kind, nbytes=nbytes)
+            expected = last.get(kind, min(last.values(), default=0.0)) * growth
+            if not case.fits or spent > BUDGET or expected > LONGEST:
+                continue
+            tell(case)
+            seconds = _repetitions(comm, _call(comm, case))
+            spent += sum(seconds)
+            times[kind] = min(seconds)
+            yield Sample(
+                case.collective, case.algorithm, case.params(comm.size, comm._group.hosts), nbytes, min(seconds)
+            )
+        if not times:
+            return
+        last |= times
+
+
+def best_lookahead(comm: Communicator) -> int:
+    """Return the lookahead in bytes that makes a pipeline of blocks faster by a fifth, or 0. Collective.
+
+    Its worth is not a term of the cost model: it hides latency where that is longer than a block takes, and elsewhere
+    lets two blocks share a link. So it is tried, in turn with none.
+    """
+    protocol = comm._group.endpoint.protocol
+    configured = protocol.lookahead
+    call = _call(comm, Case("allgatherv", "circulant_blocks", PIPELINE, spike=True, nbytes=PIPELINE * BLOCK))
+    times: dict[int, list[float]] = {0: [], LOOKAHEAD: []}
+    try:
+        for _ in range(TRIALS):
+            for protocol.lookahead, seconds in times.items():
+                seconds.append(float(comm.allreduce(np.float64(_timed(comm, call)), MAX)))
+            if max(times[0]) > LONGEST:  # so slow that bytes count, not latency
+                return 0
+    finally:
+        protocol.lookahead = configured
+    return LOOKAHEAD if median(times[LOOKAHEAD]) < 0.8 * median(times[0]) else 0
+
+
+def _repetitions(comm: Communicator, call: Callable[[], object]) -> list[float]:
+    """Return the seconds of the slowest rank in each repetition; the first tells how many there can be."""
+    first = float(comm.allreduce(np.float64(_timed(comm, call)), MAX))
+    least, most = REPEAT
+    more = max(least, min(most, int(EACH / first))) - 1
+    others = comm.allreduce(np.array([_timed(comm, call) for _ in range(more)]), MAX)
+    return [first, *others.tolist()]
+
+
+def _timed(comm: Communicator, call: Callable[[], object]) -> float:
+    comm.barrier()
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _call(comm: Communicator, case: Case) -> Callable[[], object]:
+    """Return the call on this rank, with its buffers."""
+    name, n, counts = case.algorithm, case.nblocks, case.params(comm.size).counts
+    if case.collective == "allgatherv":
+        mine, whole = np.ones(counts[comm.rank], np.uint8), np.empty(case.nbytes, np.uint8)
+        return lambda: comm.allgatherv(mine, counts, out=whole, algorithm=name, nblocks=n)
+    vector = np.ones(case.nbytes // 8)
+    if case.collective == "reduce":
+        result = np.empty_like(vector) if comm.rank == 0 else None
+        return lambda: comm.reduce(vector, SUM, 0, out=result, algorithm=name, nblocks=n)
+    part = np.empty(counts[comm.rank])
+    return lambda: comm.reduce_scatter(vector, SUM, counts, out=part, algorithm=name, nblocks=n)

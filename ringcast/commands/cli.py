@@ -1,0 +1,63 @@
+"""The command `ringcast`: passes its arguments on to a subcommand; jobs are started by `ringcast-launch`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ringcast.control import version
+
+# Where the function `main` of a subcommand is, and what it does: imported only when it is called.
+_COMMANDS = {
+    "bench": ("ringcast.commands.bench.run", "measure collectives, and compare with other libraries"),
+    "explain": ("ringcast.commands.explain", "list the algorithms, or show one round by round"),
+    "simulate": ("ringcast.commands.simulate", "compare algorithms on a virtual clock, also on sparse networks"),
+    "calibrate": ("ringcast.commands.calibrate.command", "measure the links of a job, for the choice of algorithms"),
+    "ps": ("ringcast.commands.ps", "show running jobs, and what each of their ranks is doing"),
+    "doctor": (
+        "ringcast.commands.doctor.command",
+        "look whether a job would run here, or on several hosts, and what to mend",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; without arguments it prints its help."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in _COMMANDS:
+        command = import_module(_COMMANDS[arguments[0]][0])
+        try:
+            code: int = command.main(arguments[1:])
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ENOSPC):
+                raise
+            if error.errno == errno.ENOSPC:
+                print(f"ringcast {arguments[0]}: the output could not be written: {error.strerror}", file=sys.stderr)
+            # Nobody reads on, as behind "| head"; nor what Python would still flush at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
+        return code
+    parser = _parser()
+    parser.parse_args(arguments)
+    parser.print_help()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of what comes before a subcommand; the arguments after it are the subcommand's own."""
+    lines = "\n".join(f"  {name:10} {help}" for name, (_, help) in _COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="ringcast",
+        description="Collective communication for numpy programs over ZeroMQ, without MPI.",
+        epilog=f"commands (each has --help):\n{lines}\n\n"
+        "Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ringcast {version()}")
+    parser.add_argument("command", nargs="?", choices=list(_COMMANDS), help="one of those below")
+    return parser

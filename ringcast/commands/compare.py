@@ -1,0 +1,173 @@
+"""Algorithms of a collective side by side: what each takes by the simulator, or by its formulas where that is too much.
+
+Time is that of the one-ported linear model: a message takes alpha + beta * bytes, and nothing is paid for combining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ringcast.algorithms import Params, build, find, nonsense
+from ringcast.algorithms.cost import Network, choose, legal, predict
+from ringcast.algorithms.load import Call
+from ringcast.analysis.rounds import messages
+from ringcast.analysis.simulate import Report, simulate, simulate_bcast
+from ringcast.analysis.topologies import FULL, Traffic, route_on, traffic
+from ringcast.engine.slots import bounds
+from ringcast.schedules.schedule import Schedule
+
+MOST = 200_000  # steps of all ranks, beyond which formulas take over: a few seconds for each algorithm
+SLOTS = 8  # that are moved in the time that a step takes
+# These are simulated for all ranks at once: up to so many ranks times rounds, which is half a minute and a gigabyte.
+AT_ONCE = (("bcast", "circulant"), ("reduce", "circulant"))
+MOST_AT_ONCE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call to compare algorithms for, and where: `nbytes` is the whole buffer, all parts."""
+
+    collective: str
+    params: Params
+    nbytes: int
+    nblocks: int | None = None  # None: each algorithm's best by the model
+    alpha: float = 1.0
+    beta: float = 0.0
+    network: str = FULL
+
+    @property
+    def model(self) -> Network:
+        return Network(self.alpha, self.beta, gamma=0.0, frame=0.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one algorithm takes. By formulas, what they do not tell is None.
+
+    Attributes:
+        algorithm: its name.
+        nblocks: into how many blocks it cuts.
+        nbytes: of the whole buffer.
+        rounds: exact, also by formula.
+        seconds: if every two ranks had a link of their own; by formula exact for equal blocks, else about that.
+        messages: of all ranks.
+        volume: the most bytes that a rank sends or receives.
+        traffic: on the network, unless that is full.
+    """
+
+    algorithm: str
+    nblocks: int
+    nbytes: int
+    rounds: int
+    seconds: float
+    messages: int | None = None
+    volume: int | None = None
+    traffic: Traffic | None = None
+
+    @property
+    def by_formula(self) -> bool:
+        return self.messages is None
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """What rows are sorted by: the time on the network; those of which it is not known come last."""
+        return self.traffic is None, self.seconds if self.traffic is None else self.traffic.time
+
+
+def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] = lambda _: None) -> list[Row]:
+    """Return a row for each algorithm in `names`, or for all that can do the call; the fastest first.
+
+    Args:
+        case: the call.
+        names: of algorithms; none: all.
+        tell: is called with the name of each algorithm before it is simulated.
+
+    Raises:
+        ValueError: an algorithm that is named cannot do the call, none can, there is no such network for that many
+            ranks, or nothing is small enough to be sent over it message by message.
+    """
+    if reason := nonsense(case.params):
+        raise ValueError(f"{case.collective}: {reason}")
+    route_on(case.network, case.params.size)
+    rows = []
+    for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, that says why
+        tell(name)
+        rows.append(_row(case, name, replace(case.params, nblocks=n)))
+    if case.network != FULL and all(row.by_formula for row in rows):
+        work = min(_work(case, row.algorithm, replace(case.params, nblocks=row.nblocks)) for row in rows)
+        raise ValueError(
+            f"{case.network}: to follow every message would be the work of {work:,} steps or more, and the limit is "
+            f"{MOST:,}; take fewer ranks or blocks, or --network full"
+        )
+    return sorted(rows, key=lambda row: row.order)
+
+
+def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the algorithms to compare, each with its number of blocks."""
+    if names:
+        return [_choose(case, name) for name in names]
+    plans, _ = legal(case.collective, lambda name: _choose(case, name))
+    return list(plans.values())
+
+
+def _choose(case: Case, name: str | None) -> tuple[str, int]:
+    p = case.params
+    return choose(
+        case.collective,
+        algorithm=name,
+        size=p.size,
+        nbytes=case.nbytes,
+        network=case.model,
+        root=p.root,
+        counts=p.counts,
+        distance=p.distance,
+        nblocks=case.nblocks,
+    )
+
+
+def _row(case: Case, name: str, params: Params) -> Row:
+    rounds = find(case.collective, name).rounds(params)
+    row = Row(name, params.nblocks, case.nbytes, rounds, 0.0)
+    at_once = case.network == FULL and (case.collective, name) in AT_ONCE
+    if at_once and params.size * rounds <= MOST_AT_ONCE:
+        report = simulate_bcast(params.size, params.nblocks, case.nbytes, alpha=case.alpha, beta=case.beta)
+        return _with(row, report)  # a reduction is the broadcast backwards, and no matter which rank is the root
+    if _work(case, name, params) > MOST:
+        return replace(row, seconds=predict(case.collective, name, params, case.nbytes, case.model))
+    schedules = [build(case.collective, name, params, rank) for rank in range(params.size)]
+    sizes = slot_sizes(schedules[0], params.counts, case.nbytes)
+    row = _with(row, simulate(schedules, sizes, alpha=case.alpha, beta=case.beta))
+    if case.network == FULL:
+        return row
+    sizes += [sizes[slot] for slot in schedules[0].scratch]
+    route = route_on(case.network, params.size)
+    return replace(row, traffic=traffic(messages(schedules), route, sizes, alpha=case.alpha, beta=case.beta))
+
+
+def _with(row: Row, report: Report) -> Row:
+    return replace(row, rounds=report.rounds, seconds=report.time, messages=report.messages, volume=report.volume)
+
+
+def _work(case: Case, name: str, params: Params) -> int:
+    """Return about how many steps it takes all ranks, where moving slots counts as steps, too."""
+    entry = find(case.collective, name)
+    rounds = entry.rounds(params)
+    nslots = sum(build(case.collective, name, params, 0).parts)
+    moved = entry.load(Call(params, nslots, rounds)).volume  # as if each slot was a byte
+    return params.size * (rounds + moved // SLOTS)
+
+
+def slot_sizes(schedule: Schedule, counts: Sequence[int], nbytes: int) -> list[int]:
+    """Return the bytes of each slot of a buffer of `nbytes`: parts as the counts say, else equal.
+
+    Where ranks exchange parts these are all of the same size, so some bytes may be left.
+
+    >>> from ringcast.schedules.circulant import bcast
+    >>> slot_sizes(bcast(3, 0, nblocks=4), (), 10)
+    [2, 3, 2, 3]
+    """
+    p, parts = schedule.size, len(schedule.parts)
+    sizes = Call(Params(p, counts=tuple(counts)), nbytes, 0).parts if parts == p else (nbytes // parts,) * parts
+    return [b - a for a, b in pairwise(bounds(schedule, sizes).tolist())]

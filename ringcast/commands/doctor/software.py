@@ -1,0 +1,53 @@
+"""Versions, which must be alike on all hosts, and what ZeroMQ was built with."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+
+import zmq
+
+from ringcast.commands.doctor.finding import Finding, fail, ok, warn
+from ringcast.control import version
+
+Versions = Mapping[str, str]
+# ringcast refuses to mix its versions, and pickles of Python and numpy may not be read by others.
+_MUST_BE_EQUAL = {"ringcast": fail, "python": fail, "numpy": warn, "pyzmq": warn}
+
+
+def read() -> dict[str, str]:
+    """Return the versions of this installation; of Python without the last number, which makes no difference."""
+    return {
+        "ringcast": version(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "numpy": metadata.version("numpy"),
+        "pyzmq": f"{zmq.__version__} (libzmq {zmq.zmq_version()})",
+    }
+
+
+def judge_zeromq(curve: bool, ipc: bool) -> Finding:
+    """Judge what ZeroMQ can do."""
+    missing = [name for name, there in (("CURVE", curve), ("ipc", ipc)) if not there]
+    if missing:
+        fix = "install a pyzmq with all of libzmq: pip install --force-reinstall --only-binary pyzmq pyzmq"
+        return fail("ZeroMQ", f"libzmq was built without {' and '.join(missing)}", fix)
+    return ok("ZeroMQ", "has CURVE and ipc")
+
+
+def check_zeromq() -> Finding:
+    """Look what this machine's ZeroMQ can do."""
+    return judge_zeromq(bool(zmq.has("curve")), bool(zmq.has("ipc")))
+
+
+def compare(hosts: Mapping[str, Versions]) -> list[Finding]:
+    """Compare the versions of all hosts."""
+    findings = []
+    for name, differing in _MUST_BE_EQUAL.items():
+        versions = {host: told.get(name, "none") for host, told in hosts.items()}
+        if len(set(versions.values())) <= 1:
+            findings.append(ok(name, next(iter(versions.values()), "none")))
+            continue
+        text = ", ".join(f"{host} has {number}" for host, number in versions.items())
+        findings.append(differing(name, text, "install the same version on all hosts"))
+    return findings

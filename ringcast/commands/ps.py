@@ -1,0 +1,70 @@
+"""The command `ringcast ps`: the running jobs of this user, and what each of their ranks is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ringcast.monitoring import jobs
+from ringcast.monitoring.jobs import Job
+from ringcast.monitoring.live import look
+from ringcast.monitoring.rank_state import State, as_data, rows, table
+
+_DESCRIPTION = """\
+Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its
+number, the round (known when it has waited for a second), whom it waits for, since when, memory and use of a CPU.
+Where the launcher runs, the ranks on all hosts are shown; on another host of a job those that are there."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code: 1 if there is no such job."""
+    parser = argparse.ArgumentParser(
+        prog="ringcast ps",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help="name of a job, or pid of its launcher (default: all)")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of jobs")
+    options = parser.parse_args(argv)
+    found = jobs.running()
+    chosen = [job for job in found if options.job in (None, job.name, str(job.launcher))]
+    if not chosen:
+        print(f"ringcast ps: {_nothing(options.job, found)}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps([as_data(job, look(job)) for job in chosen], indent=1))
+        return 0
+    for job in chosen:
+        _show(job, look(job))
+    return 0
+
+
+def _nothing(wanted: str | None, found: Sequence[Job]) -> str:
+    if wanted is None or not found:
+        return f"no job of yours runs on this machine (looked in {', '.join(jobs.bases())})"
+    known = ", ".join(f"{job.name} (launcher {job.launcher})" for job in found)
+    return f"there is no job {wanted}; there are: {known}"
+
+
+def _show(job: Job, states: Sequence[State]) -> None:
+    seconds = time.time() - job.started
+    seen = f"{job.size} ranks" if len(states) == job.size else f"{len(states)} of {job.size} ranks"
+    facts = f"job {job.name}: {seen} for {seconds:.0f} s, launcher {job.launcher}"
+    heading = "".join(sign if sign.isprintable() else "?" for sign in f"{facts}: {shlex.join(job.command)}")
+    if not sys.stdout.isatty():
+        print("\n".join([heading, *table(states)]))
+        return
+    headings, *told = rows(states)
+    drawn = Table(*headings, box=None)
+    for row in told:
+        drawn.add_row(*map(Text, row))
+    Console().print(Text(heading), drawn, sep="\n")

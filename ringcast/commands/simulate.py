@@ -1,0 +1,185 @@
+"""The command `ringcast simulate`: algorithms of a collective side by side, on a virtual clock."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ringcast._util import output_files
+from ringcast._util.sizes import label, parse_range
+from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.analysis.topologies import FULL, KINDS
+from ringcast.commands import options as call_options
+from ringcast.commands.compare import Case, Row, compare
+
+FAILED, USAGE = 1, 2
+MODEL = NETWORKS["tcp"]
+DRAWN = "100:100m"  # bytes, unless others are asked for
+_DESCRIPTION = "Compare the algorithms of a collective in the linear model: a message takes alpha + beta * bytes."
+_EPILOG = """\
+examples:  ringcast simulate bcast -n 1024 --nbytes 10m
+           ringcast simulate allgather -n 64 --network mesh:8x8 --algorithm ring,mesh,hypercube
+           ringcast simulate bcast -n 100000 --nblocks 100
+           ringcast simulate allreduce -n 36 --network ring --plot allreduce.png
+
+On a network that is not full, messages have routes over links. Congestion is the most messages that any link has in
+any round; crossings are the links that all messages take together; hops are those of the longest route. A round then
+takes alpha, and beta for each byte that passes its busiest link, in however many hops (cut-through).
+
+What is too large to be simulated rank by rank is given by formula: rounds, and seconds in the model.
+
+exit code:  1 if the plot cannot be written, 2 for what cannot be done
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        cases = list(_cases(options))
+        if problem := _objection(options):
+            raise ValueError(problem)
+        found = [(case, compare(case, options.algorithm, _tell)) for case in cases]
+    except ValueError as error:
+        _clear()
+        print(f"ringcast simulate: {error}", file=sys.stderr)
+        return USAGE
+    _clear()
+    print(json.dumps(_to_json(found), indent=1) if options.json else "\n\n".join(_text(*one) for one in found))
+    if options.plot is None:
+        return 0
+    from ringcast.commands.compare_plot import draw
+
+    # Formulas know nothing of a network that is not full: beside times on it theirs would mislead.
+    rows = [row for case, rows in found for row in rows if case.network == FULL or row.traffic is not None]
+    try:
+        draw(options.plot, rows, _heading(cases[0]))
+    except OSError as error:
+        print(f"ringcast simulate: --plot: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ringcast simulate",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("collective", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
+    call_options.add_to(parser)
+    add("--algorithm", type=_names, default=(), metavar="NAME,...", help="only these (default: all that can do it)")
+    add(
+        "--nbytes",
+        metavar="MIN:MAX",
+        help="of the whole buffer, by factors of ten, or one size, such as 10k "
+        f"(default: the counts, or 1m; with --plot {DRAWN})",
+    )
+    add("--alpha", type=float, default=MODEL.alpha, metavar="SECONDS", help=f"per message (default {MODEL.alpha:g})")
+    add("--beta", type=float, default=MODEL.beta, metavar="SECONDS", help=f"per byte (default {MODEL.beta:.3g})")
+    add("--network", default=FULL, metavar="NETWORK", help=f"{KINDS} (A rows or modules of B ranks; default {FULL})")
+    add("--json", action="store_true", help="print JSON")
+    add("--plot", type=Path, metavar="FILE", help="draw time against bytes (.png, .svg or .pdf)")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.split(",")))
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    """Yield a case for each size of data.
+
+    Raises:
+        ValueError: what is asked for makes no sense.
+    """
+    for name in "alpha", "beta":
+        if not 0 <= getattr(options, name) < float("inf"):
+            raise ValueError(f"--{name} must be a number of seconds, 0 or more, not {getattr(options, name)}")
+    params = call_options.params(options)
+    for nbytes in _sizes(options):
+        case = Case(options.collective, params, nbytes, options.nblocks)
+        yield replace(case, alpha=options.alpha, beta=options.beta, network=options.network)
+
+
+def _sizes(options: argparse.Namespace) -> Sequence[int]:
+    if options.collective == "barrier":
+        return (0,)
+    if options.nbytes is not None:
+        return parse_range(options.nbytes)
+    if options.plot is not None:
+        return parse_range(DRAWN)
+    return (sum(options.counts) if options.counts else 1_000_000,)
+
+
+def _objection(options: argparse.Namespace) -> str:
+    """Return why the plot cannot be drawn, or nothing; asked before minutes of simulating."""
+    if options.plot is None:
+        return ""
+    if options.collective == "barrier":
+        return "--plot draws time against bytes, of which a barrier has none; leave it out"
+    from ringcast.commands.bench.plot import objection
+
+    reason = output_files.objection(options.plot) or objection(options.plot)
+    return f"--plot: {reason}" if reason else ""
+
+
+def _tell(name: str) -> None:
+    """Say what is simulated, if somebody watches."""
+    if sys.stderr.isatty():
+        print(f"\r\033[Ksimulating {name}", end="", file=sys.stderr, flush=True)
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _heading(case: Case) -> str:
+    on = "" if case.network == FULL else f", network {case.network}"
+    return f"{case.collective} on {case.params.size} ranks{on}, alpha {case.alpha:g} s, beta {case.beta:.3g} s per byte"
+
+
+def _text(case: Case, rows: Sequence[Row]) -> str:
+    """Return a table: a line for each algorithm."""
+    head = ["algorithm", "blocks", "rounds", "seconds", "messages", "volume"]
+    if case.network != FULL:
+        head += ["congestion", "crossings", "hops", f"seconds on {case.network}"]
+    table = [head, *(_cells(row, len(head)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in table]
+    notes = [""] + ["  by formula" if row.by_formula else "" for row in rows]
+    title = f"{_heading(case)}: {label(case.nbytes)} bytes in all"
+    return "\n".join([title, *(line + note for line, note in zip(lines, notes, strict=True))])
+
+
+def _cells(row: Row, columns: int) -> list[str]:
+    """Return the cells of a line; a dash stands for what is not known."""
+    found: list[Any] = [row.algorithm, row.nblocks, row.rounds, f"{row.seconds:.6g}", row.messages, row.volume]
+    if row.traffic is not None:
+        found += [row.traffic.congestion, row.traffic.crossings, row.traffic.hops, f"{row.traffic.time:.6g}"]
+    found += [None] * (columns - len(found))
+    return ["-" if cell is None else str(cell) for cell in found]
+
+
+def _to_json(found: Sequence[tuple[Case, Sequence[Row]]]) -> dict[str, Any]:
+    """Return what the tables say as data."""
+    case = found[0][0]
+    return {
+        "collective": case.collective,
+        "p": case.params.size,
+        "root": case.params.root,
+        "network": case.network,
+        "alpha": case.alpha,
+        "beta": case.beta,
+        "rows": [asdict(row) | {"by_formula": row.by_formula} for _, rows in found for row in rows],
+    }

@@ -1,0 +1,266 @@
+"""What a worker is told by its environment: the only module that reads it.
+
+| variable | meaning |
+|---|---|
+| RINGCAST_RANK, RINGCAST_SIZE | this worker's number, and how many there are |
+| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port; file:///… where rank 0 is to tell it |
+| RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
+| RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
+| RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
+| RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
+| RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
+| RINGCAST_TRANSPORT | ipc, tcp, or auto (default): as RINGCAST_CONTROL, but ipc within a host that has a RINGCAST_DIR |
+| RINGCAST_IFACE | interface for tcp, see `ringcast.net.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
+| RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
+| RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
+| RINGCAST_DIR | directory of the job's sockets on this host (mode 0700) for ipc |
+| RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
+| RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
+| RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
+| RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
+| RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
+| RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
+| RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
+
+What these do not say, an engine that runs processes may: see `ringcast.config.cluster`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ringcast._util import socket_path
+from ringcast.config import cluster
+from ringcast.errors import ConfigError
+from ringcast.net import interfaces
+from ringcast.net import ports as port_ranges
+from ringcast.net.ports import PortRange
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
+
+CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
+AUTO = "auto"  # what RINGCAST_TRANSPORT may say beside ipc and tcp
+_LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
+HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The settings of one worker. `control` is empty for a world of one rank that nobody launched."""
+
+    rank: int = 0
+    size: int = 1
+    control: str = ""
+    hosted: bool = False
+    nonce: int = 0
+    key: str = ""
+    transport: str = "ipc"
+    mixed: bool = False  # over tcp, but over ipc between ranks of one host, where that is possible
+    security: str = CURVE
+    pickle: bool = True
+    iface: str = ""
+    ports: PortRange | None = None
+    advertise: str = ""
+    directory: str = ""
+    start_timeout: float = 60.0
+    timeout: float | None = None
+    file: str = ""
+    debug: str = ""
+    terminal: str = ""
+    restart: int = 0
+    joined: str = ""  # the process that is this rank already
+    temporary: bool = False  # the job makes `directory`, and removes it
+    place: cluster.Place | None = None  # what an engine says, where one has told rank, size or meeting point
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that `from_environment` reads back as this configuration."""
+        return {
+            "RINGCAST_RANK": str(self.rank),
+            "RINGCAST_SIZE": str(self.size),
+            "RINGCAST_CONTROL": self.control,
+            "RINGCAST_HOSTED": str(int(self.hosted)),
+            "RINGCAST_NONCE": str(self.nonce),
+            "RINGCAST_KEY": self.key,
+            "RINGCAST_TRANSPORT": AUTO if self.mixed else self.transport,
+            "RINGCAST_SECURITY": self.security,
+            "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
+            "RINGCAST_IFACE": self.iface,
+            "RINGCAST_PORTS": str(self.ports or ""),
+            "RINGCAST_ADVERTISE": self.advertise,
+            "RINGCAST_DIR": self.directory,
+            "RINGCAST_START_TIMEOUT": str(self.start_timeout),
+            "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
+            "RINGCAST_CONFIG": self.file,
+            "RINGCAST_DEBUG": self.debug,
+            "RINGCAST_TERMINAL": self.terminal,
+            "RINGCAST_RESTART": str(self.restart),
+            "RINGCAST_JOINED": self.joined,
+        }
+
+
+def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
+    """Return what the environment says; a world of one rank when it says nothing.
+
+    Raises:
+        ConfigError: a variable is missing or holds something unusable.
+    """
+    env = os.environ if env is None else env
+    place, temporary = _engine(env), False
+    if place is not None:
+        temporary = not env.get("RINGCAST_DIR")
+        env = {**_derived(place, env), **{name: value for name, value in env.items() if value}}
+    size, rank = _integer(env, "RINGCAST_SIZE", 1), _integer(env, "RINGCAST_RANK", 0)
+    if size < 1:
+        raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
+    if not 0 <= rank < size:
+        raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
+    control = env.get("RINGCAST_CONTROL", "")
+    wish = env.get("RINGCAST_TRANSPORT") or AUTO
+    transport = wish if wish != AUTO else "tcp" if control.startswith(("tcp://", "file:///")) else "ipc"
+    nonce = _integer(env, "RINGCAST_NONCE", 0)
+    if not 0 <= nonce < 1 << 64:
+        raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
+    if size > 1 and not control.startswith(("ipc://", "tcp://", "file:///")):
+        needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
+        raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
+    if transport not in ("ipc", "tcp"):
+        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc, tcp or auto")
+    security = env.get("RINGCAST_SECURITY") or CURVE
+    if security not in (CURVE, NONE):
+        raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
+    key = env.get("RINGCAST_KEY", "")
+    unneeded = security == NONE or control.startswith("file:///")  # which tells the key together with the address
+    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40 and not unneeded:
+        raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {cluster.NEW_KEY}")
+    debug = env.get("RINGCAST_DEBUG", "")
+    if debug not in ("", "info"):
+        raise ConfigError(f"RINGCAST_DEBUG={debug!r}: must be info, or not set")
+    return WorkerConfig(
+        rank=rank,
+        size=size,
+        control=control,
+        hosted=_integer(env, "RINGCAST_HOSTED", 0) != 0,
+        nonce=nonce,
+        key=key,
+        transport=transport,
+        mixed=wish == AUTO and transport == "tcp",
+        security=security,
+        pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
+        iface=_iface(env),
+        ports=_ports(env, control),
+        advertise=_advertise(env),
+        directory=env.get("RINGCAST_DIR", ""),
+        start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
+        timeout=_seconds(env, "RINGCAST_TIMEOUT"),
+        file=env.get("RINGCAST_CONFIG", ""),
+        debug=debug,
+        terminal=env.get("RINGCAST_TERMINAL", ""),
+        restart=_integer(env, "RINGCAST_RESTART", 0),
+        joined=env.get("RINGCAST_JOINED", ""),
+        temporary=temporary and "RINGCAST_DIR" in env,
+        place=place,
+    )
+
+
+def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return the directories for temporary files (TMPDIR) and for those of the session (XDG_RUNTIME_DIR), as named."""
+    env = os.environ if env is None else env
+    return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
+
+
+def _engine(env: Mapping[str, str]) -> cluster.Place | None:
+    """Return what an engine says of a process of several, unless RINGCAST_* say it all, or that it is alone."""
+    if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
+        return None
+    place = cluster.find(env)
+    return place if place is not None and place.size > 1 else None
+
+
+def _derived(place: cluster.Place, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a place stands for; those that the user has set come first."""
+    said = {"RINGCAST_RANK": str(place.rank), "RINGCAST_SIZE": str(place.size)}
+    if place.job:
+        said["RINGCAST_NONCE"] = str(cluster.nonce(place.job))
+    if env.get("RINGCAST_CONTROL"):
+        return said
+    return said | _meeting(place, env)
+
+
+def _meeting(place: cluster.Place, env: Mapping[str, str]) -> dict[str, str]:
+    """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
+    tcp = env.get("RINGCAST_TRANSPORT") == "tcp"
+    if not tcp and env.get("RINGCAST_DIR"):
+        return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
+    name = cluster.file_name(place.job)
+    if not tcp and place.nodes == 1 and place.job:
+        own = f"ringcast-{os.getuid()}-{name}"
+        directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
+        directory = directory if socket_path.fits(f"{directory}{_LONGEST_SOCKET}") else f"/tmp/{own}"
+        return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
+    head = "127.0.0.1" if place.nodes == 1 else place.head
+    if env.get("RINGCAST_KEY") and head and place.job:
+        return {"RINGCAST_CONTROL": f"tcp://{head}:{cluster.port(place.job)}"}
+    if place.job and env.get("HOME"):
+        return {"RINGCAST_CONTROL": f"file://{env['HOME']}/{HOMES}/{name}"}
+    raise ConfigError(
+        f"{place.engine}: this is rank {place.rank} of {place.size}, but nothing tells where they meet. On one host, "
+        "before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
+        f"export RINGCAST_CONTROL=tcp://HOST_OF_RANK_0:PORT and {cluster.NEW_KEY}; to work alone, RINGCAST_SIZE=1"
+    )
+
+
+def _iface(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_IFACE", "")
+    try:
+        interfaces.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"RINGCAST_IFACE: {error}") from None
+    return text
+
+
+def _ports(env: Mapping[str, str], control: str) -> PortRange | None:
+    text = env.get("RINGCAST_PORTS", "")
+    try:
+        ports = port_ranges.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"RINGCAST_PORTS={error}") from None
+    port = control.rpartition(":")[2] if control.startswith("tcp://") else ""
+    if ports is not None and port.isdecimal() and int(port) not in ports:
+        raise ConfigError(f"RINGCAST_CONTROL={control!r}: its port is not within RINGCAST_PORTS={ports}")
+    return ports
+
+
+def _advertise(env: Mapping[str, str]) -> str:
+    text = env.get("RINGCAST_ADVERTISE", "")
+    if not text:
+        return ""
+    try:
+        return interfaces.in_brackets(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            expected = "must be a host name or an address, without a port"
+            raise ConfigError(f"RINGCAST_ADVERTISE={text!r}: {expected}") from None
+    return text
+
+
+def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: must be a whole number") from None
+
+
+def _seconds(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: must be a number of seconds") from None
+    if value is not None and not value > 0:
+        raise ConfigError(f"{name}={text!r}: must be more than 0 seconds")
+    return value

@@ -1,0 +1,136 @@
+"""What the ranks that live agree on after a failure: decisions only, without sockets or clocks.
+
+A member of a communicator votes; when every member has voted, has failed or has left the job, the votes of those that
+live are decided on, once, for all of them. Whoever sees all failures (the control plane) holds one `Agreements`; so all
+survivors hear the same, whatever else fails meanwhile. The rules:
+
+1. The n-th vote of a rank on a communicator is met by the n-th votes of the others: `number` is n, from 1 without gaps.
+2. A rank that failed or left is gone: its vote does not count any more, and nobody waits for it.
+3. A member that is gone must have been acknowledged by all that live, or the agreement says so (`unacknowledged`).
+4. A shrunk communicator gets a number that no other has or had, and its members are those that live, in their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import and_
+
+from ringcast.control.deadlocks import Report
+
+AGREE, SHRINK = "agree", "shrink"
+FLAG_LIMIT = 1 << 63  # -FLAG_LIMIT <= flag < FLAG_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A rank takes part in the n-th agreement of a communicator."""
+
+    rank: int
+    context: int
+    number: int
+    verb: str  # AGREE or SHRINK
+    flag: int = 0
+    acknowledged: tuple[int, ...] = ()  # members whose failure the rank has acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What all members that live hear; `verbs` are theirs, one for each of `members`."""
+
+    context: int
+    number: int
+    members: tuple[int, ...]
+    verbs: tuple[str, ...]
+    flag: int = 0
+    unacknowledged: tuple[int, ...] = ()
+    fresh: int = 0  # number of the new communicator, where all want to shrink
+
+    def encode(self) -> bytes:
+        """Return the payload of an AGREED notice."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Decision:
+        """Return what `encode` has told.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        match json.loads(data):
+            case {
+                "context": int(context),
+                "number": int(number),
+                "members": [*members],
+                "verbs": [*verbs],
+                "flag": int(flag),
+                "unacknowledged": [*unacknowledged],
+                "fresh": int(fresh),
+            }:
+                ranks = tuple(map(int, members)), tuple(map(int, unacknowledged))
+                return cls(context, number, ranks[0], tuple(map(str, verbs)), flag, ranks[1], fresh)
+        raise ValueError("not a decision")
+
+
+class Agreements:
+    """All agreements of one job; events return the decisions that they bring about."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._gone: set[int] = set()
+        self._open: dict[tuple[int, int], dict[int, Vote]] = {}
+        self._last: dict[tuple[int, int], int] = defaultdict(int)  # number of the last vote, by context and rank
+        self._members: dict[int, tuple[int, ...]] = {}  # of the communicators that were made by shrinking
+        self._fresh = 1 << 32  # numbers below are for whoever starts the job
+
+    def members(self, context: int) -> Sequence[int]:
+        """Return the ranks of a communicator; all, unless it was made by shrinking."""
+        return self._members.get(context, range(self._size))
+
+    def vote(self, vote: Vote) -> list[Decision]:
+        """Take a vote; one of a stranger, of a rank that is gone, or out of turn is none."""
+        turn = self._last[vote.context, vote.rank] + 1
+        if vote.rank in self._gone or vote.rank not in self.members(vote.context) or vote.number != turn:
+            return []
+        self._last[vote.context, vote.rank] = turn
+        self._open.setdefault((vote.context, vote.number), {})[vote.rank] = vote
+        return self._decide(vote.context, vote.number)
+
+    def refined(self, report: Report) -> Report:
+        """Return a report with what is known better here: whose votes an agreement waits for."""
+        number = -report.call.number
+        if number <= 0:
+            return report
+        votes = self._open.get((report.context, number), {})
+        missing = {*self.members(report.context)} - {*votes} - self._gone if report.rank in votes else ()
+        waits = tuple(sorted(missing))
+        return replace(report, waits=waits, sources=waits)
+
+    def lose(self, rank: int) -> list[Decision]:
+        """Count a rank as gone: it failed, or has left the job."""
+        self._gone.add(rank)
+        keys = [key for key in self._open if rank in self.members(key[0])]
+        return [decision for key in keys for decision in self._decide(*key)]
+
+    def _decide(self, context: int, number: int) -> list[Decision]:
+        votes, members = self._open[context, number], self.members(context)
+        living = tuple(rank for rank in members if rank not in self._gone)
+        if any(rank not in votes for rank in living):
+            return []
+        del self._open[context, number]
+        if not living:
+            return []
+        flag = reduce(and_, (votes[rank].flag for rank in living))
+        verbs = tuple(votes[rank].verb for rank in living)
+        known = set.intersection(*(set(votes[rank].acknowledged) for rank in living))
+        news = tuple(rank for rank in members if rank in self._gone and rank not in known)
+        fresh = self._renew(living) if set(verbs) == {SHRINK} else 0
+        return [Decision(context, number, living, verbs, flag, news, fresh)]
+
+    def _renew(self, living: tuple[int, ...]) -> int:
+        self._fresh += 1
+        self._members[self._fresh] = living
+        return self._fresh

@@ -1,0 +1,307 @@
+"""Who waits for whom, and what follows: a mismatch that no message shows, or a deadlock. Decisions only.
+
+A rank that has waited for a while without a message reports what it waits for, how many messages it has sent to and
+seen from every peer, and its last calls. It needs something of *all* the ranks it waits for. What is found:
+
+1. A waits for B, and B made another call with the same number in the same communicator: a mismatch of both. A call that
+   was made stays made, so this holds however old the reports are.
+2. A circle of ranks, each of which waits for the next one, with nothing under way between neighbours (each has seen as
+   many messages of the other as that has sent): a deadlock. The communicators may be different ones.
+
+Why such a circle is a deadlock, though its reports were made at different times: suppose that some rank of it went on.
+Take the first event after the reports by which a rank A got something from the next one, B. B sent that after its own
+report, for A had seen all from before. But B sends nothing that A waits for until B itself goes on, for which it needs
+the rank after it: that was an event before the first one. The one thing that a rank gives without going on is a grant
+that it withheld, and that needs the messages it receives: so the way goes on from there to those senders only. A rank
+that computes does not report, and a message under way makes a pair of numbers differ: a slow program is no circle.
+
+Who waits in `agree` or `shrink` needs the votes of the ranks that have not voted, which the control plane knows. A vote
+comes the same way as the reports of its rank, after them: so the argument holds. As a call in a communicator that was
+given up ends by itself, and another rank may vote before that, such calls are no part of a circle (see the roster).
+
+Only a call that ends by itself (a timeout, an interrupt) breaks a circle; such a rank says that it has moved, and a
+circle counts only when each of its ranks has said twice that it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from ringcast.wire.header import Kind
+
+LOOK = 2e-6  # seconds between two looks for circles, times the square of the ranks that wait: a bound of their cost …
+MOST = 1.0  # … and at most this
+TOLD = 8  # ranks of a circle whose calls are told
+
+Node = TypeVar("Node")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that a rank has made."""
+
+    number: int  # in its communicator; 0 for point-to-point, -n for its n-th agreement
+    fingerprint: int
+    text: str
+    site: str  # "file.py:12"; empty where that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A rank waits, and hears nothing."""
+
+    rank: int
+    context: int
+    call: Made
+    round: int | None
+    waits: tuple[int, ...]  # ranks of which it needs something: all of them
+    sources: tuple[int, ...]  # those from which it receives
+    owes: tuple[int, ...]  # ranks to which it withholds a grant until it has received that
+    sent: Mapping[int, int]  # messages ever, by rank, without those that only ask or answer whether all is well
+    seen: Mapping[int, int]
+    ended: tuple[Made, ...] = ()  # the last calls in this communicator that have ended
+    seconds: float = 0.0  # that the call has taken
+    times: int = 1  # how often this wait was reported
+
+    def message(self) -> dict[str, Any]:
+        """Return what travels; `read` is the other end."""
+        facts = asdict(self)
+        del facts["rank"]
+        return facts
+
+
+def read(rank: int, message: Mapping[str, Any]) -> Report | None:
+    """Return the report of `rank` that came as `message`; None if it is malformed."""
+    match message:
+        case {
+            "context": int(context),
+            "call": dict(call),
+            "round": int() | None as round_,
+            "waits": [*waits],
+            "sources": [*sources],
+            "owes": [*owes],
+            "sent": dict(sent),
+            "seen": dict(seen),
+            "ended": [*ended],
+            "seconds": int() | float() as seconds,
+            "times": int(times),
+        }:
+            calls = [made for each in (call, *ended) if (made := _made(each)) is not None]
+            numbers = (context, round_ or 0, times, *waits, *sources, *owes, *sent, *sent.values())
+            if len(calls) != 1 + len(ended) or not are_counts((*numbers, *seen, *seen.values())):
+                return None
+            return Report(
+                rank,
+                context,
+                calls[0],
+                round_,
+                tuple(waits),
+                tuple(sources),
+                tuple(owes),
+                sent,
+                seen,
+                tuple(calls[1:]),
+                seconds,
+                times,
+            )
+    return None
+
+
+def _made(message: object) -> Made | None:
+    match message:
+        case {"number": int(number), "fingerprint": int(fingerprint), "text": str(text), "site": str(site)}:
+            return Made(number, fingerprint, text, site)
+    return None
+
+
+def are_counts(values: Iterable[object]) -> bool:
+    """Whether all values are whole numbers, and none is below 0."""
+    return all(isinstance(value, int) and value >= 0 for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """For `rank`: its call is not the one that `peer` made."""
+
+    kind: ClassVar = Kind.MISMATCH
+    rank: int
+    context: int
+    number: int
+    peer: int
+    mine: str
+    my_site: str
+    theirs: str
+    their_site: str
+
+    def encode(self) -> bytes:
+        """Return the payload of the notice."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """For `rank`: it is one of a circle of ranks, each of which waits for the next one."""
+
+    kind: ClassVar = Kind.DEADLOCK
+    rank: int
+    context: int
+    number: int
+    seconds: float
+    circle: tuple[int, ...]
+    calls: tuple[str, ...]  # of the first ranks of the circle, with their places
+
+    def encode(self) -> bytes:
+        """Return the payload of the notice."""
+        return json.dumps(asdict(self)).encode()
+
+
+Finding: TypeAlias = Mismatch | Deadlock
+
+
+def decode(data: bytes) -> Finding | None:
+    """Return the finding that `encode` has told; None of anything else."""
+    try:
+        facts = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    match facts:
+        case {
+            "rank": int(rank),
+            "context": int(context),
+            "number": int(number),
+            "peer": int(peer),
+            "mine": str(mine),
+            "my_site": str(my_site),
+            "theirs": str(theirs),
+            "their_site": str(their_site),
+        }:
+            return Mismatch(rank, context, number, peer, mine, my_site, theirs, their_site)
+        case {
+            "rank": int(rank),
+            "context": int(context),
+            "number": int(number),
+            "seconds": int() | float() as seconds,
+            "circle": list(circle),
+            "calls": list(calls),
+        } if are_counts(circle):
+            return Deadlock(rank, context, number, seconds, tuple(circle), tuple(map(str, calls)))
+    return None
+
+
+class Waits:
+    """The last report of every rank that waits."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, Report] = {}
+        self._look = 0.0  # not before this time for circles
+
+    def report(self, report: Report, now: float) -> list[Finding]:
+        """Take a report and return what is known now, for every rank that it concerns; `now` is in seconds."""
+        self._reports[report.rank] = report
+        found = self._mismatch(report)
+        if not found and now >= self._look:
+            self._look = now + min(MOST, LOOK * len(self._reports) ** 2)
+            found = self._deadlock()
+        for finding in found:
+            self.moved(finding.rank)
+        return found
+
+    def moved(self, rank: int) -> None:
+        """Forget a rank that does not wait any more."""
+        self._reports.pop(rank, None)
+
+    def voted(self, context: int) -> None:
+        """Forget who waits for an agreement of this communicator: for whom, has changed."""
+        for report in [*self._reports.values()]:
+            if report.context == context and report.call.number < 0:
+                self.moved(report.rank)
+
+    def ends(self, context: int) -> None:
+        """Forget the calls in a communicator that was given up."""
+        for report in [*self._reports.values()]:
+            if report.context == context and report.call.number >= 0:
+                self.moved(report.rank)
+
+    def forget(self) -> None:
+        """Forget all reports: calls end by themselves, and who still waits will say so again."""
+        self._reports.clear()
+
+    def _mismatch(self, report: Report) -> list[Finding]:
+        mine, context = report.call, report.context
+        if mine.number <= 0:
+            return []
+        for peer in report.waits:
+            other = self._reports.get(peer)
+            if other is None or other.context != context:
+                continue
+            for theirs in (other.call, *other.ended):
+                if theirs.number == mine.number and theirs.fingerprint != mine.fingerprint:
+                    return [
+                        _mismatch(report.rank, context, mine, peer, theirs),
+                        _mismatch(peer, context, theirs, report.rank, mine),
+                    ]
+        return []
+
+    def _deadlock(self) -> list[Finding]:
+        edges = (edge for rank in sorted(self._reports) for edge in self._edges(rank, self._reports[rank].waits))
+        found = circle_in(edges, self._after)
+        if not found:
+            return []
+        ranks = [rank for rank, _ in found]
+        first = ranks.index(min(ranks))
+        circle = (*ranks[first:], *ranks[:first])
+        made = [self._reports[rank].call for rank in circle[:TOLD]]
+        calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in made)
+        reports = (self._reports[rank] for rank in dict.fromkeys(circle))
+        return [Deadlock(r.rank, r.context, r.call.number, r.seconds, circle, calls) for r in reports]
+
+    def _after(self, edge: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Return the edges of which one must go before this one can."""
+        waiting, rank = edge
+        report = self._reports[rank]
+        return self._edges(rank, report.sources if waiting in report.owes else report.waits)
+
+    def _edges(self, rank: int, peers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Return the steady waits of `rank` for some of `peers`: nothing is under way between the two."""
+        mine = self._reports[rank]
+        for peer in peers:
+            theirs = self._reports.get(peer)
+            if (
+                theirs is not None
+                and min(mine.times, theirs.times) >= 2
+                and mine.sent.get(peer, 0) == theirs.seen.get(rank, 0)
+                and mine.seen.get(peer, 0) == theirs.sent.get(rank, 0)
+            ):
+                yield rank, peer
+
+
+def _mismatch(rank: int, context: int, mine: Made, peer: int, theirs: Made) -> Mismatch:
+    same = theirs.text == mine.text
+    text = "the same, with other arguments" if same else theirs.text
+    return Mismatch(rank, context, mine.number, peer, mine.text, mine.site, text, theirs.site)
+
+
+def circle_in(starts: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """Return the nodes of a circle that can be reached from `starts`, each before one that is `after` it; or none.
+
+    >>> circle_in([1], {1: [2, 3], 2: [], 3: [4], 4: [3]}.__getitem__)
+    [3, 4]
+    """
+    done: set[Node] = set()
+    for start in starts:
+        path: list[Node] = [start]
+        ways = [] if start in done else [iter(after(start))]
+        while ways:
+            node = next(ways[-1], None)
+            if node is None:
+                ways.pop()
+                done.add(path.pop())
+            elif node in path:
+                return path[path.index(node) :]
+            elif node not in done:
+                path.append(node)
+                ways.append(iter(after(node)))
+    return []

@@ -1,0 +1,83 @@
+"""What both ends of the control plane have in common: keys, the envelope of a message, the pace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgpack
+import zmq
+
+from ringcast.control.events import Message
+from ringcast.version import __version__
+from ringcast.wire import header
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+PATIENCE = 60_000  # ms that a handshake may take: all ranks of a large job come at once, on machines that start up
+MAX_TEXT = 100_000  # bytes of one error or traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often signs of life are sent, and for how long their absence is borne; seconds."""
+
+    beat: float = 1.0
+    silence: float = 10.0  # of the control plane
+    unreachable: float = 7.0  # of a rank to which no connection is left
+    answer: float = 4.0  # of the other end's ZeroMQ, which answers however busy the interpreter is
+    linger: float = 2.0  # how long a leaving worker waits until all that it said was heard
+
+
+PACE = Pace()
+
+
+def version() -> str:
+    """Return what all workers of a job must agree on: the package's version and the protocol's."""
+    return f"{__version__} (protocol {header.VERSION})"
+
+
+def seal(nonce: int, number: int, message: Message) -> bytes:
+    """Return the envelope of a message: nonce, number, message."""
+    return seal_packed(nonce, number, pack(message))
+
+
+def pack(message: Message) -> bytes:
+    """Return a message as `seal_packed` takes it, for many envelopes."""
+    data: bytes = msgpack.packb(message)
+    return data
+
+
+def seal_packed(nonce: int, number: int, packed: bytes) -> bytes:
+    """Return the envelope of a message that `pack` has encoded."""
+    packer = msgpack.Packer()
+    return b"".join([packer.pack_array_header(3), packer.pack(nonce), packer.pack(number), packed])
+
+
+def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
+    """Return number and message; None for what is malformed or of another job."""
+    try:
+        content = msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    match content:
+        case [int(job), int(number), dict(message)] if job == nonce:
+            return number, message
+    return None
+
+
+def clean(text: str) -> str:
+    """Return `text` in a form that always travels: bounded (its end tells most), without lone surrogates."""
+    return text[-MAX_TEXT:].encode("utf-8", "replace")[-MAX_TEXT:].decode("utf-8", "ignore")
+
+
+def longest_to_server(size: int) -> int:
+    """Return how many bytes a worker of a job of `size` ranks says at most: two texts, and counts by rank.
+
+    It bounds what somebody without the key can have the server keep, so it is no more than that.
+    """
+    return 4 * MAX_TEXT + 64 * size
+
+
+def longest_to_worker(size: int) -> int:
+    """Return how many bytes the server says at most: a failure, or an address, a key and a path of every rank."""
+    return 10 * MAX_TEXT + 500 * size

@@ -1,0 +1,447 @@
+"""Who is in the job, who has left it and who has failed: decisions only, without sockets, clocks or processes.
+
+A worker says Hello, hears the roster (the address of every rank) when all `size` ranks have done so, and from then on
+hears of every other rank at most one of: it left (`bye`, with the number of messages it sent to me), it `failed`.
+The rules:
+
+1. A refusal names its reason. It does not touch the ranks that had joined properly.
+2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
+3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
+4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
+5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
+   is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
+6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
+   processes are watched that holds also for one that reports its error. What it reported is what the others are told.
+   One that another rank has lost is lost for all: those that live have to agree on who failed. Of two ranks whose link
+   is dead one is lost for all (see `accusations`).
+7. A member may give up many communicators, but not so many that the memory of others would fill.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ringcast.control.agreement import Agreements, Decision, Vote
+from ringcast.control.deadlocks import Finding, Report, Waits
+from ringcast.control.events import (
+    Abort,
+    Accusing,
+    Action,
+    Died,
+    Event,
+    Failing,
+    Finished,
+    Hello,
+    Joined,
+    Leave,
+    Lost,
+    Message,
+    Moving,
+    NotStarted,
+    Revoke,
+    Said,
+    SendTo,
+    Started,
+    Tick,
+    TooLate,
+    Unread,
+    Waiting,
+    in_words,
+)
+from ringcast.control.suspicions import PATIENCE, Accusations, Sentence
+from ringcast.wire.failure import Failure
+
+SILENT = 6  # beats that were not heard of a rank which may be cut off
+MOST_REVOKED = 1 << 16  # communicators that one rank may give up
+
+
+@dataclass(slots=True)
+class _Member:
+    hello: Hello
+    heard: float
+    finished: Finished | None = None
+    report: Failing | None = None
+    left: bool = False
+
+    @property
+    def connection(self) -> bytes:
+        return self.hello.connection
+
+    @property
+    def host(self) -> str:
+        return self.hello.host
+
+    @property
+    def pid(self) -> int:
+        return self.hello.pid
+
+
+class Roster:
+    """The state of one job; `handle` takes an event and returns what to do about it."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        version: str,
+        hosted: bool = True,
+        start_timeout: float = 60.0,
+        beat: float = 1.0,
+        silence: float = 10.0,
+    ) -> None:
+        self.size, self.version, self.hosted = size, version, hosted
+        self.start_timeout, self.beat, self.silence = start_timeout, beat, silence
+        self._members: dict[int, _Member] = {}
+        self._ranks: dict[bytes, int] = {}
+        self._failed: dict[int, str] = {}
+        self._revoked: set[int] = set()
+        self._revokes: Counter[int] = Counter()
+        self._waits = Waits()
+        self._agreements = Agreements(size)
+        self._accusations = Accusations(patience=PATIENCE if hosted else 0.0)
+        self._lost: set[int] = set()  # of which the owner was told
+        self._given_up = ""  # why nobody can join any more
+        self._started = False
+        self._start_by: float | None = None
+        self._next_beat = 0.0
+        self._ticked: float | None = None
+
+    def rank_of(self, connection: bytes) -> int | None:
+        """Return the rank that joined over `connection`; None for a stranger."""
+        return self._ranks.get(connection)
+
+    @property
+    def due(self) -> float:
+        """The time of the next Tick that can matter."""
+        waiting = self._start_by is not None and not self._started and not self._given_up
+        others = (self._start_by if waiting else None, self._accusations.due)
+        return min([self._next_beat, *(time for time in others if time is not None)])
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is left to talk to: all ranks left or failed, or those that joined a job that cannot start."""
+        gone = sum(member.left or rank in self._failed for rank, member in self._members.items())
+        return gone == len(self._members) and (gone == self.size or bool(self._given_up))
+
+    @property
+    def heard(self) -> dict[int, float]:
+        """When each rank was last heard, of those that joined and neither left nor failed."""
+        return {rank: member.heard for rank, member in self._listeners(None)}
+
+    def process(self, rank: int) -> tuple[str, int]:
+        """Return the host and the process number of a rank that joined."""
+        return self._members[rank].host, self._members[rank].pid
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Return the actions that answer `event`, in order."""
+        match event:
+            case Hello():
+                return self._hello(event, now)
+            case Leave():
+                return self._leave(event.connection)
+            case Died():
+                return self._died(event)
+            case Abort():
+                return self._abort(event.cause)
+            case Tick():
+                return self._tick(event.unreachable, now)
+        return self._from_member(event, now)
+
+    def _hello(self, hello: Hello, now: float) -> list[Action]:
+        if self._ranks.get(hello.connection) == hello.rank:
+            return []
+        reason = self._objection(hello)
+        if reason:
+            late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
+            return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
+        self._members[hello.rank] = _Member(hello, now)
+        self._ranks[hello.connection] = hello.rank
+        if self._start_by is None:
+            self._start_by = now + self.start_timeout
+        beat = SendTo(hello.connection, {"type": "beat"})  # at once: who waits for others should know that we are here
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
+        if len(self._members) == self.size:
+            self._started = True
+            # One object for all: it is as long as the job is large, and is encoded once.
+            roster = _roster([self._members[rank].hello for rank in range(self.size)])
+            actions += [SendTo(member.connection, roster) for member in self._members.values()]
+            actions.append(Started())
+        return actions
+
+    def _objection(self, hello: Hello) -> str:
+        if hello.version != self.version:
+            return f"rank {hello.rank} runs ringcast {hello.version}, but this job runs {self.version}"
+        if hello.size != self.size:
+            return f"rank {hello.rank} believes in {hello.size} ranks, but this job has {self.size}"
+        if not 0 <= hello.rank < self.size:
+            return f"rank {hello.rank} is not in 0..{self.size - 1}"
+        if hello.rank in self._members:
+            first = self._members[hello.rank]
+            return (
+                f"rank {hello.rank} has joined already, as pid {first.pid} on {first.host}; "
+                "every worker needs its own RINGCAST_RANK, and joins once"
+            )
+        members = (member.hello for member in self._members.values())
+        return _disagreement(hello, next(members, hello)) or self._given_up  # all others have what the first one has
+
+    def _from_member(self, event: Said, now: float) -> list[Action]:
+        member = self._members.get(event.rank)
+        if member is None:
+            return []
+        member.heard = now
+        if event.rank in self._failed:
+            told = SendTo(member.connection, _given_up(event.rank, self._failed[event.rank]))
+            return [event] if isinstance(event, Failing) else [told]
+        if member.report is not None:
+            return []
+        match event:
+            case Revoke() if event.rank in self._agreements.members(event.context):
+                return [*self._revoke(event), *self._accuse(event)]
+            case Accusing() if self._started and self._here(event.rank) and self._here(event.peer):
+                self._accusations.accuse(event.rank, event.peer, event.cause, now)
+            case Waiting():
+                return self._compare(event.report, now)
+            case Moving():
+                self._waits.moved(event.rank)
+            case Vote() if self._started:
+                self._waits.voted(event.context)
+                return self._announce(self._agreements.vote(event))
+            case Failing():
+                member.report = event
+                self._waits.moved(event.rank)
+                return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
+            case Finished() if member.finished is None:
+                return self._finished(event, member)
+        return []
+
+    def _revoke(self, event: Revoke) -> list[Action]:
+        if event.context in self._revoked:
+            return []  # the first one stands: every rank that hears of it says so as well
+        if self._revokes[event.rank] >= MOST_REVOKED:
+            return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
+        self._revoked.add(event.context)
+        self._waits.ends(event.context)
+        self._revokes[event.rank] += 1
+        facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
+        return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+
+    def _accuse(self, event: Revoke) -> list[Action]:
+        """A rank has lost another one that may still live: it would be failed for some, and not for others."""
+        peer, member = event.failed, None if event.failed is None else self._members.get(event.failed)
+        if peer is None or member is None or peer in (event.rank, *self._failed) or member.finished or member.left:
+            return []
+        if event.rank in self._lost:  # two that have lost each other: one of them is enough
+            return []
+        return self._lose_for_all(peer, event.cause)
+
+    def _here(self, rank: int) -> bool:
+        """Return whether a rank takes part, and has neither left nor been given up."""
+        member = self._members.get(rank)
+        gone = self._lost | self._failed.keys()
+        return member is not None and not member.finished and not member.left and rank not in gone
+
+    def _sentence(self, now: float) -> list[Action]:
+        """Give up ranks because of dead links."""
+
+        def silent(rank: int) -> bool:
+            return now - self._members[rank].heard > SILENT * self.beat
+
+        sentences = self._accusations.decide(self._here, silent, now)
+        return [
+            action for sentence in sentences for action in self._lose_for_all(sentence.given_up, self._link(sentence))
+        ]
+
+    def _link(self, sentence: Sentence) -> str:
+        ends = [f"rank {rank} ({self._members[rank].hello.address})" for rank in (sentence.reporter, sentence.peer)]
+        return f"the link between {ends[0]} and {ends[1]} is dead: {sentence.cause}"
+
+    def _lose_for_all(self, rank: int, cause: str) -> list[Action]:
+        return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
+
+    def _compare(self, report: Report, now: float) -> list[Action]:
+        """Return what a rank's wait, together with those of the others, tells about any of them."""
+        failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
+        if report.call.number >= 0 and (failed or report.context in self._revoked):
+            return []  # the call ends as soon as the rank hears of that
+        findings = self._waits.report(self._agreements.refined(report), now)
+        return [SendTo(self._members[found.rank].connection, _finding(found)) for found in findings]
+
+    def _finished(self, event: Finished, member: _Member) -> list[Action]:
+        member.finished = event
+        self._waits.moved(event.rank)
+        if not self._started:
+            return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
+        failure = Failure(event.error, member.host, member.pid, event.traceback)
+        bye = {"type": "bye", "rank": event.rank, "failure": failure.encode()}
+        byes = [
+            SendTo(m.connection, {**bye, "sent": event.sent.get(rank, 0)}) for rank, m in self._listeners(event.rank)
+        ]
+        return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
+
+    def _unread(self, event: Finished) -> list[Action]:
+        """Compare the ends of all links whose both ranks have left; after an error what is under way does not count."""
+        if self._revoked or self._failed:
+            return []
+        found: list[Action] = []
+        for rank, member in self._members.items():
+            if member.finished is None or rank == event.rank:
+                continue
+            for source, sink in (event, member.finished), (member.finished, event):
+                count = source.posted.get(sink.rank, 0) - sink.matched.get(source.rank, 0)
+                if count > 0:
+                    found.append(Unread(sink.rank, source.rank, count))
+        return found
+
+    def _leave(self, connection: bytes) -> list[Action]:
+        actions: list[Action] = [SendTo(connection, {"type": "left"})]
+        rank = self._ranks.get(connection)
+        if rank is None:
+            return actions
+        member = self._members[rank]
+        expected = member.finished or member.report or member.left or rank in self._failed
+        if not expected and self._started:
+            actions += self.lose(rank, "it closed its connection without finishing")
+        member.left = True
+        return actions
+
+    def lose(self, rank: int, cause: str) -> list[Action]:
+        """Return what to do about a rank that cannot be relied on any more, although it may still run."""
+        self._lost.add(rank)
+        return [Lost(rank, cause)]
+
+    def _died(self, event: Died) -> list[Action]:
+        member = self._members.get(event.rank)
+        report = member.report if member is not None else None
+        return (
+            self._fail(event.rank, event.cause)
+            if report is None
+            else self._fail(event.rank, report.error, report.traceback)
+        )
+
+    def _fail(self, rank: int, cause: str, traceback: str = "") -> list[Action]:
+        member = self._members.get(rank)
+        if rank in self._failed or (member is not None and member.finished):
+            return []
+        self._failed[rank] = cause
+        self._waits.forget()
+        if not self._started:
+            return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
+        host, pid = (member.host, member.pid) if member is not None else ("", 0)
+        failure = Failure(cause, host, pid, traceback)
+        told = self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        if member is not None and member.report is None and not self.hosted:  # it may live; nobody may be here later
+            told.append(SendTo(member.connection, _given_up(rank, cause)))
+        return [*told, *self._announce(self._agreements.lose(rank))]
+
+    def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
+        """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
+        actions: list[Action] = []
+        for decision in decisions:
+            self._waits.voted(decision.context)
+            message = {"type": "agreed", "context": decision.context, "number": decision.number}
+            message |= {"decision": decision.encode()}
+            actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]
+        return actions
+
+    def _abort(self, cause: str) -> list[Action]:
+        if not self._started:
+            return self._give_up(cause)
+        return self._tell_others(None, _abort(cause))
+
+    def _give_up(self, reason: str) -> list[Action]:
+        if self._given_up:
+            return []
+        self._given_up = reason
+        return self._tell_others(None, {"type": "refused", "reason": reason})
+
+    def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
+        self._forgive(now)
+        actions = [*self._check_start(now), *self._sentence(now)]
+        if not self.hosted:
+            actions += self._check_silence(unreachable, now)
+        if now >= self._next_beat:
+            self._next_beat = now + self.beat
+            actions += self._tell_others(None, {"type": "beat"})
+        return actions
+
+    def _forgive(self, now: float) -> None:
+        # Stopped or starved ourselves, we may not blame others for not having been heard.
+        pause = 0.0 if self._ticked is None else now - self._ticked
+        if pause > 3 * self.beat:
+            for member in self._members.values():
+                member.heard = min(now, member.heard + pause)
+        self._ticked = now
+
+    def _check_start(self, now: float) -> list[Action]:
+        if self._started or self._given_up or self._start_by is None or now < self._start_by:
+            return []
+        missing = tuple(rank for rank in range(self.size) if rank not in self._members)
+        reason = (
+            f"{in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
+            "look at their output, or allow more time (RINGCAST_START_TIMEOUT, --start-timeout)"
+        )
+        return [NotStarted(reason, missing), *self._give_up(reason)]
+
+    def _check_silence(self, unreachable: frozenset[int], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for rank, member in self._members.items():
+            if now - member.heard < self.silence or member.left or rank in self._failed:
+                continue
+            if member.finished or self._given_up:
+                member.left = True
+            elif rank in unreachable:
+                cause = f"there is no connection to it, and nothing was heard of it for {self.silence:g} s"
+                actions += self.lose(rank, cause)
+        return actions
+
+    def _listeners(self, but: int | None) -> list[tuple[int, _Member]]:
+        return [
+            (rank, member)
+            for rank, member in self._members.items()
+            if rank != but and rank not in self._failed and not member.finished and not member.left
+        ]
+
+    def _tell_others(self, but: int | None, message: Message) -> list[Action]:
+        return [SendTo(member.connection, message) for _, member in self._listeners(but)]
+
+
+def _disagreement(mine: Hello, theirs: Hello) -> str:
+    """Return in what two ranks differ that must be the same on all; empty if they agree."""
+    if mine.network != theirs.network:
+        return (
+            f"rank {mine.rank} has {mine.network}, but rank {theirs.rank} has {theirs.network}: they would choose "
+            "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
+        )
+    if bool(mine.key) != bool(theirs.key):
+        with_key, without = (mine, theirs) if mine.key else (theirs, mine)
+        return (
+            f"rank {with_key.rank} encrypts, but rank {without.rank} does not: they could not talk; give all ranks the "
+            "same RINGCAST_SECURITY and RINGCAST_TRANSPORT"
+        )
+    if mine.pickle != theirs.pickle:
+        with_pickle, without = (mine, theirs) if mine.pickle else (theirs, mine)
+        return (
+            f"rank {without.rank} has RINGCAST_NO_PICKLE=1, but rank {with_pickle.rank} takes Python objects; "
+            "give all ranks the same RINGCAST_NO_PICKLE"
+        )
+    return ""
+
+
+def _roster(hellos: Sequence[Hello]) -> Message:
+    """Return what all ranks are told of all ranks."""
+    told = {"addresses": [h.address for h in hellos], "keys": [h.key for h in hellos], "near": [h.near for h in hellos]}
+    return {"type": "roster", **told}
+
+
+def _abort(cause: str) -> Message:
+    return {"type": "abort", "cause": cause}
+
+
+def _given_up(rank: int, cause: str) -> Message:
+    return _abort(f"rank {rank} was declared failed: {cause}")
+
+
+def _finding(found: Finding) -> Message:
+    return {"type": "finding", "kind": int(found.kind), "context": found.context, "payload": found.encode()}

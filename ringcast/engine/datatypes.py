@@ -1,0 +1,138 @@
+"""Values as the library sees them: numpy arrays that travel as raw buffers, and everything else.
+
+Arrays of any dtype without Python objects in it travel raw. A broadcast keeps C and Fortran order; all other
+collectives work on C order, and copy once what is not. Subclasses of ndarray (masked arrays and the like) and arrays of
+objects travel as Python objects.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ringcast.engine.objects import describe_dtype
+from ringcast.errors import ArgumentError
+from ringcast.ops import Array, Op
+
+MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+
+
+def as_array(value: Any) -> Array | None:
+    """Return `value` as an array if it travels as a raw buffer: an ndarray, memmap or numpy scalar; else None."""
+    if isinstance(value, np.generic) or type(value) in (np.ndarray, np.memmap):
+        array = np.asarray(value)
+    else:
+        return None
+    dtype = array.dtype
+    raw = not dtype.hasobject and dtype.itemsize > 0 and (dtype.names is None or _describable(dtype))
+    return array if raw else None
+
+
+def _describable(dtype: np.dtype[Any]) -> bool:
+    """Whether a structured dtype can be told to others: fields must be in order (those of `a[["b", "a"]]` are not)."""
+    try:
+        describe_dtype(dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def like(value: Any, result: Array) -> Any:
+    """Return `result` as a numpy scalar if `value` is one."""
+    return result[()] if isinstance(value, np.generic) else result
+
+
+def flat(array: Array) -> Array:
+    """Return the items of a contiguous array in memory order, as a one-dimensional view."""
+    return array.reshape(-1) if array.flags.c_contiguous else array.T.reshape(-1)
+
+
+def order_of(array: Array) -> str:
+    """Return "C" or "F", or "" for an array that has to be copied to be sent."""
+    return "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else ""
+
+
+@lru_cache(maxsize=256)  # numpy takes its time to put a name together
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return what error messages and fingerprints call a dtype."""
+    return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
+
+
+def check_out(
+    rank: int, operation: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "out"
+) -> Array:
+    """Return `out` if a result of this shape and dtype can be put into it; errors call it `argument`.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    if type(out) not in (np.ndarray, np.memmap):
+        raise ArgumentError(rank, operation, argument, f"expected a numpy array, got {type(out).__name__}")
+    if out.shape != shape or out.dtype != dtype:
+        expected = f"expected shape {shape} and dtype {dtype_name(dtype)}"
+        raise ArgumentError(rank, operation, argument, f"{expected}, got {out.shape} and {dtype_name(out.dtype)}")
+    if not out.flags.c_contiguous:
+        raise ArgumentError(rank, operation, argument, "expected a C-contiguous array; results are received in place")
+    if not out.flags.writeable:
+        raise ArgumentError(rank, operation, argument, "expected a writeable array")
+    return out  # type: ignore[no-any-return]  # the type was checked
+
+
+def room(rank: int, operation: str, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "counts") -> Array:
+    """Return memory for a result whose rows `argument` tells.
+
+    Raises:
+        ArgumentError: there cannot be so much.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):  # more than the system gives; more than numpy can count
+        size = prod(map(int, shape)) * dtype.itemsize
+        expected = f"expected rows that fit in memory, got {shape[0]}, which take {size} bytes"
+        raise ArgumentError(rank, operation, argument, expected) from None
+
+
+def check_stackable(rank: int, operation: str, array: Array) -> None:
+    """Raise ArgumentError if arrays of this shape cannot be stacked: numpy has no array of one dimension more."""
+    if array.ndim >= MOST_DIMENSIONS:
+        expected = (
+            f"expected an array of {MOST_DIMENSIONS - 1} dimensions or less, as they are stacked, got {array.ndim}"
+        )
+        raise ArgumentError(rank, operation, "value", expected)
+
+
+def check_op(rank: int, operation: str, op: Op, dtype: np.dtype[Any]) -> None:
+    """Raise ArgumentError if a numpy operator does not work on this dtype: before anything is sent."""
+    if isinstance(op.fn, np.ufunc) and not _works(op.fn, dtype):
+        raise ArgumentError(rank, operation, "op", f"{op} does not work on dtype {dtype_name(dtype)}")
+
+
+@lru_cache(maxsize=256)
+def _works(fn: np.ufunc, dtype: np.dtype[Any]) -> bool:
+    one = np.ones(1, dtype) if dtype.kind not in "Mm" else np.zeros(1, dtype)
+    try:
+        fn(one, one, out=np.empty(1, dtype))
+        if dtype.kind in "SU" and fn(one, one).dtype != dtype:  # strings would be cut to fit
+            return False
+    except TypeError:
+        return False
+    return True
+
+
+def check_counts(rank: int, operation: str, counts: Any, size: int, argument: str = "counts") -> tuple[int, ...]:
+    """Return `counts` as a tuple of `size` whole numbers, none negative; errors call it `argument`.
+
+    Raises:
+        ArgumentError: they are something else.
+    """
+    try:
+        numbers = tuple(int(count) for count in counts)
+        whole = all(number == count for number, count in zip(numbers, counts, strict=True))
+    except (TypeError, ValueError, OverflowError):  # the last one of infinity
+        numbers, whole = (), False
+    if not whole or len(numbers) != size or min(numbers, default=0) < 0:
+        raise ArgumentError(rank, operation, argument, f"expected {size} numbers of rows, 0 or more, got {counts!r}")
+    return numbers

@@ -1,0 +1,251 @@
+"""One rank's end of the job: the protocol on top of a transport. Everything that blocks, blocks in `progress`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Protocol as Interface
+
+from ringcast.control.agreement import Vote
+from ringcast.control.deadlocks import Report
+from ringcast.engine.signal_gate import Gate
+from ringcast.errors import LinkLost
+from ringcast.monitoring.recorder import Recorder
+from ringcast.protocol.machine import Protocol
+from ringcast.protocol.operations import Operation, Sink
+from ringcast.transports.base import Transport
+from ringcast.wire.header import Kind, notice
+from ringcast.wire.unanswered import Errors, Unanswered
+
+HEARSAY = 0.8  # seconds in which the reason for a lost link may still be heard; the launcher takes 0.5 to settle it
+
+
+class Control(Interface):
+    """The line of one rank to all the others beside the data: how it leaves, fails, or gives up a communicator."""
+
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        """Tell all ranks that a communicator is given up, perhaps because a rank `failed`; never blocks."""
+
+    def vote(self, vote: Vote) -> None:
+        """Take part in an agreement; what is decided comes as a notice. Never blocks."""
+
+    def finished(
+        self,
+        sent: Mapping[int, int],
+        posted: Mapping[int, int],
+        matched: Mapping[int, int],
+        blames: tuple[int, ...],
+        error: str = "",
+        traceback: str = "",
+        unanswered: Unanswered | None = None,
+    ) -> None:
+        """Tell all ranks that this one leaves.
+
+        `sent[i]` is the number of messages it sent to rank i, `posted[i]` the number of transfers that it began to
+        send there, `matched[i]` the number of transfers from there that it has taken; `blames` are the ranks that
+        errors which it had name as their cause; `unanswered` is an error because of which the job has failed, although
+        the program caught it.
+        """
+
+    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
+        """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
+
+    def waiting(self, report: Report) -> None:
+        """Tell the control plane what this rank waits for, of which it hears nothing; never blocks."""
+
+    def moving(self) -> None:
+        """Tell it that this rank does not wait any more; never blocks."""
+
+    def close(self) -> None:
+        """Flush what was said, within a bounded time, and give everything back; idempotent."""
+
+
+class Endpoint:
+    """Protocol, transport and control plane of one rank; used by one thread at a time."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        nonce: int,
+        transport: Transport,
+        control: Control,
+        *,
+        lookahead: int = 0,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
+        self.transport, self.control = transport, control
+        self.recorder = recorder or Recorder(rank, size)
+        self.protocol.payload = self.recorder.sent
+        self.unanswered = Errors()
+        self.closed = False
+        self.gate = Gate()  # of the thread that uses this
+        self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
+        self._wake = notice(Kind.WAKE, nonce)
+        self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
+
+    def post(
+        self,
+        op: Operation,
+        send_to: int | None,
+        frames: Sequence[memoryview],
+        recv_from: int | None,
+        sink: Sink | None,
+        *,
+        packed: bool = False,
+        tag: int | None = None,
+        ahead: tuple[int, Sink] | None = None,
+    ) -> None:
+        """Start a send, a receive, or both at once; `op.pending` is empty when they are complete.
+
+        The receive is posted first, so that every rank has granted before it waits for a grant: no cycle of waits
+        can arise. `ahead` is the receive of the next round (from whom, and where to), which is posted with this one.
+        """
+        protocol = self.protocol
+        try:
+            if op.ahead is not None:
+                protocol.catch_up(op)
+            if recv_from is not None and sink is not None:
+                protocol.receive(op, recv_from, sink, tag=tag)
+            if send_to is not None:
+                protocol.send(op, send_to, frames, packed=packed, tag=tag)
+            if ahead is not None:
+                protocol.receive(op, *ahead, ahead=True)
+        except BaseException as error:
+            self._tear(error)
+            raise
+        self.flush()
+
+    def progress(self, deadline: float | None) -> bool:
+        """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came.
+
+        Before the wait is the one place where handlers of signals run in a call. What they raise breaks off nothing;
+        anything else that is raised in the middle leaves this rank `torn`.
+        """
+        gate = self.gate
+        gate.waiter = self
+        while gate.pending:
+            gate.deliver()
+        try:
+            arrival = self.transport.poll(self.wakes(deadline))
+            gate.waiter = None
+            if arrival is not None:
+                self.protocol.handle(arrival)
+            if self._lost:
+                self._give_up()
+            if self.protocol.found:
+                self.tell_found()
+            if self.protocol.outbox:
+                self.flush()
+        except BaseException as error:
+            gate.waiter = None
+            self._tear(error)
+            raise
+        return arrival is not None
+
+    def wake(self) -> None:
+        """End the wait under way, or the next one."""
+        self.transport.inject([self._wake])
+
+    def _tear(self, error: BaseException) -> None:
+        """Fail, as far as others see: what was under way here is half done, and nothing may follow half a message."""
+        if not self.torn:
+            self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
+            self.protocol.outbox.clear()
+            self.control.failing(f"{type(error).__name__}: {error}", _trace(error), ())
+
+    def tell_found(self) -> None:
+        """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
+        for context, peer in self.protocol.found:
+            self.control.revoke(context, self.protocol.failed[peer].cause, peer)
+        self.protocol.found.clear()
+
+    def wakes(self, deadline: float | None) -> float | None:
+        """Return when `progress` stops waiting: at `deadline`, or earlier, where a peer without a link is given up."""
+        if not self._lost:
+            return deadline
+        first = min(due for due, _ in self._lost.values())
+        return first if deadline is None else min(first, deadline)
+
+    def catch_up(self) -> None:
+        """Act on what has come meanwhile; does not wait."""
+        while self.progress(self.transport.clock()):
+            pass
+
+    def flush(self) -> None:
+        """Give to the transport what the protocol wants sent."""
+        outbox = self.protocol.outbox
+        if self.torn:
+            outbox.clear()
+        try:
+            while outbox:
+                peer, frames, vital = outbox.popleft()
+                try:
+                    self.transport.send(peer, frames)
+                except LinkLost as lost:
+                    if vital and peer not in self.protocol.failed:
+                        # The control plane may know better what became of the peer; its notice is on the way.
+                        self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+        except BaseException as error:
+            self._tear(error)
+            raise
+
+    def probe(self, op: Operation) -> None:
+        """Nothing has come for a while: make sure that this is a delay, and not a misunderstanding."""
+        self.recorder.waits(op)
+        self.protocol.probe(op)
+        self.flush()
+
+    def wonder(self, op: Operation, seconds: float, times: int) -> None:
+        """Ask the peers, and report for the `times`-th time to the control plane, that `op` waits since `seconds`."""
+        self.probe(op)
+        self.control.waiting(self.protocol.report(op, seconds=seconds, times=times))
+
+    def _give_up(self) -> None:
+        """Count peers as failed to which no link is left, unless the reason has been heard meanwhile.
+
+        One that has left properly misses nothing: with `lookahead` it need not wait for its last messages' completion.
+        """
+        now = self.transport.clock()
+        for peer, (due, cause) in list(self._lost.items()):
+            if due <= now:
+                del self._lost[peer]
+                if peer not in self.protocol.finished:
+                    self.protocol.lose(peer, cause)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Say how many messages were sent, so that nobody waits for more, and close everything.
+
+        Those that still need this rank hear of the `error` because of which it leaves.
+
+        Raises:
+            CollectiveMismatch: a message that came after the last call shows that some call was not the same.
+        """
+        self.closed = True
+        self.gate = Gate()  # a handler that raises may end this only when all is done
+        if not self.torn:
+            self.catch_up()
+        mismatch, protocol = self.protocol.unreported(), self.protocol
+        try:
+            if self.torn:
+                pass  # all have heard of it
+            elif mismatch is None:
+                why = ("", "") if error is None else (f"{type(error).__name__}: {error}", _trace(error))
+                self.control.finished(
+                    protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why, self.unanswered.first
+                )
+            else:
+                self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
+            self.control.close()
+        finally:
+            self.transport.close(hurry=protocol.hopeless or bool(self.torn))
+            protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
+            self.recorder.close()
+        if mismatch is not None:
+            raise mismatch
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

@@ -1,0 +1,264 @@
+"""The one loop: every collective on every backend, live or simulated, runs through `execute`.
+
+`execute` is a generator: it says what it sends and awaits, and is resumed when that is there. A `Task` advances such a
+generator on an endpoint; a blocking call drives one task, the simulated wire drives those of all ranks in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.slots import Inlet, Memory
+from ringcast.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    JobAborted,
+    ObjectsRefused,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+)
+from ringcast.protocol.operations import Operation, Sink
+from ringcast.schedules.schedule import IDLE, Schedule, Step, independent
+from ringcast.transports.simulated import SimulatedWire
+
+EXPLANATION = 0.1  # seconds that the other side of a mismatch has to tell its call
+QUIET = 1.0  # seconds without a message after which a rank that waits asks what is the matter
+
+Result = TypeVar("Result")
+
+
+class Exchange(NamedTuple):
+    """What a rank sends and receives at the same time; it is over when both are complete."""
+
+    operation: Operation
+    send_to: int | None
+    frames: Sequence[memoryview]
+    packed: bool
+    recv_from: int | None
+    sink: Sink | None
+    tag: int | None = None
+    posted: bool = False  # the receive was posted with the last exchange, as its `ahead`
+    ahead: tuple[int, Sink] | None = None  # the receive of the next round, if it may arrive while this one is under way
+
+
+Steps: TypeAlias = Generator[Exchange, None, Result]
+
+
+def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
+    """Run one rank's schedule on its slots.
+
+    No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied. Where rounds are
+    granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
+    complete, however long this round's send takes.
+    """
+    ahead: Inlet | None = None
+    for op.round, (step, following) in enumerate(_with_following(schedule)):
+        for local in step.local:
+            memory.apply(local)
+        if step.send_to is None and step.recv_from is None:
+            continue
+        frames, packed = memory.pack(step.send) if step.send_to is not None else ([], False)
+        posted, inlet = ahead is not None, ahead
+        if inlet is None and step.recv_from is not None:
+            inlet = memory.inlet(step)
+        early = op.granted and following.recv_from is not None and independent(step, following)
+        ahead = memory.inlet(following) if early else None
+        after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
+        yield Exchange(op, step.send_to, frames, packed, step.recv_from, inlet, None, posted, after)
+        if inlet is not None:
+            inlet.finish()
+
+
+def _with_following(schedule: Schedule) -> Iterator[tuple[Step, Step]]:
+    """Return each step with the one after it."""
+    return pairwise(chain(schedule, (IDLE,)))
+
+
+class Task(Generic[Result]):
+    """A generator of exchanges on its way on one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, steps: Steps[Result]) -> None:
+        self.endpoint, self._steps = endpoint, steps
+        self.operation: Operation | None = None
+        self.result: Result | None = None
+        self.curious = True  # wait for what the other side of a mismatch has to say
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether this ends with a mismatch of which the other side has not told its call yet."""
+        if self.operation is None or self.operation.error is None:
+            return False
+        error = self.endpoint.protocol.verdict(self.operation)
+        return self.curious and isinstance(error, CollectiveMismatch) and not error.complete
+
+    def advance(self) -> bool:
+        """Go on as far as possible without waiting; True when finished, with `result` set.
+
+        Raises:
+            RingcastError: what ended the operation; or any error of the generator. The communicator is given up.
+        """
+        try:
+            while not self.operation or not self.operation.pending:
+                if self.operation and self.operation.error:
+                    break
+                exchange = next(self._steps)
+                self.operation = exchange.operation
+                if self.operation.error:
+                    break
+                self.endpoint.post(
+                    exchange.operation,
+                    exchange.send_to,
+                    exchange.frames,
+                    exchange.recv_from,
+                    None if exchange.posted else exchange.sink,
+                    packed=exchange.packed,
+                    tag=exchange.tag,
+                    ahead=exchange.ahead,
+                )
+            if self.operation.error is None or self.unexplained:
+                return False
+            error = self.endpoint.protocol.verdict(self.operation)
+            assert error is not None
+            raise error
+        except StopIteration as stop:
+            self.result = stop.value
+            return True
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Give up: the peers of this operation are told, and the communicator ends with `error`."""
+        self._steps.close()
+        op = self.operation
+        if op is None or isinstance(error, ObjectsRefused):
+            return  # nothing was sent: an argument was wrong; or nothing is under way, and all ranks refuse alike
+        self.endpoint.recorder.failed(op)
+        self.endpoint.protocol.fail(op, error)
+        self.endpoint.flush()
+        if not isinstance(error, Revoked | JobAborted):
+            self._revoke(op.context, error)
+
+    def _revoke(self, context: int, error: BaseException) -> None:
+        control = self.endpoint.control
+        if isinstance(error, PeerFailed):
+            control.revoke(context, error.cause, error.peer)
+        else:
+            control.revoke(context, self.endpoint.protocol.reason(error))
+
+
+class _Watch:
+    """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
+
+    __slots__ = ("_endpoint", "_start", "_times", "due")
+
+    def __init__(self, endpoint: Endpoint, now: float) -> None:
+        self._endpoint, self._start, self._times = endpoint, now, 0
+        self.due = now + QUIET
+
+    def heard(self, now: float) -> None:
+        """Something has come, and small talk does not count."""
+        self.due = now + QUIET
+        self.end()
+
+    def quiet(self, op: Operation, now: float) -> None:
+        """Nothing has come until `due`."""
+        self.due = now + QUIET
+        self._times += 1
+        self._endpoint.wonder(op, now - self._start, self._times)
+
+    def end(self) -> None:
+        """Take back what was told; nothing to do where nothing was."""
+        if self._times:
+            self._times = 0
+            self._endpoint.control.moving()
+
+
+def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:
+    """Run `steps` to the end, waiting as needed, and return its result.
+
+    Raises:
+        CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
+        RingcastError: see `Task.advance`.
+    """
+    waits = driven(endpoint, steps, timeout)
+    with endpoint.gate:
+        try:
+            until = next(waits)
+            while True:
+                try:
+                    came = endpoint.progress(until)
+                except BaseException as error:
+                    until = waits.throw(error)
+                else:
+                    until = waits.send(came)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Generator[float, bool, Result]:
+    """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
+    task, protocol, clock = Task(endpoint, steps), endpoint.protocol, endpoint.transport.clock
+    start = clock()
+    watch = _Watch(endpoint, start)
+    try:
+        deadline = None if timeout is None else start + timeout
+        heard = False
+        while not task.advance():
+            op = task.operation
+            assert op is not None, "who waits has begun an operation"
+            try:
+                now = clock()
+                if deadline is not None and timeout is not None and now >= deadline:
+                    raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+                if heard:
+                    watch.heard(now)
+                until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.talk
+                came = yield until if deadline is None else min(until, deadline)
+                heard = came and protocol.talk == talk
+                if not came and task.unexplained:
+                    task.curious = False
+                elif not came and clock() >= watch.due:
+                    watch.quiet(op, clock())
+            except BaseException as error:
+                task.fail(error)
+                raise
+    finally:
+        watch.end()
+    return task.result  # type: ignore[return-value]  # set when advance returns True
+
+
+def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
+    """Run one generator per rank on the simulated wire, in one thread; return their results by rank.
+
+    Raises:
+        RingcastError: the first error of any rank; or nobody can go on, which names who waits for whom.
+    """
+    tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
+    running = {rank for rank, task in enumerate(tasks) if not task.advance()}
+    stuck = None
+    while running:
+        rank = wire.deliver()
+        if rank is not None:
+            while endpoints[rank].progress(wire.now):  # a notice may have come as well
+                pass
+            if rank in running and tasks[rank].advance():
+                running.discard(rank)
+            continue
+        waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
+        state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
+        for r in waiting:
+            tasks[r].curious = False
+            tasks[r].advance()
+        if state == stuck:  # also after all have asked what is the matter
+            waits = {r: op.waiting_for for r, op in waiting.items()}
+            raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
+        stuck = state
+        for r, op in waiting.items():
+            endpoints[r].probe(op)
+    return [task.result for task in tasks]

@@ -1,0 +1,326 @@
+"""Slots: what the pieces of a schedule are in memory. The executor knows them only by this interface.
+
+`ArraySlots` are pieces of one array, sent and stored without a copy; `ObjectSlots` are Python values, or anything else
+that can be encoded as bytes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcast.engine.objects import Codec
+from ringcast.ops import Array, Op
+from ringcast.protocol.operations import SEGMENT, Sink
+from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
+
+TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
+
+
+class Inlet(Sink, Protocol):
+    """A sink whose content takes effect when the round is over."""
+
+    def finish(self) -> None: ...
+
+
+class Memory(Protocol):
+    """The slots of one rank in one operation."""
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
+        """Return the bytes of these slots as frames, and whether several slots were joined into one frame."""
+
+    def inlet(self, step: Step) -> Inlet:
+        """Return where the arrival of `step` goes."""
+
+    def apply(self, local: Local) -> None:
+        """Do a local step."""
+
+
+def bounds(schedule: Schedule, counts: Sequence[int]) -> NDArray[np.intp]:
+    """Return where each slot of the user's buffer begins, in items, and where the last one ends.
+
+    `counts[j]` items of part j are cut into `schedule.parts[j]` blocks as evenly as whole items allow: block b is
+    [count * b // n, count * (b + 1) // n). If `schedule.full` is a number, all blocks but the last have so many items.
+    """
+    return _bounds(schedule.parts, tuple(counts), schedule.full)
+
+
+@lru_cache(maxsize=128)
+def _bounds(cut: tuple[int, ...], counts: tuple[int, ...], full: int | None) -> NDArray[np.intp]:
+    parts, sizes = np.array(cut, dtype=np.intp), np.array(counts, dtype=np.intp)
+    first = np.repeat(np.cumsum(sizes) - sizes, parts)
+    block = np.arange(len(first)) - np.repeat(np.cumsum(parts) - parts, parts)
+    count = np.repeat(sizes, parts)
+    starts = first + (count * block // np.repeat(parts, parts) if full is None else np.minimum(count, block * full))
+    bounds = np.append(starts, sizes.sum())
+    bounds.flags.writeable = False  # all calls of the same shape share it
+    return bounds
+
+
+class ArraySlots:
+    """Pieces of a one-dimensional contiguous array, and scratch pieces of the same dtype.
+
+    With `shape`, every slot is a whole value of that shape, as an operator sees it that is not elementwise.
+    """
+
+    def __init__(
+        self,
+        data: Array,
+        schedule: Schedule,
+        counts: Sequence[int],
+        op: Op | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        self._data, self._op, self._shape = data, op, shape
+        self._bounds = bounds(schedule, counts)
+        self._users = len(self._bounds) - 1
+        self._itemsize = data.itemsize
+        self._bytes = data.view(np.uint8).data
+        self._limits: list[int] = self._bounds.tolist()
+        self._room: Array | None = None
+        self._scratch = [np.empty(self._limits[s + 1] - self._limits[s], data.dtype) for s in schedule.scratch]
+
+    def slot(self, slot: int) -> Array:
+        """Return the value of one slot (a view)."""
+        items = self._items(slot)
+        return items if self._shape is None else items.reshape(self._shape)
+
+    def _items(self, slot: int) -> Array:
+        if slot < self._users:
+            return self._data[self._limits[slot] : self._limits[slot + 1]]
+        return self._scratch[slot - self._users]
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
+        frames = self._views(slots)
+        if len(frames) < 2:
+            return frames, False
+        if sum(map(len, frames)) >= TINY * len(frames):
+            return frames, False
+        return [memoryview(b"".join(frames))], True
+
+    def inlet(self, step: Step) -> Inlet:
+        if step.accept is STORE:
+            return Store(self._views(step.recv))
+        assert self._op is not None
+        # Items that are longer than a segment come in pieces, so they are combined when all of them are there.
+        if self._op.elementwise and isinstance(step.accept, Accept) and self._itemsize <= SEGMENT:
+            pieces = self._pieces(step.recv)
+            return _Stream(self._op, pieces, self._room_for_items(), step.accept is COMBINE_LEFT)
+        return _Collect(self._op, [self.slot(int(s)) for s in step.recv], step.accepts())
+
+    def apply(self, local: Local) -> None:
+        if isinstance(local, Copy):
+            self.slot(local.dst)[...] = self.slot(local.src)
+        elif isinstance(local, Merge):
+            (run,) = self._pieces(local.slots)
+            run.sort(kind="stable")  # takes linear time on a few sorted runs
+        else:
+            assert self._op is not None
+            self._op.combine(self.slot(local.left), self.slot(local.right), self.slot(local.dst))
+
+    def _views(self, slots: Slots) -> list[memoryview]:
+        """Return the memory of `slots` in order, adjacent pieces as one."""
+        size, data = self._itemsize, self._bytes
+        if len(slots) == 1 and (slot := int(slots[0])) < self._users:  # most common, and worth a short cut
+            return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
+        if self._names_scratch(slots):
+            return [self._items(int(slot)).view(np.uint8).data for slot in slots]
+        return [data[start * size : end * size] for start, end in self._runs(slots)]
+
+    def _pieces(self, slots: Slots) -> list[Array]:
+        """Return the same as items."""
+        if self._names_scratch(slots):
+            return [self._items(int(slot)) for slot in slots]
+        return [self._data[start:end] for start, end in self._runs(slots)]
+
+    def _names_scratch(self, slots: Slots) -> bool:
+        if not len(slots):
+            return False
+        if isinstance(slots, range):
+            return max(slots[0], slots[-1]) >= self._users
+        return int(max(slots) if isinstance(slots, tuple) else slots.max()) >= self._users
+
+    def _runs(self, slots: Slots) -> list[tuple[int, int]]:
+        """Return the first and last item of each run of adjacent slots of the user's buffer."""
+        if len(slots) == 1:
+            slot = int(slots[0])
+            return [(self._limits[slot], self._limits[slot + 1])]
+        if isinstance(slots, range) and slots and slots.step == 1:
+            return [(self._limits[slots[0]], self._limits[slots[-1] + 1])]
+        numbers = np.asarray(slots, dtype=np.intp)
+        if not len(numbers):
+            return []
+        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
+        breaks = np.flatnonzero(ends[:-1] != starts[1:])
+        firsts = starts[np.append(0, breaks + 1)].tolist()
+        lasts = ends[np.append(breaks, len(numbers) - 1)].tolist()
+        return list(zip(firsts, lasts, strict=True))
+
+    def _room_for_items(self) -> Array:
+        """Return memory for arrivals that are combined as they come; one message at a time uses it."""
+        if self._room is None:
+            self._room = np.empty(min(len(self._data), SEGMENT // self._itemsize), self._data.dtype)
+        return self._room
+
+
+class Store:
+    """Bytes go straight to their place."""
+
+    def __init__(self, views: list[memoryview]) -> None:
+        self._views = views
+        self._starts = [0] if len(views) == 1 else [0, *accumulate(map(len, views))]
+        self.total: int | None = len(views[0]) if len(views) == 1 else self._starts[-1]
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        """Nothing to learn: the total is known."""
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a piece may hold more than that)
+        if len(self._views) == 1:
+            return self._views[0][offset:]
+        i = min(bisect.bisect_right(self._starts, offset), len(self._views)) - 1
+        return self._views[i][offset - self._starts[i] :]
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do: the bytes are where they belong."""
+
+    def finish(self) -> None:
+        """Nothing to do."""
+
+
+class _Stream:
+    """Items are combined as they come, so that one segment of memory is enough."""
+
+    def __init__(self, op: Op, pieces: list[Array], room: Array, left: bool) -> None:
+        self._op, self._pieces, self._room, self._left = op, pieces, room, left
+        self._itemsize = room.itemsize
+        self._starts = [0, *accumulate(map(len, pieces))]
+        self.total: int | None = self._starts[-1] * self._itemsize
+        self._memory = room.view(np.uint8).data
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        """Nothing to learn: the total is known."""
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (every segment goes to the same room)
+        return self._memory[:length]
+
+    def placed(self, offset: int, length: int) -> None:
+        first, items = offset // self._itemsize, length // self._itemsize
+        taken, i = 0, bisect.bisect_right(self._starts, first) - 1
+        while taken < items:
+            start = first + taken - self._starts[i]
+            piece = self._pieces[i][start : start + items - taken]
+            arrived = self._room[taken : taken + len(piece)]
+            left, right = (arrived, piece) if self._left else (piece, arrived)
+            self._op.combine(left, right, piece)
+            taken += len(piece)
+            i += 1
+
+    def finish(self) -> None:
+        """Nothing to do."""
+
+
+class _Collect:
+    """Whole pieces are combined, or stored, when all of them are there."""
+
+    def __init__(self, op: Op, pieces: list[Array], accepts: Sequence[Accept]) -> None:
+        self._op, self._pieces, self._accepts = op, pieces, accepts
+        self._room = np.empty(sum(piece.size for piece in pieces), pieces[0].dtype)
+        self._memory = self._room.view(np.uint8).data
+        self.total: int | None = len(self._memory)
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        """Nothing to learn: the total is known."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        return self._memory[offset : offset + length]
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do yet."""
+
+    def finish(self) -> None:
+        start = 0
+        for piece, accept in zip(self._pieces, self._accepts, strict=True):
+            arrived = self._room[start : start + piece.size].reshape(piece.shape)
+            start += piece.size
+            if accept is STORE:
+                piece[...] = arrived
+            else:
+                left, right = (arrived, piece) if accept is COMBINE_LEFT else (piece, arrived)
+                self._op.combine(left, right, piece)
+
+
+class ObjectSlots:
+    """Python values, encoded for the wire one frame a slot; how long they are the message tells."""
+
+    def __init__(
+        self,
+        values: list[Any],
+        schedule: Schedule,
+        codec: Codec,
+        op: Op | None = None,
+    ) -> None:
+        self.values = [*values, *(None for _ in schedule.scratch)]
+        self._op = op
+        self._encode, self._decode = codec
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
+        return [memoryview(self._encode(self.values[int(slot)])) for slot in slots], False
+
+    def inlet(self, step: Step) -> Inlet:
+        return _Values(self, [int(slot) for slot in step.recv], step.accepts())
+
+    def apply(self, local: Local) -> None:
+        if isinstance(local, Combine):
+            self.values[local.dst] = self.combine(self.values[local.left], self.values[local.right])
+        elif isinstance(local, Copy):
+            self.values[local.dst] = self.values[local.src]
+        else:
+            raise TypeError(f"{local}: objects are not merged")
+
+    def combine(self, left: Any, right: Any) -> Any:
+        assert self._op is not None
+        return self._op.combine_objects(left, right)
+
+    def accept(self, slot: int, data: memoryview, accept: Accept) -> None:
+        """Take an arrived value."""
+        value = self._decode(data)
+        if accept is STORE:
+            self.values[slot] = value
+        elif accept is COMBINE_LEFT:
+            self.values[slot] = self.combine(value, self.values[slot])
+        else:
+            self.values[slot] = self.combine(self.values[slot], value)
+
+
+class _Values:
+    """Collects the frames of a message; each is one value."""
+
+    def __init__(self, memory: ObjectSlots, slots: list[int], accepts: Sequence[Accept]) -> None:
+        self._memory, self._slots, self._accepts = memory, slots, accepts
+        self.total: int | None = None
+        self._frames: list[memoryview] = []
+        self._starts: list[int] = []
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        if len(sizes) != len(self._slots):
+            raise ValueError(f"a message of {len(sizes)} values where {len(self._slots)} are expected")
+        self.total = sum(sizes)
+        self._frames = [memoryview(bytearray(size)) for size in sizes]
+        self._starts = list(accumulate(sizes, initial=0))
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a frame may be longer)
+        i = min(bisect.bisect_right(self._starts, offset), len(self._frames)) - 1
+        return self._frames[i][offset - self._starts[i] :]
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do: values are decoded when they are complete."""
+
+    def finish(self) -> None:
+        for slot, frame, accept in zip(self._slots, self._frames, self._accepts, strict=True):
+            self._memory.accept(slot, frame, accept)

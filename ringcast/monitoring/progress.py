@@ -1,0 +1,61 @@
+"""What the ranks of a job do now, in a few numbers: for a line that is drawn every second.
+
+The values of several hosts add up to that of the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ringcast.monitoring.recorder import FILE, SIZE, glimpse
+
+DRAWING = "drawing"  # a file in the job's directory
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """Ranks that have called `init` and not left, what they are in, and the bytes that all ranks have sent so far."""
+
+    ranks: int = 0
+    operations: Counter[str] = field(default_factory=Counter)  # such as "#17 allreduce", and how many ranks are in it
+    sent: int = 0  # also by ranks that have left
+    drawing: bool = False  # whether a rank draws on the terminal itself
+
+    def __add__(self, other: Glance) -> Glance:
+        return Glance(
+            self.ranks + other.ranks,
+            self.operations + other.operations,
+            self.sent + other.sent,
+            self.drawing or other.drawing,
+        )
+
+
+def glance(directory: str, ranks: Iterable[int]) -> Glance:
+    """Return what these ranks, whose flight records are in this directory, do now."""
+    drawing = Glance(drawing=os.path.exists(os.path.join(directory, DRAWING)))
+    return sum((_of_one(os.path.join(directory, FILE.format(rank=rank))) for rank in ranks), drawing)
+
+
+def draws(directory: str) -> None:
+    """Let whoever looks at the ranks in this directory know that one of them draws on the terminal itself."""
+    with suppress(OSError):
+        os.close(os.open(os.path.join(directory, DRAWING), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _of_one(path: str) -> Glance:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            seen = glimpse(file.read(SIZE))
+    except OSError:
+        return Glance()
+    if seen is None or seen.left:
+        return Glance(sent=seen.sent if seen else 0)
+    entry = seen.entry
+    if entry is None or entry.state != "running":
+        return Glance(1, sent=seen.sent)
+    name = f"#{entry.number} {entry.collective}" if entry.number else entry.collective
+    return Glance(1, Counter([name]), seen.sent)

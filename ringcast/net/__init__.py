@@ -1,0 +1,1 @@
+"""Addresses, ports, keys, admission of connections, and the state of links."""

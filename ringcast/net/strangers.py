@@ -1,0 +1,162 @@
+"""Connections to a socket under CURVE that have not shown a key of the job: few at a time, and with little said.
+
+ZeroMQ accepts whoever connects, and lets each say a frame before the handshake is over. So connections are shut down
+here that have said more than a handshake takes. Where there are more than the members of the job and
+`limits.STRANGERS`, the oldest are shut down, as members are through within milliseconds: after a second, or at once
+where there are more than `limits.CROWD`. How far one is, the kernel counts (TCP_INFO): ZeroMQ's answers to HELLO and
+INITIATE leave only when those were right.
+
+The files are ZeroMQ's, which closes them when it sees that the connection is shut down; here a duplicate is shut down.
+As the number may mean another file by then, ZeroMQ's events are looked at after the duplicate was made: they tell of
+the end of a connection before its file is closed.
+
+This is for Linux; elsewhere `look` does nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+
+from ringcast.net.fd_limits import CROWD, STRANGERS
+
+MOST_SAID = 2048  # bytes; a member says 552 to 600 before it is admitted, and at most 900 with the longest identity
+GREETED = 64  # bytes that ZeroMQ answers at first, …
+WELCOMED = GREETED + 170  # … to a HELLO for its key, …
+ADMITTED = WELCOMED + 32  # … and with READY at least; the ERROR for somebody who is refused has 12
+GRACE = 1.0  # seconds that a handshake may take, on a busy machine, though many connections come
+TICK = 0.02  # seconds between two looks …
+SHARE = 20  # … and at least so many times the processor time of the last one
+SLACK = 32  # places that are made at once, as a look takes its time
+
+_TCP_INFO = 11  # of Linux
+_EXCHANGED = struct.Struct("=QQ")  # bytes that the other end has acknowledged, and that it has sent …
+_AT = 120  # … in struct tcp_info
+_libc = ctypes.CDLL(None)
+
+
+class Strangers:
+    """The connections of one socket that are not known to be those of members."""
+
+    def __init__(
+        self, members: int, clock: Callable[[], float] = time.monotonic, work: Callable[[], float] = time.thread_time
+    ) -> None:
+        """`members` may come at once, and wait until it is known who they are; `work` tells the time of looks."""
+        self._most, self._crowd, self._clock = members + STRANGERS, members + CROWD, clock
+        self._work = work
+        # In the order in which they came, each with a number that no other has, and the time.
+        self._files: dict[int, tuple[int, float]] = {}
+        self._came = 0
+        self.due: float | None = None  # the time of the next `look`, on the clock; None as long as there are none
+        self.shut = 0  # connections that were shut down
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def come(self, file: int) -> None:
+        """Note a new connection."""
+        self.leave(file)
+        self._came += 1
+        now = self._clock()
+        self._files[file] = self._came, now
+        if self.due is None:
+            self.due = now + TICK
+        if len(self._files) > self._crowd:
+            self.due = now
+
+    def leave(self, file: int) -> None:
+        """Note that a connection has ended."""
+        self._files.pop(file, None)
+
+    def look(self, refresh: Callable[[], None]) -> None:
+        """Shut down what is too old or says too much; `refresh` notes what has come and ended by now."""
+        if not _able():
+            self._files.clear()
+            self.due = None
+            return
+        begun = self._work()
+        self._shut(self._unwanted(), refresh)
+        self.due = self._clock() + max(TICK, SHARE * (self._work() - begun)) if self._files else None
+
+    def _unwanted(self) -> list[int]:
+        """Return the files that are to be shut down, and forget those of members."""
+        loud: list[int] = []
+        silent: list[int] = []
+        welcomed: list[int] = []  # they know the public key: perhaps members, before it is known who these are
+        for file in list(self._files):
+            answered, said = exchanged(file)
+            if answered >= ADMITTED:
+                del self._files[file]
+            elif said > MOST_SAID:
+                loud.append(file)
+            else:
+                (welcomed if answered >= WELCOMED else silent).append(file)
+        waiting = silent + welcomed
+        too_many, crowded = (len(waiting) - most for most in (self._most, self._crowd))
+        if crowded > 0:
+            return loud + waiting[: crowded + SLACK]
+        before = self._clock() - GRACE
+        return loud + [file for file in waiting[: max(0, too_many)] if self._files[file][1] <= before]
+
+    def _shut(self, files: Iterable[int], refresh: Callable[[], None]) -> None:
+        chosen = [(file, self._files[file], copy) for file in files if (copy := _duplicate(file)) is not None]
+        try:
+            if chosen:
+                refresh()
+            for file, known, copy in chosen:
+                if self._files.get(file) == known:
+                    del self._files[file]
+                    self.shut += 1
+                    with suppress(OSError):  # it has ended by itself
+                        copy.shutdown(socket.SHUT_RDWR)
+        finally:
+            for _, _, copy in chosen:
+                copy.close()
+
+
+def exchanged(file: int) -> tuple[int, int]:
+    """Return how many bytes the other end of a connection has acknowledged, and how many it has sent; 0 if unknown."""
+    data, length = ctypes.create_string_buffer(_AT + _EXCHANGED.size), ctypes.c_uint32(_AT + _EXCHANGED.size)
+    failed = _libc.getsockopt(file, socket.IPPROTO_TCP, _TCP_INFO, data, ctypes.byref(length))
+    if failed or length.value < len(data):
+        return 0, 0
+    answered, said = _EXCHANGED.unpack_from(data, _AT)
+    return answered, said
+
+
+@cache
+def _able() -> bool:
+    """Return whether this kernel counts the bytes that a connection has exchanged."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as one,
+            listener.accept()[0] as other,
+        ):
+            one.sendall(b"x")
+            other.recv(1)
+            return exchanged(other.fileno())[1] == 1
+    except OSError:
+        return False
+
+
+def _duplicate(file: int) -> socket.socket | None:
+    """Return another file of the same connection; None if there is none any more, or no room for one."""
+    try:
+        copy = os.dup(file)
+    except OSError:
+        return None
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return None

@@ -1,0 +1,126 @@
+"""Child processes of a rank that come to `init`: they get one error, and the rank ends with it.
+
+multiprocessing runs the program's file again in each process that it spawns. Where `init` is not guarded by
+`if __name__ == "__main__"`, the process would join as the rank that has started it; and as it fails, a pool replaces
+it, for ever. So a rank listens at a pipe, and leaves a mark in its environment that says where. A child of
+multiprocessing writes to that pipe, and waits until the rank has ended. It finds the pipe in /proc; on systems without
+that the child only raises.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import process
+from pathlib import Path
+
+from ringcast.errors import UsageError
+
+LONGEST = select.PIPE_BUF  # bytes of an error; so many are written at once or not at all
+PATIENCE = 10.0  # seconds until a rank has ended of which a child came to `init`
+GUARD = "if __name__ == '__main__'"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The process that has joined a job as a rank, and the pipe at which it listens."""
+
+    nonce: int
+    rank: int
+    pid: int
+    file: int  # descriptor of the pipe's writing end
+    inode: int  # of the pipe
+
+    def __str__(self) -> str:
+        """Return the text that `parse` reads back."""
+        return f"{self.nonce}:{self.rank}:{self.pid}:{self.file}:{self.inode}"
+
+
+def parse(text: str) -> Joined | None:
+    """Return what a mark says; None if it says nothing.
+
+    >>> parse(str(Joined(7, 0, 4711, 5, 99)))
+    Joined(nonce=7, rank=0, pid=4711, file=5, inode=99)
+    >>> parse("")
+    """
+    try:
+        return Joined(*map(int, text.split(":")))
+    except (TypeError, ValueError):
+        return None
+
+
+def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> Joined:
+    """Return the mark of this process, a rank; `fail` is called, in a thread, with the error of the first child."""
+    reading, writing = os.pipe()
+
+    def wait() -> None:
+        with open(reading, "rb", buffering=0) as pipe:
+            fail(pipe.read(LONGEST).decode("utf-8", "replace"))
+
+    threading.Thread(target=wait, name="ringcast-children", daemon=True).start()
+    return Joined(nonce, rank, os.getpid(), writing, os.fstat(writing).st_ino)
+
+
+def refuse(joined: Joined) -> None:
+    """Refuse this process if it is another one than the rank.
+
+    Raises:
+        UsageError: it is; the text says what to do.
+    """
+    if joined.pid == os.getpid():
+        return
+    text = (
+        f"rank {joined.rank}: {_caller()} calls ringcast.init in process {os.getpid()}, which was started by this rank "
+        f"(process {joined.pid}) and cannot join as the same one: put init under `{GUARD}`, as multiprocessing runs "
+        "the program's file again in its processes; for a job of its own use ringcast-launch or ringcast.run"
+    )
+    if _of_multiprocessing():
+        _tell(joined, text)
+        if _ended(joined.pid):
+            os._exit(1)  # the rank has said the error
+    raise UsageError(text)
+
+
+def _of_multiprocessing() -> bool:
+    # Its server of forks imports the program's file before it has a parent in this sense.
+    return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
+
+
+def _caller() -> str:
+    """Return the place in the program that calls the library, as file:line."""
+    library, frame = str(Path(__file__).parents[1]), sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(library):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _tell(joined: Joined, text: str) -> None:
+    """Write to the rank's pipe; it cannot be opened any more while the rank ends."""
+    with suppress(OSError):
+        pipe = os.open(f"/proc/{joined.pid}/fd/{joined.file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            if os.fstat(pipe).st_ino == joined.inode:
+                os.write(pipe, text.encode("utf-8", "replace")[:LONGEST])
+        finally:
+            os.close(pipe)
+
+
+def _ended(pid: int) -> bool:
+    """Wait for the end of a process; returns whether it has ended."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        file = os.pidfd_open(pid)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    try:
+        poller = select.poll()
+        poller.register(file, select.POLLIN)
+        return bool(poller.poll(1000 * PATIENCE))
+    finally:
+        os.close(file)

@@ -1,0 +1,85 @@
+"""What the processes of a rank do, as the kernel tells in /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ringcast.procs.liveness import Activity, Judgement, Silence
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Lookout:
+    """Looks at the processes of silent ranks, as often as it has to.
+
+    `family` returns those of a rank; `speaker` the one that has joined, whose number may be that of another namespace.
+    """
+
+    def __init__(self, family: Callable[[int], Collection[int]], speaker: Callable[[int], int]) -> None:
+        self._family, self._speaker, self._silence = family, speaker, Silence()
+
+    @property
+    def due(self) -> float | None:
+        """The time of the next look, while there is a silent rank."""
+        return self._silence.due
+
+    def look(self, heard: Mapping[int, float], now: float) -> list[Judgement]:
+        """Return what is to be said of silent ranks; `heard` has when each was last heard, of those that have to speak.
+
+        A rank that has no process here, because it is on another host, is not judged.
+        """
+        found: list[Judgement] = []
+        for rank in self._silence.suspects(heard, now):
+            pids = self._family(rank)
+            judgement: Judgement | None = None
+            if pids:
+                seen = look_at(pids, self._speaker(rank))
+                judgement = self._silence.judge(rank, now - heard[rank], seen, now)
+            if judgement is not None:
+                found.append(judgement)
+        return found
+
+
+def look_at(pids: Collection[int], speaker: int) -> Activity:
+    """Return what counts of a rank's processes: if the one that has joined was stopped, nothing that others do."""
+    seen = activity([speaker]) if speaker in pids else None
+    return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
+
+
+def activity(pids: Iterable[int]) -> Activity:
+    """Return what these processes have done, and what their threads do now; what has ended meanwhile counts nothing."""
+    states, ticks, traffic, traced = "", 0, 0, False
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _stat(f"/proc/{pid}/stat")[11:13]))
+            states += _states(pid)
+            traced = traced or _tracer(pid) != 0
+            traffic += _traffic(pid)
+    return Activity(states, ticks * _TICK, traffic, traced or "t" in states)
+
+
+def _stat(path: str) -> list[str]:
+    """Return the fields after the name, which may hold anything."""
+    with open(path, "rb") as file:
+        return file.read().decode(errors="replace").rpartition(")")[2].split()
+
+
+def _states(pid: int) -> str:
+    found = ""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found += _stat(f"/proc/{pid}/task/{thread}/stat")[0]
+    return found
+
+
+def _tracer(pid: int) -> int:
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"TracerPid:")), 0)
+
+
+def _traffic(pid: int) -> int:
+    """Return the bytes read and written, from files or from memory."""
+    with open(f"/proc/{pid}/io", "rb") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith((b"rchar:", b"wchar:")))

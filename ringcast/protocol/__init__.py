@@ -1,0 +1,1 @@
+"""The protocol between two ranks, without sockets or clocks: matching, flow control, failures."""

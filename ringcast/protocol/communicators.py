@@ -1,0 +1,204 @@
+"""The communicators of a rank: which are in use, given up, freed, or spoken of before this rank has come to them.
+
+State, and one bound: how many a peer may speak of. What it means is rule 6 in `ringcast.protocol.machine`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeAlias
+
+from ringcast.errors import CollectiveMismatch, Where, blames
+from ringcast.protocol.matching import Mailbox
+from ringcast.protocol.operations import Operation, Receive
+from ringcast.transports.base import Frame
+from ringcast.wire.failure import Broken
+from ringcast.wire.header import BUDGET_RETURN, DATA, DONE, GRANT, NUMBERS, P2P, Header
+
+NAMED = 4096  # communicators that a peer may name before this rank has come to them
+REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
+
+Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a GRANT has no frames
+
+
+class Context:
+    """One communicator: its operations under way, and what has arrived for them or for later ones."""
+
+    __slots__ = (
+        "active",
+        "ended",
+        "exchanges",
+        "grants",
+        "mail",
+        "members",
+        "namer",
+        "number",
+        "poison",
+        "reported",
+        "told",
+    )
+
+    def __init__(self) -> None:
+        self.members: Collection[int] | None = None  # None: this rank has not come to it yet
+        self.number = 0  # of the last operation that was begun
+        self.ended: dict[int, Operation] = {}  # the last collectives that have ended
+        self.active: dict[int, Operation] = {}  # collectives under way, by number
+        self.exchanges: set[Operation] = set()  # point-to-point
+        self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
+        self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
+        self.poison: BaseException | None = None
+        self.reported = False
+        self.namer: int | None = None  # the peer that spoke of it before this rank has come to it
+        self.told: set[tuple[int, int]] = set()  # peers that were refused since it is dead, with the flags
+
+    def operations(self) -> list[Operation]:
+        return [*self.active.values(), *self.exchanges]
+
+    def one(self) -> Operation | None:
+        """Return an operation that is under way."""
+        return next(iter(self.operations()), None)
+
+    def begun(self, number: int) -> bool:
+        """Whether this rank has come to the operation of this number already; numbers wrap around."""
+        return (self.number - number) % NUMBERS < NUMBERS // 2
+
+    def begin(self, op: Operation) -> None:
+        """Have an operation under way; its number is the next one, or that of all point-to-point messages."""
+        if op.number == P2P:
+            self.exchanges.add(op)
+        else:
+            self.number = op.number
+            self.active[op.number] = op
+
+    @property
+    def upcoming(self) -> int:
+        """The number of the next operation."""
+        return self.number % NUMBERS + 1
+
+    def end(self, op: Operation) -> None:
+        self.active.pop(op.number, None)
+        self.ended[op.number] = op
+        if len(self.ended) > REMEMBERED:
+            del self.ended[next(iter(self.ended))]
+
+    def known(self, number: int) -> Operation | None:
+        """Return the operation of this number, under way or ended; None where it has not begun, or is forgotten."""
+        if number == P2P:
+            return next(iter(self.exchanges), None)
+        return self.active.get(number) or self.ended.get(number)
+
+    def where(self, number: int) -> Where:
+        """Return what errors say of the operation of this number."""
+        op = self.known(number)
+        if op is None or number in self.ended:
+            return Where(op.label if op is not None else "operation", number)
+        return op.where
+
+    def early(self, number: int) -> list[Header]:
+        """Return what has come for an operation that has not received or sent anything yet."""
+        mail = [header for _, (header, _) in self.mail[number].unclaimed()] if number in self.mail else []
+        return mail + (list(self.grants[number].values()) if number in self.grants else [])
+
+    def clear_out(self, number: int) -> list[Waiting]:
+        """Return what has come for an operation and was not taken, and keep it no more."""
+        mail, grants = self.mail.pop(number, None), self.grants.pop(number, None)
+        left = [message for _, message in mail.unclaimed()] if mail else []
+        return left + [(grant, ()) for grant in grants.values()] if grants else left
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Return all that has come and was not taken."""
+        for mail in self.mail.values():
+            for _, message in mail.unclaimed():
+                yield message
+        for grants in self.grants.values():
+            for grant in grants.values():
+                yield grant, ()
+
+    def mismatch_with(self, peer: int) -> CollectiveMismatch | None:
+        """Return the mismatch with `peer` because of which this communicator was given up."""
+        return self.poison if isinstance(self.poison, CollectiveMismatch) and self.poison.peer == peer else None
+
+    def clear(self) -> None:
+        """End all operations, and keep nothing that has come."""
+        for op in list(self.active.values()):
+            self.end(op)
+        self.exchanges.clear()
+        self.mail.clear()
+        self.grants.clear()
+
+    def forget(self, peer: int) -> None:
+        """Drop what `peer` has sent for operations to which this rank has not come."""
+        for number, mail in list(self.mail.items()):
+            mail.forget(peer)
+            if not any(mail.unclaimed()):
+                del self.mail[number]
+        for number, grants in list(self.grants.items()):
+            for key in [key for key in grants if key[0] == peer]:
+                del grants[key]
+            if not grants:
+                del self.grants[number]
+
+
+class Contexts(dict[int, Context]):
+    """The communicators of a rank by number, as far as they were not retired; one that is asked for comes to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retired: set[int] = set()
+        self._named: Counter[int] = Counter()  # communicators that each peer has named ahead of this rank
+
+    def __missing__(self, context: int) -> Context:
+        self[context] = state = Context()
+        return state
+
+    def enrol(self, context: int, members: Collection[int]) -> None:
+        """Come to a communicator of these ranks."""
+        state = self[context]
+        state.members = members
+        if state.namer is not None:
+            self._named[state.namer] -= 1
+            state.namer = None
+
+    def retire(self, context: int) -> None:
+        """End the use of a communicator."""
+        del self[context]
+        self.retired.add(context)
+
+    def name(self, h: Header) -> None:
+        """Note who speaks of a communicator that is not known: this rank has not come to it, nor heard of it before.
+
+        Raises:
+            Broken: it speaks of too many.
+        """
+        if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == GRANT and h.flags & BUDGET_RETURN):
+            return
+        if self._named[h.source] >= NAMED:
+            raise Broken(f"it has named {NAMED} communicators that this rank does not know")
+        self._named[h.source] += 1
+        self[h.context].namer = h.source
+
+    def foreign(self, h: Header) -> bool:
+        """Whether a message is about a communicator to which its sender does not belong."""
+        members = self[h.context].members
+        return members is not None and h.source not in members
+
+    def given_up(self, context: int) -> bool:
+        """Whether a communicator was freed or given up, for whatever reason."""
+        return context in self.retired or (context in self and self[context].poison is not None)
+
+    def poisons(self) -> list[BaseException]:
+        """Return what ended those communicators that were given up."""
+        return [state.poison for state in self.values() if state.poison is not None]
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The ranks that the errors of these communicators name as their cause."""
+        return tuple(sorted({rank for error in self.poisons() for rank in blames(error)}))
+
+    def unreported(self) -> CollectiveMismatch | None:
+        """Return a mismatch that no call has raised."""
+        for state in self.values():
+            if isinstance(state.poison, CollectiveMismatch) and not state.reported:
+                return state.poison
+        return None

@@ -1,0 +1,568 @@
+"""The protocol between two ranks, as a pure state machine: arrivals and posted transfers in, messages out.
+
+It does no I/O: what it wants sent it puts into `outbox`, and the endpoint hands that to a transport. Here
+messages are checked, matched and handed on to the parts: `contexts` (communicators and what waits in them), `accounts`
+and `budgets` (numbers of messages, bytes, by peer), `outgoing` (what leaves), `sending` and `granting` (the two halves
+of larger messages), `endings` and `verdicts` (giving up, and with which error), `notices` (of the control plane). A
+part knows those below it only; that a peer breaks the rules is told upwards by raising `Broken`. The rules:
+
+1. Every message carries the number of messages between these two ranks. A gap means a lost link, and the peer counts
+   as failed. Messages of another job, of an older number or without a proper header are dropped and counted.
+2. Small messages go eagerly, on a budget per peer that is given back when the message is *matched*. Without budget the
+   sender asks first (RTS). Control messages need none. So a root that runs ahead cannot fill a slow rank's memory.
+3. Larger messages go in segments, under a window of credits.
+4. A GRANT without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
+   another transfer is really moving and more than `lookahead` bytes of that are missing, never because of a grant
+   that nobody uses: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE
+   while at most `lookahead` bytes are without it: transports copy what they are given.
+5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer that was
+   announced or granted something gets REFUSE, and later calls raise until the communicator is replaced.
+6. A communicator concerns its members only: the failure of another rank leaves it as it is, and what another rank
+   says about it is refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
+   ahead of this rank), for a retired one refused. Messages from a rank that was declared failed are dropped.
+7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
+   and still waits.
+8. Notices of the control plane (BYE, FAILED, REVOKE, ...) come through the same inbox as all messages.
+9. Who waits for long asks (PROBE) and is answered (ECHO): so the loss of a last message shows as well. That is small
+   talk: it does not tell that anything goes on, and is counted apart.
+10. What a peer says is checked, and what is kept of it is bounded: one that breaks these rules counts as failed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+
+from ringcast.control.agreement import Vote
+from ringcast.control.deadlocks import Made, Report
+from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
+from ringcast.protocol.aborting import Endings
+from ringcast.protocol.communicators import Context, Contexts
+from ringcast.protocol.counters import Accounts
+from ringcast.protocol.eager_credits import Budgets
+from ringcast.protocol.error_factory import Verdicts
+from ringcast.protocol.notices import Notices
+from ringcast.protocol.operations import Operation, Receive, Send, Sink, place
+from ringcast.protocol.outbox import Outgoing
+from ringcast.protocol.receiving import Granting
+from ringcast.protocol.sending import Sending
+from ringcast.transports.base import Arrival, Frame
+from ringcast.wire.call import Call
+from ringcast.wire.failure import Broken, Failure
+from ringcast.wire.header import (
+    BUDGET_RETURN,
+    DATA,
+    DONE,
+    EAGER,
+    ECHO,
+    GRANT,
+    P2P,
+    PAIR,
+    PROBE,
+    REFUSE,
+    RTS,
+    SIZE,
+    Header,
+    unpack,
+)
+
+REPORTED = 8  # calls that have ended, of which a rank that waits tells
+
+_U64 = struct.Struct("<Q")
+
+
+def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
+    """Return frames that stay as they are; a single one is copied when it joins its header."""
+    return frames if len(frames) == 1 else [bytes(frame) for frame in frames]
+
+
+class Protocol:
+    """The state of one rank. Methods never block and never fail because of what a peer sends."""
+
+    def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
+        self.rank, self.size, self.nonce = rank, size, nonce
+        self._contexts, self._accounts, self._verdicts = Contexts(), Accounts(), Verdicts(rank, size)
+        self._outgoing = Outgoing(rank, nonce, self._accounts)
+        self._budgets = Budgets(size, self._outgoing)
+        self._sending = Sending(self._outgoing, lookahead)
+        self._granting = Granting(self._outgoing, lookahead)
+        parts = self._accounts, self._budgets, self._outgoing, self._sending, self._granting
+        self._endings = Endings(self._verdicts, self._contexts, *parts)
+        self._notices = Notices(self._verdicts, self._contexts, self._accounts, self._endings)
+        # What others may see of the parts.
+        self.outbox = self._outgoing.queue
+        self.sent, self.posted = self._accounts.sent, self._accounts.posted
+        self.seen, self.matched = self._accounts.seen, self._accounts.matched
+        self.dropped, self.finished = self._accounts.dropped, self._accounts.finished
+        self.failed, self.found = self._verdicts.failed, self._endings.found
+        self.decisions, self.stuck = self._notices.decisions, self._notices.stuck
+        self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
+            EAGER: self._on_eager,
+            RTS: self._on_rts,
+            GRANT: self._on_grant,
+            DATA: self._on_data,
+            DONE: self._sending.on_done,
+            REFUSE: self._endings.on_refuse,
+        }
+
+    @property
+    def lookahead(self) -> int:
+        """Bytes that may be missing when the next message is granted or sent."""
+        return self._sending.lookahead
+
+    @lookahead.setter
+    def lookahead(self, size: int) -> None:
+        self._sending.lookahead = self._granting.lookahead = size
+
+    @property
+    def payload(self) -> list[int] | memoryview[int]:
+        """One number: bytes of users' data ever sent, headers not counted; it may be put elsewhere."""
+        return self._outgoing.payload
+
+    @payload.setter
+    def payload(self, count: list[int] | memoryview[int]) -> None:
+        self._outgoing.payload = count
+
+    @property
+    def talk(self) -> int:
+        """Messages ever that only asked or answered whether all is well."""
+        return self._accounts.talk
+
+    @property
+    def aborted(self) -> str | None:
+        """Why the job ends, if the control plane has said that it does."""
+        return self._notices.aborted
+
+    # What the endpoint asks for.
+
+    def enrol(self, context: int, members: Collection[int]) -> None:
+        """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
+        self._endings.enrol(context, members)
+
+    def retire(self, context: int) -> None:
+        """End the use of a communicator; what still arrives for it is refused."""
+        self.poison(context, self._verdicts.freed())
+        self._contexts.retire(context)
+
+    def begin(
+        self,
+        context: int,
+        call: Call,
+        *,
+        granted: bool = False,
+        align: int = 1,
+        p2p: bool = False,
+        site: tuple[str, int] = ("", 0),
+    ) -> Operation:
+        """Start an operation.
+
+        Raises:
+            PeerFailed, CollectiveMismatch, ...: what ended the communicator, the first time;
+            Revoked: afterwards.
+        """
+        if context in self._contexts.retired:
+            raise self._verdicts.freed()
+        if self.aborted is not None:
+            self.poison(context, JobAborted(self.rank, self.aborted))
+        state = self._contexts[context]
+        if state.members is None:
+            self.enrol(context, range(self.size))
+        if state.poison is not None:
+            raise self._cause(state)
+        op = Operation(context, P2P if p2p else state.upcoming, call, granted, align, site)
+        state.begin(op)
+        if not p2p:
+            for header in state.early(op.number):
+                self._endings.agree(op, header)
+        return op
+
+    def _cause(self, state: Context) -> BaseException:
+        assert state.poison is not None
+        if state.reported:
+            return Revoked(self.rank, self.reason(state.poison))
+        state.reported = True
+        return state.poison
+
+    def end(self, op: Operation) -> None:
+        """Finish an operation whose transfers are complete; `op.error` tells if messages are left over."""
+        state = self._contexts[op.context]
+        if op.number == P2P:
+            state.exchanges.discard(op)
+            return
+        told: set[int] = set()
+        for header, frames in state.clear_out(op.number):
+            self._budgets.forget(header, frames)
+            self._endings.mismatch(op, header, "a call with a message that this rank does not expect", told)
+        state.end(op)
+
+    def send(
+        self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
+    ) -> Send | None:
+        """Send `frames` (bytes) as one message; returns None when it is complete already."""
+        if op.error is not None:
+            return None
+        ordinal = op.sent.get(peer, 0) if tag is None else tag
+        op.sent[peer] = ordinal + 1
+        total = sum(map(len, frames))
+        self.posted[peer] += 1
+        if peer in self.finished and self._endings.left(op, peer):
+            return None
+        budgets = self._budgets
+        if not op.granted and total <= op.eager and budgets.spend(peer, total):
+            self._outgoing.emit(EAGER, 0, peer, op, ordinal, 0, total, budgets.owed.pop(peer, 0), _copies(frames))
+            return None
+        send = self._sending.start(op, peer, ordinal, frames, total)
+        send.packed = packed
+        if not op.granted:
+            self._sending.ask(send, budgets.owed.pop(peer, 0))
+        elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
+            budgets.forget(grant)
+            try:
+                self._granted(send, grant)
+            except Broken as how:
+                self._endings.broke(peer, how)
+        else:
+            self._sending.promised[peer, op.context, op.number, ordinal] = send
+        return send
+
+    def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None, ahead: bool = False) -> Receive:
+        """Post a receive; `op.pending` holds it until it is complete.
+
+        With `ahead` it is the one of the next round, which `op.ahead` holds: it is granted when this round's receive
+        is complete, also while this round's send is under way, and `catch_up` makes it one that is waited for.
+        """
+        ordinal = op.received.get(peer, 0) if tag is None else tag
+        op.received[peer] = ordinal + 1
+        recv = Receive(op, peer, ordinal, sink)
+        if op.error is not None:
+            return recv
+        if ahead:
+            op.ahead = recv
+        else:
+            op.pending.add(recv)
+        found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
+        if found is not None:
+            if found[0].kind == RTS:
+                self._budgets.forget(*found)
+            try:
+                self._meet(recv, *found)
+            except Broken as how:
+                self._endings.broke(peer, how)
+        elif op.granted:
+            self._granting.allow(recv)
+        if peer in self.finished and recv in op.pending:
+            self._endings.left(op, peer)
+        return recv
+
+    def catch_up(self, op: Operation) -> None:
+        """Wait from now on for the receive that was posted ahead, if it is not complete."""
+        recv, op.ahead = op.ahead, None
+        if recv is not None:
+            op.pending.add(recv)
+            if recv.peer in self.finished:
+                self._endings.left(op, recv.peer)
+
+    def probe(self, op: Operation) -> None:
+        """Ask the ranks that `op` waits for whether they are in the same call; for when nothing has come for a while.
+
+        Without that, ranks that all wait for each other, as two who both gather, would never notice.
+        """
+        for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
+            if peer not in self.finished:
+                self._accounts.asked[peer] += 1
+                self._outgoing.emit(GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+            elif self._accounts.given_up(peer):
+                missing = self.finished[peer] - self.seen[peer]
+                self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
+
+    def report(self, op: Operation, *, seconds: float, times: int) -> Report:
+        """Return the report of `op`, which has taken `seconds` and hears nothing (see `ringcast.control.deadlocks`)."""
+        withheld = self._granting.withheld_in(op)
+        waits = op.pending - withheld
+        sent, seen = self._accounts.without_talk()
+        return Report(
+            self.rank,
+            op.context,
+            op.made,
+            op.round,
+            waits=tuple(sorted({t.peer for t in waits})),
+            sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
+            owes=tuple(sorted({recv.peer for recv in withheld})),
+            sent=sent,
+            seen=seen,
+            ended=tuple(ended.made for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
+            seconds=seconds,
+            times=times,
+        )
+
+    def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
+        """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
+        call = Made(-vote.number, 0, f"{vote.verb}()", place)
+        sent, seen = self._accounts.without_talk()
+        facts = self.rank, vote.context, call, None, awaited, awaited, ()
+        return Report(*facts, sent, seen, seconds=seconds, times=times)
+
+    # How communicators have ended, and are ended.
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether some communicator was given up, so that messages under way were lost."""
+        return bool(self._contexts.poisons())
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the job or all communicators were given up, so that no message counts any more."""
+        return self.aborted is not None or 0 < len(self._contexts) == len(self._contexts.poisons())
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The ranks that the errors of this rank's communicators name as their cause."""
+        return self._contexts.blamed
+
+    def verdict(self, op: Operation) -> BaseException | None:
+        """Return what ended `op`, with all that is known about it by now."""
+        poison = self._contexts[op.context].poison
+        return poison if isinstance(op.error, CollectiveMismatch) and poison is not None else op.error
+
+    def unreported(self) -> CollectiveMismatch | None:
+        """Return a mismatch that was noticed after the last call."""
+        return self._contexts.unreported()
+
+    def reason(self, error: BaseException) -> str:
+        """Return what other ranks are told of an error: the first cause, not who passed it on."""
+        return self._verdicts.reason(error)
+
+    def poison(self, context: int, error: BaseException) -> None:
+        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise."""
+        self._endings.poison(context, error)
+
+    def revoke(self, context: int, error: BaseException) -> None:
+        """Give up a communicator with an error that the caller knows: from now on calls raise Revoked."""
+        self.poison(context, error)
+        self._contexts[context].reported = True
+
+    def revoked(self, context: int) -> bool:
+        """Whether a communicator was given up, for whatever reason."""
+        return self._contexts.given_up(context)
+
+    def fail(self, op: Operation, error: BaseException) -> None:
+        """End an operation, and with it its communicator, with an error that the caller raises itself."""
+        self.revoke(op.context, error)
+
+    def lose(self, peer: int, why: Failure | str) -> None:
+        """Count `peer` as failed: every communicator that it shares with this rank is given up.
+
+        A text is what this rank has found itself: the other members of these communicators have to hear of it.
+        """
+        self._endings.lose(peer, why)
+
+    # What arrives.
+
+    def handle(self, arrival: Arrival) -> None:
+        """Take one message. Frames that are not read are dropped by the transport."""
+        try:
+            header = unpack(arrival.header)
+        except ValueError:
+            self.dropped["malformed"] += 1
+            return
+        if header.nonce != self.nonce or header.source >= self.size:
+            self.dropped["foreign"] += 1
+            return
+        handler = self._handlers.get(header.kind)
+        try:
+            if handler is None:
+                self._notices.take(header, arrival)
+                return
+            source = header.source
+            if header.pair != self.seen[source] & PAIR or source == self.rank or source in self.failed:
+                self._out_of_turn(header)
+                return
+            self.seen[source] += 1
+            if header.context not in self._contexts:
+                self._contexts.name(header)
+            handler(header, arrival)
+        except Broken as how:
+            self._endings.broke(header.source, how)
+        if header.source in self.finished:
+            self._accounts.stirs(header.source)
+            self._endings.check_left(header.source)
+
+    def _out_of_turn(self, h: Header) -> None:
+        """Drop a message that is not the next one of a rank that takes part."""
+        if h.source == self.rank:  # nobody sends to itself
+            self.dropped["foreign"] += 1
+        elif h.source in self.failed:
+            self.dropped["zombie"] += 1
+        elif (missing := self._accounts.missing(h)) == 0:
+            self.dropped["replayed"] += 1
+        else:
+            self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
+
+    def _on_eager(self, h: Header, arrival: Arrival) -> None:
+        frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
+        while arrival.more:
+            frames.append(arrival.read())
+        self._budgets.hold(h, sum(map(len, frames)))
+        if self._endings.dead(h, answer=False):
+            self._budgets.give_back(h)
+        else:
+            self._deliver(h, frames)
+
+    def _on_rts(self, h: Header, arrival: Arrival) -> None:
+        sizes = arrival.read() if arrival.more else b""
+        if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
+            raise Broken(f"a request for {h.length} bytes whose frames do not add up")
+        self._budgets.refund(h)
+        if not self._endings.dead(h):
+            self._deliver(h, [sizes])
+
+    def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
+        state = self._contexts[h.context]
+        op = state.active.get(h.operation)
+        if op is None and h.operation != P2P and state.begun(h.operation):
+            self._forget_eager(h)
+            self._endings.unexpected(h)
+            return
+        if op is not None and not self._endings.agree(op, h):
+            self._forget_eager(h)
+            return
+        recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
+        if recv is not None:
+            self._meet(recv, h, frames)
+        elif h.kind == RTS:
+            self._budgets.keep(h, len(frames[0]))
+
+    def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
+        """Bring a posted receive and its message together; collectives have been compared when it arrived."""
+        op = recv.operation
+        if op.number == P2P and not self._endings.agree(op, h):
+            self._forget_eager(h)
+            return
+        if recv.total is None:
+            if not self._announce(recv, h, frames):
+                return
+        elif recv.total != h.length:
+            self._forget_eager(h)
+            self._endings.mismatch(op, h, f"a message of {h.length} bytes where {recv.total} are expected")
+            return
+        if h.kind == RTS:
+            self._granting.start(recv, h)
+            self._granting.allow(recv)
+            return
+        offset = 0
+        try:
+            for frame in frames:
+                place(recv.sink, offset, memoryview(frame))
+                offset += len(frame)
+        except BaseException as error:  # of the user's operator: it ends this call, but breaks off nothing here
+            self.poison(op.context, error)
+        self._budgets.give_back(h)
+        self.matched[h.source] += 1
+        op.complete(recv)
+
+    def _announce(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> bool:
+        """Tell a receive of any size what comes; whether it can take that."""
+        sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
+        try:
+            recv.sink.announce(sizes)
+        except MemoryError as error:  # that is no fault of the peer
+            self._forget_eager(h)
+            self.poison(recv.operation.context, error)
+            return False
+        except (ValueError, OverflowError) as error:
+            self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
+            return False
+        recv.total = h.length
+        return True
+
+    def _forget_eager(self, h: Header) -> None:
+        """Return the budget of a message that nobody will take."""
+        if h.kind == EAGER:
+            self._budgets.give_back(h)
+
+    def _on_grant(self, h: Header, _: Arrival) -> None:
+        if h.flags & BUDGET_RETURN:
+            self._budgets.refund(h)
+        elif h.flags & (PROBE | ECHO):
+            self._accounts.small_talk(h.source)
+            if h.flags & PROBE:
+                self._on_probe(h)
+        elif h.transfer:
+            send = self._sending.transfers.get((h.source, h.transfer))
+            if send is None:
+                self.dropped["stale grant"] += 1
+            else:
+                self._sending.credit(send, h.word)
+        elif not self._endings.dead(h):
+            send = self._sending.promised.pop((h.source, h.context, h.operation, h.ordinal), None)
+            if send is None:
+                self._keep_grant(h)
+            else:
+                self._granted(send, h)
+
+    def _keep_grant(self, h: Header) -> None:
+        """Keep a grant for a message that this rank has not come to."""
+        state = self._contexts[h.context]
+        op = state.active.get(h.operation)
+        if op is not None:
+            if not self._endings.agree(op, h):
+                return
+        elif state.begun(h.operation):
+            self._endings.unexpected(h)
+            return
+        grants = state.grants[h.operation]
+        if (h.source, h.ordinal) in grants:
+            raise Broken(f"it granted message {h.ordinal} of operation {h.operation} twice")
+        grants[h.source, h.ordinal] = h
+        self._budgets.keep(h, 0)
+
+    def _on_probe(self, h: Header) -> None:
+        """Somebody waits for this rank: in the same call, or in one that this rank has not come to, all is well."""
+        if self._endings.dead(h):
+            return
+        state = self._contexts[h.context]
+        op, ended = state.active.get(h.operation), state.ended.get(h.operation)
+        if op is not None and op.fingerprint != h.fingerprint:
+            self._endings.mismatch(op, h, op.call.difference(h.fingerprint))
+        elif ended is not None and ended.fingerprint != h.fingerprint:
+            self._endings.unexpected(h)
+        else:
+            self._accounts.asked[h.source] += 1
+            name = h.source, h.context, h.operation, h.ordinal
+            self._outgoing.post(GRANT, ECHO, *name, 0, 0, 0, h.fingerprint, ())
+
+    def _granted(self, send: Send, h: Header) -> None:
+        """Take the first grant of a message that was promised."""
+        op = send.operation
+        if not self._endings.agree(op, h):
+            return
+        if h.length != send.total:
+            self._endings.mismatch(op, h, f"a receive of {h.length} bytes where {send.total} are sent")
+            return
+        self._sending.credit(send, h.word)
+
+    def _on_data(self, h: Header, arrival: Arrival) -> None:
+        recv = self._granting.receiving.get((h.source, h.transfer)) or self._bind(h)
+        if recv is None:
+            self.dropped["dead data"] += 1
+            return
+        try:
+            self._granting.take(recv, h, arrival)
+        except Broken:
+            raise
+        except BaseException as error:  # of the user's operator, as above
+            self.poison(recv.operation.context, error)
+            return
+        if self._granting.advance(recv):
+            self.matched[h.source] += 1
+
+    def _bind(self, h: Header) -> Receive | None:
+        """Find the receive that granted this transfer before it had a number."""
+        state = self._contexts.get(h.context)
+        op = state.active.get(h.operation) if state else None
+        if state is None or op is None or not op.granted:
+            return None
+        recv = state.mail[h.operation].take_posted((h.source, h.ordinal))
+        if recv is not None:
+            self._granting.start(recv, h)
+        return recv

@@ -1,0 +1,189 @@
+"""What is under way between two ranks: operations, their transfers, where arriving bytes go. State, no decisions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from ringcast.control.deadlocks import Made
+from ringcast.errors import Where
+from ringcast.transports.base import Frame
+from ringcast.wire.call import Call
+from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT
+
+SEGMENT = 256 << 10  # bytes of a DATA message at most
+WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
+
+
+class Sink(Protocol):
+    """Where an arriving message goes. Offsets count bytes from the start of the message."""
+
+    total: int | None  # bytes expected; None: the message tells
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        """Learn the sizes of the frames, where `total` is None; called before any byte."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Return writable memory for the bytes from `offset` on: `length` of them, fewer at the end of a piece."""
+
+    def placed(self, offset: int, length: int) -> None:
+        """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
+
+
+class Send:
+    """An outgoing message that is not complete."""
+
+    __slots__ = (
+        "credit",
+        "cursor",
+        "frames",
+        "offset",
+        "operation",
+        "ordinal",
+        "packed",
+        "peer",
+        "total",
+        "trailing",
+        "transfer",
+    )
+
+    def __init__(self, operation: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> None:
+        self.operation, self.peer, self.ordinal, self.frames, self.total = operation, peer, ordinal, frames, total
+        self.transfer = 0
+        self.credit = self.offset = 0
+        self.cursor = (0, 0)  # (frame, byte in it) that comes next
+        self.packed = False
+        self.trailing = False  # nobody waits for its completion
+
+    def take(self, size: int) -> list[Frame]:
+        """Take the next `size` bytes (or what is left) off the message, in frames cut at aligned places."""
+        index, start = self.cursor
+        align = self.operation.align
+        frames: list[Frame] = []
+        while size > 0 and index < len(self.frames):
+            frame = self.frames[index]
+            length = len(frame) - start
+            if length > size:
+                length = size // align * align
+                if length == 0:
+                    break
+            frames.append(frame[start : start + length])
+            size -= length
+            start += length
+            if start == len(frame):
+                index, start = index + 1, 0
+        self.cursor = index, start
+        return frames
+
+
+class Receive:
+    """A posted receive that is not complete."""
+
+    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "total", "transfer")
+
+    def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
+        self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
+        self.total = sink.total
+        self.transfer = 0
+        self.granted = self.received = 0
+
+
+Transfer: TypeAlias = "Send | Receive"
+
+
+class Operation:
+    """One collective call, or one point-to-point exchange, of this rank."""
+
+    __slots__ = (
+        "ahead",
+        "align",
+        "call",
+        "context",
+        "eager",
+        "error",
+        "fingerprint",
+        "granted",
+        "label",
+        "number",
+        "pending",
+        "received",
+        "record",
+        "round",
+        "rounds",
+        "segment",
+        "sent",
+        "site",
+        "window",
+    )
+
+    def __init__(
+        self, context: int, number: int, call: Call, granted: bool, align: int, site: tuple[str, int] = ("", 0)
+    ) -> None:
+        self.context, self.number, self.call = context, number, call
+        self.site = site  # file and line of the program that made the call
+        self.granted = granted  # all messages go by grants, decided once and alike on all ranks
+        self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
+        self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
+        self.segment = SEGMENT // self.align * self.align
+        self.window = max(WINDOW, 2 * self.segment)
+        self.fingerprint = call.fingerprint
+        self.label = call.collective  # what errors call it
+        self.pending: set[Transfer] = set()
+        self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
+        self.sent: dict[int, int] = {}
+        self.received: dict[int, int] = {}
+        self.record = 0  # where the flight recorder has it; 0 nowhere
+        self.round: int | None = None
+        self.rounds: int | None = None  # of the whole schedule, once that is known
+        self.error: BaseException | None = None
+
+    @property
+    def where(self) -> Where:
+        return Where(self.label, self.number or None, self.round)
+
+    @property
+    def place(self) -> str:
+        """The call's place in the program, as "file.py:12"; empty where that is not known."""
+        file, line = self.site
+        return _plain(f"{os.path.basename(file)}:{line}") if file else ""
+
+    @property
+    def made(self) -> Made:
+        """The call as other ranks are told of it."""
+        text = str(self.call) if self.number else self.label
+        return Made(self.number, self.fingerprint, _plain(text), self.place)
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the rounds that are over; None before there is a schedule."""
+        if self.rounds is None:
+            return None
+        return (self.round or 0) / self.rounds if self.rounds else 1.0
+
+    @property
+    def waiting_for(self) -> tuple[int, ...]:
+        """Ranks whose messages, grants or completions are missing."""
+        return tuple(sorted({t.peer for t in self.pending}))
+
+    def complete(self, transfer: Transfer) -> None:
+        """Wait for this transfer no more."""
+        if self.ahead is transfer:
+            self.ahead = None
+        self.pending.discard(transfer)
+
+
+def _plain(text: str) -> str:
+    """Return `text` as it always travels: bounded, without lone surrogates, which names of files may have."""
+    return text[:1000].encode("utf-8", "replace").decode()
+
+
+def place(sink: Sink, offset: int, data: memoryview) -> None:
+    """Put bytes that are in memory already where the sink wants them."""
+    while data:
+        view = sink.view(offset, len(data))
+        n = min(len(view), len(data))
+        view[:n] = data[:n]
+        sink.placed(offset, n)
+        offset += n
+        data = data[n:]

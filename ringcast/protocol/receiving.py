@@ -1,0 +1,111 @@
+"""The receiver's half of messages that do not come eagerly: it grants them, one at a time if it can, and places bytes.
+
+When a grant is withheld, and why no program waits for ever because of that, is rule 4 in `ringcast.protocol.machine`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ringcast.protocol.operations import Operation, Receive, place
+from ringcast.protocol.outbox import Outgoing
+from ringcast.transports.base import Arrival
+from ringcast.wire.failure import Broken
+from ringcast.wire.header import DONE, GRANT, PACKED, Header
+
+
+class Granting:
+    """The messages of one rank that are on their way in."""
+
+    def __init__(self, outgoing: Outgoing, lookahead: int) -> None:
+        self.receiving: dict[tuple[int, int], Receive] = {}  # by (peer, transfer)
+        self.moving: set[Receive] = set()
+        self.withheld: deque[Receive] = deque()
+        self.lookahead = lookahead
+        self._outgoing = outgoing
+
+    def start(self, recv: Receive, h: Header) -> None:
+        """Know a receive by the sender's number of the transfer.
+
+        Raises:
+            Broken: another one has it.
+        """
+        if (h.source, h.transfer) in self.receiving:
+            raise Broken(f"it began transfer {h.transfer} twice")
+        recv.transfer = h.transfer
+        self.receiving[h.source, h.transfer] = recv
+
+    def allow(self, recv: Receive) -> None:
+        """Grant a transfer, or withhold that while another one moves (one-ported)."""
+        op = recv.operation
+        ahead = op.ahead is recv and any(isinstance(t, Receive) for t in op.pending)
+        before = self.moving.union(t for t in op.pending if isinstance(t, Receive)) if ahead else self.moving
+        if sum((r.total or 0) - r.received for r in before) > self.lookahead:
+            self.withheld.append(recv)
+            return
+        assert recv.total is not None
+        recv.granted = min(recv.total, op.window)
+        self._outgoing.emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
+
+    def release(self) -> None:
+        """Grant what was withheld, as far as that is possible now."""
+        for _ in range(len(self.withheld)):
+            self.allow(self.withheld.popleft())
+
+    def withheld_in(self, op: Operation) -> set[Receive]:
+        """Return the receives of an operation whose grants are withheld."""
+        return {recv for recv in self.withheld if recv.operation is op}
+
+    def take(self, recv: Receive, h: Header, arrival: Arrival) -> None:
+        """Place a segment; `advance` has to follow.
+
+        Raises:
+            Broken: the segment is not the one that comes next, or not what its header says.
+            BaseException: what the sink raises, as the user's operator may. Then the receive has to be given up.
+        """
+        sink, offset, end = recv.sink, h.word, h.word + h.length
+        if offset != recv.received or end > recv.granted or (end == offset and recv.total):
+            raise Broken(f"bytes {offset}:{end} of a transfer at {recv.received}")
+        self.moving.add(recv)
+        while arrival.more:
+            if h.flags & PACKED:
+                frame = arrival.read()
+                size, fits = len(frame), offset + len(frame) <= end
+                if fits:
+                    place(sink, offset, memoryview(frame))
+            else:
+                view = sink.view(offset, end - offset) if offset < end else memoryview(bytearray())
+                size = arrival.read_into(view)
+                fits = size <= len(view)  # a longer frame was cut silently
+                if fits:
+                    sink.placed(offset, size)
+            if not fits:
+                raise Broken(f"a frame of {size} bytes at offset {offset} of {end}")
+            offset += size
+        if offset != end:
+            raise Broken(f"{offset - h.word} bytes where {h.length} were announced")
+        recv.received = end
+
+    def advance(self, recv: Receive) -> bool:
+        """After a segment: confirm the message, or send more credit; whether all of it is here now."""
+        assert recv.total is not None
+        op = recv.operation
+        complete = recv.received == recv.total
+        if complete:
+            del self.receiving[recv.peer, recv.transfer]
+            self.moving.discard(recv)
+            op.complete(recv)
+            self._outgoing.emit(DONE, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, 0)
+        elif recv.granted < recv.total and recv.granted - recv.received <= op.window // 2:
+            more = min(recv.total - recv.granted, op.window - (recv.granted - recv.received))
+            recv.granted += more
+            self._outgoing.emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, more)
+        self.release()
+        return complete
+
+    def drop(self, recv: Receive) -> None:
+        """Give up a receive; what still comes for it is read and dropped."""
+        self.receiving.pop((recv.peer, recv.transfer), None)
+        self.moving.discard(recv)
+        if recv in self.withheld:
+            self.withheld.remove(recv)

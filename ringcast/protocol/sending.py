@@ -1,0 +1,99 @@
+"""The sender's half of messages that do not go eagerly: they leave in segments, as far as the receiver has granted."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ringcast.protocol.operations import Operation, Send
+from ringcast.protocol.outbox import Outgoing
+from ringcast.transports.base import Arrival
+from ringcast.wire.failure import Broken
+from ringcast.wire.header import DATA, PACKED, PAIR, RTS, Header
+
+
+class Sending:
+    """The messages of one rank that are on their way out."""
+
+    def __init__(self, outgoing: Outgoing, lookahead: int) -> None:
+        self.transfers: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
+        # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
+        self.promised: dict[tuple[int, int, int, int], Send] = {}
+        self.trailing = 0  # bytes of messages whose completion nobody waits for, at most `lookahead`
+        self.lookahead = lookahead
+        self._outgoing = outgoing
+        self._last = 0  # number of a transfer
+
+    def start(self, op: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> Send:
+        """Number a message that waits for grants from now on."""
+        send = Send(op, peer, ordinal, frames, total)
+        self._last = self._last + 1 & PAIR or 1
+        send.transfer = self._last
+        self.transfers[peer, send.transfer] = send
+        op.pending.add(send)
+        return send
+
+    def ask(self, send: Send, owed: int) -> None:
+        """Request a grant, and return `owed` bytes of budget with that."""
+        sizes = struct.pack(f"<{len(send.frames)}Q", *map(len, send.frames))
+        facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
+        self._outgoing.emit(RTS, 0, *facts, [sizes])
+
+    def credit(self, send: Send, more: int) -> None:
+        """Send what a grant of `more` bytes allows.
+
+        Raises:
+            Broken: the grant goes beyond the message.
+        """
+        if send.credit + more > send.total:
+            raise Broken(f"it granted {send.credit + more} bytes of a message of {send.total}")
+        send.credit += more
+        self._pump(send)
+
+    def _pump(self, send: Send) -> None:
+        """Send what the credit allows; only whole segments, except at the end."""
+        op, flags = send.operation, PACKED if send.packed else 0
+        while True:
+            left = send.total - send.offset
+            if min(op.segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
+                break
+            frames = send.take(op.segment)
+            size = sum(map(len, frames))
+            self._outgoing.emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
+            send.offset += size
+            if send.total == 0:
+                break
+        if left == 0 and self.lookahead and self.trailing + send.total <= self.lookahead:
+            self.trailing += send.total
+            send.trailing = True
+            op.pending.discard(send)
+
+    def on_done(self, h: Header, _: Arrival) -> None:
+        """The receiver has all of a message.
+
+        Raises:
+            Broken: not all of it was sent.
+        """
+        send = self.transfers.get((h.source, h.transfer))
+        if send is not None and send.offset < send.total:
+            raise Broken(f"it confirmed {send.total} bytes of which {send.offset} were sent")
+        self._finish((h.source, h.transfer))
+
+    def _finish(self, key: tuple[int, int]) -> None:
+        """Forget a message of which nothing is left to do."""
+        send = self.transfers.pop(key, None)
+        if send is not None:
+            self.trailing -= send.total if send.trailing else 0
+            send.operation.pending.discard(send)
+
+    def drop(self, send: Send) -> None:
+        """Give up a message that its operation waits for; what still comes for it is stale."""
+        op = send.operation
+        self.transfers.pop((send.peer, send.transfer), None)
+        self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
+
+    def drop_trailing(self, context: int) -> None:
+        """Give up the messages of a communicator that nobody waits for."""
+        for key, send in list(self.transfers.items()):
+            if send.trailing and send.operation.context == context:
+                self._finish(key)
