@@ -15,11 +15,10 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from sshd import ssh_bed
-
 import ringcast
 from ringcast.commands.bench.bed import Bed
 from ringcast_launcher.plan.job import THREAD_VARIABLES
+from support.sshd import ssh_bed
 
 FIRST_LINE = "print('first', flush=True)\n"
 MET = "import ringcast\ncomm = ringcast.init()\ncomm.barrier()\nprint('met', flush=True)\n"

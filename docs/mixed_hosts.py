@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=11, help="pairs of series (default 11)")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from sshd import ssh_bed
+    from support.sshd import ssh_bed
 
     with ssh_bed(options.bed) as bed, TemporaryDirectory() as folder, ExitStack() as stack:
         tcp, auto = (stack.enter_context(Job(bed, way, options.each, Path(folder, way))) for way in ("tcp", "auto"))

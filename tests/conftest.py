@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fleets import Fleet, fleet
 from hypothesis import settings
 
 from ringcast.monitoring import jobs
+from support.fleets import Fleet, fleet
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.load_profile("ringcast")

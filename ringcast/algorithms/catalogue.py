@@ -8,7 +8,10 @@ from typing import TypedDict
 from ringcast.algorithms import ALGORITHMS, FAMILIES, Algorithm
 from ringcast.algorithms.algorithm import power_of_two
 
-TESTED = ("tests/test_every_algorithm.py", "tests/test_collectives.py")  # all of them: symbolically, and live
+TESTED = (
+    "tests/algorithms/test_every_algorithm.py",
+    "tests/collectives/test_collectives.py",
+)  # all of them: symbolically, and live
 COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume", "tested")
 
 

@@ -90,7 +90,7 @@ def _tree(call: Call) -> Load:
     return uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)
 
 
-TESTED = "tests/test_circulant.py"
+TESTED = "tests/schedules/test_circulant.py"
 
 ALLGATHERV = Algorithm(
     "circulant",

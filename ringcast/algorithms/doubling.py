@@ -7,7 +7,7 @@ from ringcast.algorithms.load import values
 from ringcast.algorithms.papers import GRAMA, RABENSEIFNER
 from ringcast.schedules import doubling
 
-TESTED = "tests/test_doubling.py"
+TESTED = "tests/schedules/test_doubling.py"
 ALGORITHMS = (
     Algorithm(
         "binomial",

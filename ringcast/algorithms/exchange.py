@@ -83,7 +83,7 @@ def _pairwise(collective: str) -> tuple[Algorithm, ...]:
     )
 
 
-TESTED = "tests/test_alltoall.py"
+TESTED = "tests/collectives/test_alltoall.py"
 ALGORITHMS = (
     Algorithm(
         "circulant",

@@ -60,7 +60,7 @@ def _pipeline(call: Call) -> Load:
     return even(call.rounds, call.block)
 
 
-TESTED = "tests/test_fractional.py"
+TESTED = "tests/schedules/test_fractional.py"
 _TREES = (
     Algorithm(
         "linear_pipeline",

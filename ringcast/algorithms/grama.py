@@ -158,7 +158,7 @@ def _gather(scatter: Algorithm) -> Algorithm:
     )
 
 
-TESTED = "tests/test_grama.py"
+TESTED = "tests/schedules/test_grama.py"
 ALGORITHMS = (
     LINEAR_BCAST,
     BINOMIAL_BCAST,

@@ -93,7 +93,7 @@ HYPERCUBE_ALLREDUCE = replace(
     elementwise=True,
 )
 
-TESTED = "tests/test_grama.py"
+TESTED = "tests/schedules/test_grama.py"
 ALGORITHMS = (
     HYPERCUBE_ALLREDUCE,
     *map(regular, (MESH, HYPERCUBE, BROADCASTS)),

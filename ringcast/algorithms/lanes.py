@@ -79,7 +79,7 @@ def _within(call: Call, load: Load) -> Load:
     return replace(load, link=0, excess=0, local=load.volume) if call.params.hosts else load
 
 
-TESTED = "tests/test_lanes.py"
+TESTED = "tests/schedules/test_lanes.py"
 
 _ALONG = "(n-1 + (a-1).bit_length())*(a > 1)"
 

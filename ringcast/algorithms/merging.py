@@ -55,7 +55,7 @@ def _gather_and_merge(call: Call) -> Load:
     return _merging(uneven(messages, len(messages)), call.rounds * call.nbytes)
 
 
-TESTED = "tests/test_merge.py"
+TESTED = "tests/collectives/test_merge.py"
 ALGORITHMS = (
     Algorithm(
         "circulant",

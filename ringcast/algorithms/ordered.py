@@ -48,7 +48,7 @@ def _halving_rounds(p: Params) -> int:
 _LATENCY = "sum(k.bit_length() for k in ((p+1)//2, (p+3)//2, (p+1)//6, (p+3)//6)) - 2"
 _DUAL_ROOT_ROUNDS = f"min((p+1)//2, 3)*(n-1) + {_LATENCY}"
 
-TESTED = "tests/test_ordered.py"
+TESTED = "tests/collectives/test_rank_order.py"
 ALGORITHMS = (
     Algorithm(
         "ordered_census",

@@ -48,7 +48,7 @@ def _pipelined_ring(call: Call) -> Load:
     return replace(load, link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
 
 
-TESTED = "tests/test_ring.py"
+TESTED = "tests/schedules/test_ring.py"
 
 RING = Algorithm(
     "ring",

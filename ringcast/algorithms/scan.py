@@ -27,7 +27,7 @@ def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
     return load
 
 
-TESTED = "tests/test_scan.py"
+TESTED = "tests/collectives/test_scan.py"
 ALGORITHMS = (
     Algorithm(
         "doubling",

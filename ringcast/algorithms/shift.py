@@ -23,7 +23,7 @@ def _by(way: str) -> Callable[[Params, int], Schedule]:
     return lambda p, rank: shift.shift(p.size, rank, distance=p.distance, way=way)
 
 
-TESTED = "tests/test_alltoall.py"
+TESTED = "tests/collectives/test_alltoall.py"
 ALGORITHMS = (
     Algorithm(
         "direct",

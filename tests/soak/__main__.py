@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what tests share
 
-from fleets import fleet
+from support.fleets import fleet
 
 from . import SECONDS, SEEDS, jobs
 from .driver import soak

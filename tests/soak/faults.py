@@ -9,8 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from beds import set_link
-from fleets import Fleet, finished, until
+from support.beds import set_link
+from support.fleets import Fleet, finished, until
 
 from .fault import Fault
 from .jobs import TESTS

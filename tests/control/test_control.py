@@ -1,0 +1,490 @@
+"""Control server and clients over real sockets, and the process that stands in for a launcher."""
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import msgpack
+import psutil
+import pytest
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from ringcast.config.worker import WorkerConfig
+from ringcast.control import ControlServer, Pace, new_key, version
+from ringcast.control import server as server_module
+from ringcast.control.deadlocks import Deadlock, Made, Report, decode
+from ringcast.control.envelope import pack
+from ringcast.control.events import Failing, Finished, Started
+from ringcast.errors import RendezvousError
+from ringcast.wire import header as wire
+from ringcast.wire.failure import Failure
+from support.controlled import KEY, NONCE, Worker, job, serving
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+IMPATIENT = Pace(beat=0.05, silence=0.6, unreachable=0.6, linger=2.0)  # where silence is what is tested
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context]:
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/control" if request.param == "ipc" else "tcp://127.0.0.1:*"
+
+
+def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
+    with job(context, address, 5) as (server, _):
+        assert server.notice(Started) == Started()
+
+
+def test_the_roster_is_encoded_once(context: zmq.Context, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+    monkeypatch.setattr(server_module, "pack", lambda message: encoded.append(message["type"]) or pack(message))
+    with job(context, address, 5) as (server, _):
+        assert server.notice(Started) == Started()
+        assert encoded.count("roster") == 1
+
+
+def test_bye_tells_the_count_and_why_and_who_has_left(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (server, workers):
+        workers[1].client.finished({0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
+        for rank, count in ((0, 7), (2, 2**40)):
+            frame, why = workers[rank].inbox.get(timeout=10)
+            header, failure = wire.unpack(frame), Failure.decode(why)
+            assert (failure.cause, failure.traceback, failure.pid) == ("KeyError: 1", "Traceback ...", os.getpid())
+            assert (header.kind, header.source, header.length, header.nonce) == (wire.Kind.BYE, 1, count, NONCE)
+        said = Finished(1, {0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
+        assert server.notice(Finished) == said
+
+
+def test_what_was_said_before_close_was_heard_when_close_returns(context: zmq.Context, address: str) -> None:
+    with job(context, address, 2) as (server, workers):
+        workers[0].client.finished({})
+        workers[0].client.close()
+        assert server.notice(Finished) == Finished(0, {})
+        workers[0].client.close()
+        workers[0].client.revoke(1, "after close it is nobody's concern")
+
+
+def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (_, workers):
+        workers[2].client.revoke(2**63 + 1, "timeout – größer")
+        for rank in (0, 1):
+            header, cause = workers[rank].news()
+            assert (header.kind, header.source, header.context) == (wire.Kind.REVOKE, 2, 2**63 + 1)
+            assert cause == "timeout – größer"
+        assert workers[2].inbox.empty()
+
+
+WAIT = Report(0, 7, Made(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
+
+
+def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (_, workers):
+        workers[0].client.waiting(WAIT)
+        workers[0].client.moving()
+        workers[0].client.waiting(replace(WAIT, context=8))
+        workers[0].client.revoke(1, "all this was heard")
+        assert [worker.news()[1] for worker in workers[1:]] == ["all this was heard"] * 2
+        workers[1].client.waiting(replace(WAIT, rank=1, waits=(0,), sent={}, seen={0: 2**40}))
+        for rank in (0, 1):
+            header, payload = workers[rank].inbox.get(timeout=10)
+            assert (wire.unpack(header).kind, wire.unpack(header).context) == (wire.Kind.DEADLOCK, 8 - rank)
+            found = decode(payload)
+            assert isinstance(found, Deadlock)
+            assert (found.rank, found.circle) == (rank, (0, 1))
+        assert workers[2].inbox.empty()
+
+
+def test_a_failing_rank_reaches_the_others_and_the_owner(context: zmq.Context, address: str) -> None:
+    with job(context, address, 2) as (server, workers):
+        workers[1].client.failing("ValueError: \ud800", "Traceback " + "x" * 10**6, (0,))
+        report = server.notice(Failing)
+        assert isinstance(report, Failing)
+        assert (report.rank, report.blames, len(report.traceback)) == (1, (0,), 100_000)
+        server.do(lambda: server.server.declare_failed(1, "exit code 1"))
+        header, cause = workers[0].news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "ValueError: ?")
+
+
+def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) -> None:
+    with job(context, address, 3) as (server, workers):
+        server.do(lambda: server.server.declare_failed(1, "killed by SIGKILL"))
+        header, cause = workers[0].news()
+        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "killed by SIGKILL")
+        server.do(lambda: server.server.abort("enough"))
+        for rank in (0, 2):
+            while (found := workers[rank].news())[0].kind != wire.Kind.ABORT:
+                pass
+            assert found[1] == "enough"
+
+
+def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context, address: str) -> None:
+    with serving(context, address, 1) as server:
+        worker = Worker(context, server.server.address, 0, 1, pace=IMPATIENT)
+        worker.client.join(10)
+    begin = time.monotonic()
+    header, cause = worker.news()
+    assert header.kind == wire.Kind.ABORT
+    assert "the launcher is gone" in cause
+    assert time.monotonic() - begin < 5
+    begin = time.monotonic()
+    worker.client.finished({})
+    worker.client.close()
+    assert time.monotonic() - begin < 0.5  # nobody is waited for who is known to be gone
+    assert worker.inbox.empty()
+
+
+def test_missing_ranks_are_named(context: zmq.Context, address: str) -> None:
+    with serving(context, address, 3, start_timeout=0.2) as server:
+        worker = Worker(context, server.server.address, 1, 3)
+        with pytest.raises(RendezvousError, match=r"ranks 0, 2 of 3 did not join within 0.2 s"):
+            worker.client.join(10)
+        worker.client.close()
+
+
+def test_a_second_worker_of_the_same_rank_is_refused(context: zmq.Context, address: str) -> None:
+    with job(context, address, 1) as (server, _):
+        second = Worker(context, server.server.address, 0, 1)
+        with pytest.raises(RendezvousError, match=f"rank 0 has joined already, as pid {os.getpid()}"):
+            second.client.join(10)
+        second.client.close()
+
+
+def test_without_server_joining_ends_with_advice(context: zmq.Context, tmp_path: Path) -> None:
+    worker = Worker(context, f"ipc://{tmp_path}/control", 0, 2)
+    with pytest.raises(RendezvousError, match=r"no control plane answers at ipc:.*is rank 0 .* running"):
+        worker.client.join(0.2)
+    worker.client.close()
+
+
+def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/control"
+    worker = Worker(context, address, 0, 1)
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(worker.client.join, 10)
+        with serving(context, address, 1):
+            assert joined.result() == ["data0"]
+            worker.client.close()
+
+
+@pytest.mark.parametrize(
+    ("control", "key"),
+    [("tcp://nowhere", KEY), ("tcp://127.0.0.1:1", "short"), ("udp:x", "")],
+    ids=["port", "key", "udp"],
+)
+def test_an_unusable_address_or_key_is_said_at_once(context: zmq.Context, control: str, key: str) -> None:
+    worker = Worker(context, control, 0, 1, key=key)
+    with pytest.raises(RendezvousError, match="rank 0 cannot connect to"):
+        worker.client.join(10)
+    worker.client.close()
+
+
+def test_an_address_that_cannot_be_bound(context: zmq.Context, tmp_path: Path) -> None:
+    with pytest.raises(RendezvousError, match="the control plane cannot listen at ipc:///nowhere/x"):
+        ControlServer(context, "ipc:///nowhere/x", size=1, nonce=1)
+    with pytest.raises(RendezvousError, match="tcp needs the job's secret key"):
+        ControlServer(context, "tcp://127.0.0.1:*", size=1, nonce=1)
+
+
+def test_the_ipc_socket_is_its_owners_and_goes_with_the_server(context: zmq.Context, tmp_path: Path) -> None:
+    path = tmp_path / "control"
+    server = ControlServer(context, f"ipc://{path}", size=1, nonce=1)
+    assert path.stat().st_mode & 0o777 == 0o600
+    server.close()
+    server.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", ["", new_key()], ids=["no key", "wrong key"])
+def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
+    with serving(context, "tcp://127.0.0.1:*", 1) as server:
+        stranger = context.socket(zmq.DEALER)
+        if key:
+            stranger.curve_serverkey = zmq.curve_public(key.encode())
+            stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
+        monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        stranger.connect(server.server.address)
+        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))  # would be answered, if it were heard
+        worker = Worker(context, server.server.address, 0, 1)
+        assert worker.client.join(10) == ["data0"]
+        worker.client.close()
+        assert monitor.poll(10_000)
+        event = recv_monitor_message(monitor)
+        assert event["event"] == zmq.EVENT_DISCONNECTED  # and no handshake before it
+        assert not stranger.poll(100)
+        assert server.server.dropped == 0
+        stranger.disable_monitor()
+        monitor.close()
+        stranger.close(linger=0)
+
+
+GARBAGE = [
+    [b""],
+    [b"\xc1"],
+    [b"\xff" * 100],
+    [b"a", b"b"],
+    [msgpack.packb({"type": "alive"})],
+    [msgpack.packb([NONCE, 0, "alive"])],
+    [msgpack.packb([NONCE + 1, 0, {"type": "leave"}])],
+    [msgpack.packb([NONCE, 0, {"type": "alive"}])],
+    [msgpack.packb([NONCE, 0, {"type": "finished", "sent": {}}])],
+    [msgpack.packb([NONCE, 0, {"type": "hello", "rank": "0"}])],
+    [msgpack.packb([NONCE, 0, {("a", "b"): 1}])],
+    [msgpack.packb([NONCE, 0, [[[[[[]]]]]]])],
+]
+
+
+VOTE = {"type": "vote", "context": 1, "number": 1, "verb": "agree", "flag": 1, "acknowledged": []}
+
+
+def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
+        stranger = context.socket(zmq.DEALER)
+        stranger.connect(server.server.address)
+        for frames in GARBAGE:
+            stranger.send_multipart(frames)
+        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))
+        assert stranger.poll(10_000)  # all before was handled
+        assert server.server.dropped == len(GARBAGE)
+        stranger.close(linger=0)
+        workers[0].client.revoke(1, "still here")
+        assert workers[1].news()[1] == "still here"
+
+
+def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 1) as (server, workers):
+        nonsense = [
+            {"type": "revoke", "context": -1, "cause": "", "failed": None},
+            {"type": "revoke", "context": 1, "cause": "", "failed": -1},
+            {"type": "finished", "sent": {0: -1}},
+            {"type": "finished", "sent": {"a": 1}},
+            {"type": "failing", "error": "", "traceback": "", "blames": [0.5]},
+            {"type": "waiting", "report": {}},
+            {"type": "waiting", "report": {**WAIT.message(), "waits": [-1]}},
+            {"type": "waiting"},
+            {**VOTE, "context": -1},
+            {**VOTE, "number": "1"},
+            {**VOTE, "verb": "rule"},
+            {**VOTE, "flag": 1 << 63},
+            {**VOTE, "acknowledged": [-1]},
+            {"type": "vote"},
+            {"type": "what"},
+        ]
+        for message in nonsense:
+            workers[0].client._post(message)
+        workers[0].client.finished({})
+        assert server.notice(Finished) == Finished(0, {})
+        assert server.server.dropped == len(nonsense)
+
+
+def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None:
+    with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
+        server.do(lambda: server.server._sent.update(dict.fromkeys(server.server._sent, 10**6)))
+        header, cause = workers[0].news()
+        assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
+
+
+def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
+    context: zmq.Context, tmp_path: Path
+) -> None:
+    address = f"ipc://{tmp_path}/control"
+    with serving(context, address, 2, hosted=False, pace=IMPATIENT), context.socket(zmq.DEALER) as silent:
+        silent.linger = 0
+        silent.connect(address)
+        hello = {"type": "hello", "rank": 1, "size": 2, "address": "", "pid": 1, "host": "", "version": version()}
+        silent.send(msgpack.packb([NONCE, 0, hello]))
+        worker = Worker(context, address, 0, 2)
+        worker.client.join(10)
+        assert not silent.closed
+        with pytest.raises(queue.Empty):  # silence alone is no failure
+            worker.inbox.get(timeout=2 * IMPATIENT.unreachable)
+        silent.close()
+        header, cause = worker.news()
+        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
+        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        worker.client.close()
+
+
+SHORT = Pace(beat=0.05, silence=20.0, unreachable=0.6, answer=0.3)
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
+    context: zmq.Context, start: "Start", tmp_path: Path, transport: str
+) -> None:
+    address = f"ipc://{tmp_path}/control" if transport == "ipc" else "tcp://127.0.0.1:*"
+    with serving(context, address, 2, hosted=False, pace=SHORT) as server:
+        worker, process = Worker(context, server.server.address, 0, 2), start(1, 2, server.server.address, KEY)
+        worker.client.join(30)
+        assert line_of(process) == "data0 data1"
+        process.stdin.write("sleep\n")
+        process.stdin.flush()
+        assert line_of(process) == "awake"  # after some time with the interpreter's lock, in which it said nothing
+        assert worker.inbox.empty()
+        process.send_signal(signal.SIGSTOP)
+        header, cause = worker.news()
+        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
+        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        worker.client.close()
+
+
+# Without a launcher: rank 0 starts a process for the control plane.
+
+PROGRAM = """
+import ctypes, os, queue, sys, zmq
+from ringcast import config, wire
+from ringcast.control import ControlClient
+from ringcast.wire.failure import Failure
+settings = config.from_environment()
+context, failures = zmq.Context(), queue.Queue()
+def inject(frames):
+    if wire.unpack(frames[0]).kind == wire.Kind.FAILED:
+        failures.put((wire.unpack(frames[0]).source, Failure.decode(frames[1]).cause))
+client = ControlClient(settings, f"data{settings.rank}", inject, context)
+try:
+    print(*client.join(settings.start_timeout), flush=True)
+    order = sys.stdin.readline()
+    if order == "fail":
+        client.failing("ValueError: bad", "")
+    if order == "sleep\\n":
+        ctypes.PyDLL(None).sleep(2)
+        print("awake", flush=True)
+        sys.stdin.readline()
+    if order == "wait\\n":
+        print(*failures.get(timeout=20), flush=True)
+    client.finished({})
+except Exception as error:
+    print(error, flush=True)
+client.close()
+context.term()
+"""
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a worker which does not outlive the test."""
+    workers: list[subprocess.Popen[str]] = []
+
+    def run(rank: int, size: int, control: str, key: str = "", start_timeout: float = 20.0) -> subprocess.Popen[str]:
+        settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout)
+        environment = {**os.environ, **settings.environment()}
+        worker = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        workers.append(worker)
+        return worker
+
+    yield run
+    for worker in workers:
+        if worker.returncode is None:
+            worker.kill()
+            worker.communicate()
+
+
+def say(worker: subprocess.Popen[str], order: str) -> str:
+    return worker.communicate(order, timeout=30)[0].strip()
+
+
+def line_of(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    assert select.select([worker.stdout], [], [], 30)[0]
+    return worker.stdout.readline().strip()
+
+
+def servers_of(control: str) -> list[psutil.Process]:
+    """Return the processes that listen on the job's socket."""
+    rows = Path("/proc/net/unix").read_text().splitlines()
+    sockets = {f"socket:[{row.split()[6]}]" for row in rows if row.endswith(control.removeprefix("ipc://"))}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            files = {os.readlink(file) for file in Path(f"/proc/{process.pid}/fd").iterdir()}
+        except OSError:
+            continue
+        if files & sockets:
+            found.append(process)
+    return found
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    assert psutil.wait_procs(processes, timeout=15)[1] == []
+
+
+def free_port() -> int:
+    with zmq.Context() as context, context.socket(zmq.REP) as probe:
+        return probe.bind_to_random_port("tcp://127.0.0.1")
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_without_a_launcher_the_ranks_find_each_other(start: Start, tmp_path: Path, transport: str) -> None:
+    control = f"ipc://{tmp_path}/control" if transport == "ipc" else f"tcp://127.0.0.1:{free_port()}"
+    workers = [start(rank, 3, control, KEY) for rank in (2, 1, 0)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    assert len(servers) == (1 if transport == "ipc" else 0)
+    for server in servers:
+        assert KEY not in " ".join(server.cmdline())
+    for worker in workers:
+        say(worker, "")
+    assert [worker.returncode for worker in workers] == [0] * 3
+    wait_until_gone(servers)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_rank_0_is_told_to_the_others_at_once(start: Start, tmp_path: Path) -> None:
+    control = f"ipc://{tmp_path}/control"
+    workers = [start(rank, 3, control) for rank in range(3)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    begin = time.monotonic()
+    workers[0].send_signal(signal.SIGKILL)
+    for worker in workers[1:]:
+        worker.stdin.write("wait\n")
+        worker.stdin.flush()
+    assert [line_of(worker) for worker in workers[1:]] == ["0 its process ended"] * 2
+    assert time.monotonic() - begin < 5
+    for worker in workers:
+        say(worker, "")
+    wait_until_gone(servers)
+
+
+def test_rank_0_may_finish_first(start: Start, tmp_path: Path) -> None:
+    control = f"ipc://{tmp_path}/control"
+    workers = [start(rank, 3, control) for rank in range(3)]
+    assert [line_of(worker) for worker in workers] == ["data0 data1 data2"] * 3
+    servers = servers_of(control)
+    say(workers[0], "")
+    say(workers[2], "fail")
+    workers[1].stdin.write("wait\n")
+    workers[1].stdin.flush()
+    assert line_of(workers[1]) == "2 ValueError: bad"
+    say(workers[1], "")
+    wait_until_gone(servers)  # all have left or failed: it does not wait for silence
+
+
+def test_a_start_without_all_ranks_is_given_up_by_name(start: Start, tmp_path: Path) -> None:
+    said = say(start(0, 3, f"ipc://{tmp_path}/control", start_timeout=0.5), "")
+    assert "ranks 1, 2 of 3 did not join within 0.5 s" in said
+
+
+def test_rank_0_says_why_the_control_plane_cannot_start(start: Start) -> None:
+    said = say(start(0, 2, "ipc:///nowhere/control"), "")
+    assert "could not start the control plane: the control plane cannot listen at ipc:///nowhere/control" in said

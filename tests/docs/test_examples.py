@@ -1,0 +1,119 @@
+"""The examples are real programs: run as a user runs them, on one rank and on several."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.places import EXAMPLES
+from support.sources import check_table, write_tree
+
+
+def run(*command: str, expect: int = 0) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def launch(n: int, example: str, *arguments: str, expect: int = 0) -> str:
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--output", "none")
+    return run(*launcher, str(EXAMPLES / example), *arguments, expect=expect)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write_tree(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_identifiers_finds_the_numbers_that_are_there(n: int, tree: Path) -> None:
+    text = launch(n, "identifiers.py", "--path", str(tree), "--top", "3")
+    check_table(text, tree, n)
+
+
+def test_identifiers_counts_in_the_library_without_a_launcher() -> None:
+    text = run(sys.executable, str(EXAMPLES / "identifiers.py"), "--limit", "40")
+    assert text.endswith("equal to the one-process count\n")
+
+
+def test_identifiers_with_more_ranks_than_files(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("one = 1\n")
+    assert launch(4, "identifiers.py", "--path", str(tmp_path)).endswith("equal to the one-process count\n")
+
+
+def test_identifiers_says_that_there_is_nothing_to_count(tmp_path: Path) -> None:
+    launch(3, "identifiers.py", "--path", str(tmp_path), expect=1)
+
+
+def test_identifiers_fails_when_the_counts_differ(tree: Path) -> None:
+    program = tree.parent / "wrong.py"
+    program.write_text(LOSES_A_NAME)
+    command = (sys.executable, "-m", "ringcast_launcher", "-n", "3", "-x", f"PYTHONPATH={EXAMPLES}", "--output", "none")
+    text = run(*command, str(program), "--path", str(tree), expect=1)
+    assert "rank 1, 2: not the one-process count" in text
+    assert "equal to" not in text
+
+
+LOSES_A_NAME = """
+from collections import Counter
+
+import identifiers
+
+merge = identifiers.merge
+identifiers.merge = lambda comm, mine: merge(comm, mine) - Counter(rare=comm.rank)
+identifiers.main()
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_matrix_vector(n: int) -> None:
+    assert launch(n, "matrix_vector.py").endswith("largest eigenvalue: 1199.995633\n")
+
+
+@pytest.mark.parametrize(("n", "side"), [(1, 1), (3, 1), (4, 2), (9, 3)])
+def test_matrix_vector_2d(n: int, side: int) -> None:
+    grid = f"{side} x {side} ranks, {n - side * side} idle"
+    assert launch(n, "matrix_vector_2d.py") == f"{grid}, largest eigenvalue: 1199.995633\n"
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_gathered_schedules(n: int) -> None:
+    assert launch(n, "gathered_schedules.py").endswith(f"the same schedules of {n} ranks\n")
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_transpose(n: int) -> None:
+    size = 300 * n
+    assert launch(n, "transpose.py") == f"{size} x {size} numbers on {n} ranks: transposed, and back again\n"
+
+
+def test_threads_in_a_notebook() -> None:
+    assert run(sys.executable, str(EXAMPLES / "threads_in_a_notebook.py")).startswith("5 ranks agree")
+
+
+def test_a_progress_bar_on_a_terminal_only(tree: Path) -> None:
+    ours, theirs = pty.openpty()
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", "2", str(EXAMPLES / "identifiers.py"))
+    with subprocess.Popen((*launcher, "--path", str(tree)), stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b"".join(iter(partial(read_terminal, ours), b""))
+        assert process.stdout is not None
+        assert b"counting" not in process.stdout.read()
+    os.close(ours)
+    assert b"counting on rank 0" in seen
+    assert process.returncode == 0
+    assert "counting on" not in launch(2, "identifiers.py", "--path", str(tree))
+
+
+def read_terminal(file: int) -> bytes:
+    try:
+        return os.read(file, 4096)
+    except OSError:  # nobody has the other end open any more
+        return b""

@@ -1,0 +1,208 @@
+"""What the documents say is true: every snippet runs, every link leads somewhere, every table agrees with the code.
+
+The python blocks of a page are one program. A block that begins with `# name.py` is instead a file that the page's
+commands may use; a block of `>>>` lines is a doctest. The commands of a console block (`$ …`, continued by `> …`) are
+one shell script; where output is shown, it is what the script prints (`...` stands for anything). Those of a block that
+names hosts h0 to h3 run on the first of four emulated hosts.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ringcast import errors
+from ringcast.commands.bench.bed import Bed
+from ringcast.communicator import Communicator
+from ringcast.config import worker
+from ringcast.wire import header
+from ringcast_launcher.cli import _parser
+from support.beds import run_on
+from support.places import ROOT
+from support.sshd import ssh_bed
+
+PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += [*sorted((ROOT / "docs").glob("*.md")), ROOT / "configs/README.md"]
+SHARED = ("examples", "docs", "Makefile", "pyproject.toml")  # what commands find in their directory
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    fences = re.finditer(r"^```(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in fences]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+FILE = re.compile(r"# (\w+\.py)\n")
+HOST = re.compile(r"\bh[0-3]\b")
+HERE = [block for block in BLOCKS if block.language == "console" and not HOST.search(block.text)]
+ON_HOSTS = [block for block in BLOCKS if block.language == "console" and HOST.search(block.text)]
+
+
+def named(block: Block) -> str:
+    return f"{block.page.name}:{block.line}"
+
+
+def programs() -> list[object]:
+    pages = {b.page for b in BLOCKS if b.language == "python" and not FILE.match(b.text)}
+    return [pytest.param(page, id=page.name) for page in sorted(pages)]
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Return what the command prints on its standard output; a failure shows all that it said."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RINGCAST_", "PYTHON"))}
+    done = subprocess.run(
+        command, cwd=folder, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in SHARED:
+        (tmp_path / name).symlink_to(ROOT / name)
+    # What `make demo` would install is installed already, where these tests run.
+    activate = tmp_path / ".venv/bin/activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=named)
+def test_every_block_is_of_a_kind_that_is_run_or_plain_text(block: Block) -> None:
+    assert block.language in ("python", "pycon", "console", "text")
+    assert (block.language == "console") == bool(re.search(r"^\$ ", block.text, re.MULTILINE))
+    assert block.language == "pycon" or ">>>" not in block.text
+
+
+@pytest.mark.parametrize("page", programs())
+def test_the_python_of_a_page_runs_alone_and_on_three_ranks(page: Path, folder: Path) -> None:
+    # Blank lines, so that tracebacks tell the line of the page.
+    lines = [""] * page.read_text().count("\n")
+    for block in blocks_of(page):
+        if block.language == "python" and not FILE.match(block.text):
+            lines[block.line - 1 : block.line - 1 + block.text.count("\n")] = block.text.splitlines()
+    (folder / "page.py").write_text("\n".join(lines))
+    run([sys.executable, "page.py"], folder)
+    if any("ringcast.init()" in line for line in lines):
+        run(["ringcast-launch", "-n", "3", "page.py"], folder)
+
+
+@pytest.mark.parametrize("page", sorted({b.page for b in BLOCKS if b.language == "pycon"}), ids=lambda page: page.name)
+def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) -> None:
+    text = "\n".join(block.text for block in blocks_of(page) if block.language == "pycon")
+    example = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    told: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)
+    assert not told, "".join(told)
+
+
+@pytest.mark.parametrize("block", HERE, ids=named)
+def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder: Path) -> None:
+    script, expected = prepared(block, folder)
+    check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with ssh_bed("4") as made:
+        yield made
+
+
+@pytest.mark.parametrize("block", ON_HOSTS, ids=named)
+def test_every_command_runs_on_hosts_and_prints_what_the_page_shows(block: Block, folder: Path, bed: Bed) -> None:
+    script, expected = prepared(block, folder)
+    path = f"PATH={Path(sys.executable).parent}:$PATH"
+    command = ["bash", "-euo", "pipefail", "-c", f"cd {shlex.quote(str(folder))}\n{path}\n{script}"]
+    done = run_on(bed, 0, command, timeout=100)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    check(done.stdout, expected)
+
+
+def prepared(block: Block, folder: Path) -> tuple[str, str]:
+    """Write the files of the page; return the commands of the block and what they are to print, if that is shown."""
+    for file in blocks_of(block.page):
+        if name := FILE.match(file.text):
+            (folder / name[1]).write_text(file.text)
+    lines = block.text.splitlines(keepends=True)
+    script = "".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
+    # A target must exist; to make it would be to run the tests in the tests.
+    script = re.sub(r"^make ", "make -n ", script, flags=re.MULTILINE)
+    return script, "".join(line for line in lines if not line.startswith(("$ ", "> ")))
+
+
+def check(printed: str, expected: str) -> None:
+    matches = not expected or doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
+    assert matches, f"{expected}\n---\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def rows(page: str, width: int) -> list[tuple[str, ...]]:
+    """Return the rows of a page's tables of so many columns, without headings and back quotes."""
+    cells = [
+        tuple(cell.strip().replace("`", "") for cell in line.strip("|").split("|"))
+        for line in (ROOT / page).read_text().splitlines()
+        if line.startswith("|")
+    ]
+    return [row for row in cells if len(row) == width]
+
+
+def test_the_protocol_page_has_every_field_of_the_header() -> None:
+    blank = header.Header(*(0 for _ in header.Header._fields))
+    offsets = [  # where a 1 in the field shows
+        header.pack(blank._replace(**{field: 1})).index(1) for field in header.Header._fields
+    ]
+    sizes = [end - start for start, end in zip(offsets, [*offsets[1:], header.SIZE], strict=True)]
+    fields = list(zip(map(str, offsets), map(str, sizes), header.Header._fields, strict=True))
+    assert [row[:3] for row in rows("docs/protocol.md", 4) if row[0].isdigit()] == fields
+
+
+def test_the_protocol_page_has_every_kind_of_message() -> None:
+    told = [(int(row[0]), row[1]) for row in rows("docs/protocol.md", 3) if row[0].isdigit()]
+    assert told == [(kind.value, kind.name) for kind in header.Kind]
+
+
+def test_the_launching_page_has_every_option_and_variable() -> None:
+    text = (ROOT / "docs/launching.md").read_text()
+    parser, _ = _parser()
+    options = {string for action in parser._actions for string in action.option_strings}
+    assert {option for option in options if f"`{option}" not in text} == set()
+    assert {name for name in worker.WorkerConfig().environment() if f"`{name}`" not in text} == set()
+    assert {
+        name for name in re.findall(r"RINGCAST_[A-Z_]+", text) if name not in worker.WorkerConfig().environment()
+    } == set()
+
+
+def test_the_usage_page_has_every_collective_and_error() -> None:
+    text = (ROOT / "docs/usage.md").read_text()
+    methods = {name for name in vars(Communicator) if not name.startswith("_")} - {"connect_neighbours"}
+    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
+    own = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert {name for name in own if f"`{name}`" not in text} == set()

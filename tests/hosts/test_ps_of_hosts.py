@@ -1,0 +1,174 @@
+"""`ringcast ps` of a job on several hosts, in which the launcher asks all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringcast.monitoring import live
+from ringcast.monitoring.jobs import INQUIRIES
+from ringcast_launcher.hosts.messages import AskStates
+from ringcast_launcher.run.ps_server import Inquiries
+from ringcast_launcher.run.query_all import Survey
+from support.beds import run_on
+from support.fleets import Fleet, finished, until
+
+UNTIL_GO = """
+import os, time, ringcast
+comm = ringcast.init()
+comm.barrier()
+while not os.path.exists("{go}"):
+    time.sleep(0.05)
+"""
+
+
+def ps(hosts: Fleet, host: int, *arguments: str) -> str:
+    command = [sys.executable, "-m", "ringcast", "ps", *arguments]
+    return run_on(hosts.bed, host, command, 60, hosts.environment).stdout
+
+
+def seen(hosts: Fleet, host: int, *ranks: int) -> dict[str, Any] | None:
+    """Return the job of which ps tells these ranks, if all of them have had their barrier."""
+    for job in json.loads(ps(hosts, host, "--json") or "[]"):
+        if [state["rank"] for state in job["ranks"]] == list(ranks):
+            return job if all(state["state"] == "done" for state in job["ranks"]) else None
+    return None
+
+
+@pytest.mark.usefixtures("nothing_on_hosts")
+def test_ps_shows_the_ranks_of_all_hosts_where_the_launcher_is(hosts: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with hosts.started("-H", "h0,h1:2", hosts.program(UNTIL_GO.format(go=go))) as process:
+        job = until(lambda: seen(hosts, 0, 0, 1, 2))
+        assert [state["host"] for state in job["ranks"]] == ["h0", "h1", "h1"]
+        assert all(state["operation"] == "#1 barrier" and state["memory"] > 1e6 for state in job["ranks"])
+        assert (job["size"], len(job["pids"])) == (3, 1)
+        heading, columns, *rows = ps(hosts, 0, job["job"]).splitlines()
+        assert heading.startswith(f"job {job['job']}: 3 ranks for ")
+        assert columns.split()[:3] == ["rank", "host", "pid"]
+        assert [row.split()[1] for row in rows] == ["h0", "h1", "h1"]
+        # Elsewhere the part that is there is shown, and so it is here while the launcher is stopped.
+        there = until(lambda: seen(hosts, 1, 1, 2))
+        heading, columns, *_ = ps(hosts, 1, there["job"]).splitlines()
+        assert "2 of 3 ranks" in heading
+        assert columns.split()[:2] == ["rank", "pid"]
+        process.send_signal(signal.SIGSTOP)
+        assert "1 of 3 ranks" in ps(hosts, 0, job["job"])
+        process.send_signal(signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)  # nsenter stops with its command, but does not go on with it
+        go.touch()
+        assert finished(process).returncode == 0
+
+
+@pytest.mark.usefixtures("nothing_on_hosts")
+def test_a_job_without_ranks_on_the_launchers_host_is_shown_there(hosts: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with hosts.started("-H", "h1,h2", hosts.program(UNTIL_GO.format(go=go))) as process:
+        job = until(lambda: seen(hosts, 0, 0, 1))
+        assert [state["host"] for state in job["ranks"]] == ["h1", "h2"]
+        assert job["pids"] == []
+        go.touch()
+        assert finished(process).returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("nothing_on_hosts")
+def test_a_directory_in_which_there_can_be_no_socket_stops_no_job(hosts: Fleet) -> None:
+    folder = hosts.temporary / ("é" * (75 - len(str(hosts.temporary))))  # as text it is short enough
+    folder.mkdir()
+    try:
+        done = hosts.launch("-H", "h1", "-v", hosts.program("print('there')"), TMPDIR=str(folder))
+    finally:
+        folder.rmdir()
+    assert (done.returncode, done.stdout) == (0, "[0] there\n")
+
+
+def ask(path: Path) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.settimeout(30)
+        asker.connect(str(path))
+        _, files, _, _ = socket.recv_fds(asker, 1, 1)
+        return live._content(files[0])
+
+
+def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Path) -> None:
+    path, told = tmp_path / INQUIRIES, []
+    large = b"x" * 10_000_000
+    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
+        assert not inquiries.come()
+        idle.connect(str(path))  # never reads
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+            gone.connect(str(path))
+        assert inquiries.come()
+        askers = [threading.Thread(target=lambda: told.append(ask(path))) for _ in range(3)]
+        for asker in askers:
+            asker.start()
+        until(lambda: (inquiries.come() and inquiries.answer(large)) or len(told) == 3, 30)
+        for asker in askers:
+            asker.join()
+        assert told == [large] * 3
+        assert not inquiries.come()
+    assert inquiries.files == []
+
+
+def test_where_no_file_can_be_made_whoever_asks_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: str) -> int:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.connect(str(tmp_path / INQUIRIES))
+        assert inquiries.come()
+        inquiries.answer(b"told")
+        assert not inquiries.come()
+        asker.settimeout(30)
+        assert asker.recv(1) == b""
+
+
+def test_a_path_that_no_socket_can_have_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 120)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too long"):
+        Inquiries(str(long))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Hosts:
+    """Crews that are asked, and note it."""
+
+    def __init__(self, *hosts: int) -> None:
+        self.hosts, self.asked = set(hosts), 0
+
+    def order_all(self, _: object) -> None:
+        self.asked += 1
+
+
+def test_a_late_answer_is_not_one_to_the_next_question() -> None:
+    hosts = Hosts(0, 1)
+    survey = Survey[str](hosts, AskStates(), 3.0)  # type: ignore[arg-type]
+    assert survey.result(0.0) is None
+    survey.ask(1.0)
+    survey.ask(1.5)  # is part of the first
+    survey.hear(0, "first of 0")
+    assert (survey.result(2.0), survey.due, hosts.asked) == (None, 4.0, 1)
+    assert survey.result(4.0) == ["first of 0"]
+    survey.ask(5.0)
+    survey.hear(1, "first of 1")
+    survey.hear(0, "second of 0")
+    assert survey.result(5.0) is None
+    survey.hear(1, "second of 1")
+    assert survey.result(5.0) == ["second of 0", "second of 1"]
+    assert (survey.result(9.0), survey.due) == (None, float("inf"))
+    survey.ask(10.0)
+    survey.hear(0, "third of 0")
+    hosts.hosts.remove(1)  # lost
+    assert survey.result(10.0) == ["third of 0"]

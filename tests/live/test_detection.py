@@ -1,0 +1,69 @@
+"""Every fault of a rank reaches every other rank as an error that tells what happened, within a bounded time."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from support.faulty_jobs import SILENT, SIZE, VICTIM, run
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+BUSY = 3  # times as long as it takes on a machine that has nothing else to do
+FINISHED = "rank 1 finished (it left the job), but this rank still communicates with it"
+EXITS = {
+    "SIGKILL": ("killed by SIGKILL", 137),
+    "exception": ("ValueError: bad luck", 1),
+    "sys.exit(3)": (FINISHED, 3),
+    "sys.exit(0)": (FINISHED, 1),
+    "os._exit(0)": ("it exited with code 0 without finishing", 1),
+    "os.abort": ("killed by SIGABRT", 134),
+    "segfault": ("killed by SIGSEGV", 139),
+}
+
+
+@pytest.mark.parametrize("fault", list(EXITS))
+def test_the_end_of_a_rank_is_known_to_all_within_a_second(fault: str) -> None:
+    cause, code = EXITS[fault]
+    outcome = run(fault)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert heard.seconds < 1.0 * BUSY
+        assert cause in heard.cause
+        if cause != FINISHED:  # else the communicator may have been given up by one who needed the victim
+            assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
+    assert outcome.code == code
+    last = outcome.stderr.splitlines()[-1]
+    assert last.startswith(f"ringcast-launch: rank {VICTIM} ({socket.gethostname()}, pid {outcome.pid}) ")
+
+
+def test_the_traceback_of_a_rank_reaches_the_others_and_the_launcher() -> None:
+    outcome = run("exception")
+    for heard in outcome.heard.values():
+        assert (heard.host, heard.pid) == (socket.gethostname(), outcome.pid)
+        assert heard.traceback.startswith("Traceback (most recent call last):")
+        assert "in _raise" in heard.traceback
+        assert heard.traceback.rstrip().endswith("ValueError: bad luck")
+    assert outcome.stderr.splitlines()[-2] == "ValueError: bad luck"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", SILENT)
+def test_a_rank_that_does_not_move_any_more_is_known_to_all_within_ten_seconds(fault: str) -> None:
+    outcome = run(fault)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert heard.seconds < 15
+        assert ("it was stopped" if fault == "SIGSTOP" else "its interpreter does not move") in heard.cause
+    assert outcome.code == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [*SILENT, "SIGKILL", "exception"])
+def test_without_a_launcher_all_know_within_ten_seconds(fault: str) -> None:
+    outcome = run(fault, hosted=False)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
+        assert heard.seconds < 15

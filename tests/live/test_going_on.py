@@ -1,0 +1,242 @@
+"""Real jobs that lose ranks to SIGKILL and go on, or are started afresh."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.places import EXAMPLES
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SURVIVE = str(EXAMPLES / "survive.py")
+LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
+GO_ON = "--on-failure", "continue"
+AFRESH = "--on-failure", "restart"
+
+HEAD = """
+import os, signal, sys, time
+import ringcast
+comm = ringcast.init(timeout=30)
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def until_it_fails(comm):
+    try:
+        while True:
+            comm.allreduce(1)
+    except (ringcast.PeerFailed, ringcast.Revoked):
+        comm.revoke()
+"""
+
+
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """A short one: the directories of jobs are looked for in it."""
+    return short_path
+
+
+def launch(folder: Path, *arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the launcher to its end; no directory of sockets may stay."""
+    sockets = folder / "sockets"
+    sockets.mkdir()
+    if program:
+        (folder / "program.py").write_text(HEAD + program)
+        arguments = (*arguments, str(folder / "program.py"))
+    environment = {**os.environ, "TMPDIR": str(sockets)}
+    done = subprocess.run([*LAUNCH, *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    assert list(sockets.iterdir()) == []
+    return done
+
+
+def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return sorted(line.split()[2] for line in done.stderr.splitlines() if " failed: killed by SIGKILL" in line)
+
+
+@pytest.mark.parametrize(
+    ("transport", "lost"),
+    [("ipc", ()), ("ipc", (2,)), ("ipc", (0,)), ("ipc", (0, 3)), ("ipc", (1, 0, 2)), ("tcp", (1, 3))],
+)
+def test_the_example_survives(tmp_path: Path, transport: str, lost: tuple[int, ...]) -> None:
+    wishes = [word for rank in lost for word in ("--lose", str(rank))]
+    done = launch(tmp_path, "-n", "4", "--transport", transport, *GO_ON, SURVIVE, *wishes)
+    alive = [rank for rank in range(4) if rank not in lost]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"4 ranks began, {len(alive)} finished: {', '.join(map(str, alive))}",
+        "the centres are those that one process finds",
+    ]
+    assert failures(done) == sorted(map(str, lost))
+
+
+def test_the_example_survives_without_a_launcher(tmp_path: Path) -> None:
+    """Rank 0 has started the control plane, which outlives it."""
+    settings = {"SIZE": "3", "DIR": str(tmp_path), "NONCE": "7", "CONTROL": f"ipc://{tmp_path}/control"}
+    environment = {**os.environ, **{f"RINGCAST_{name}": value for name, value in settings.items()}}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, SURVIVE, "--lose", "0"],
+            env={**environment, "RINGCAST_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [-signal.SIGKILL, 0, 0]
+    assert said[1].startswith("3 ranks began, 2 finished: 1, 2\n")
+
+
+def test_the_example_alone() -> None:
+    done = subprocess.run([sys.executable, SURVIVE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "1 ranks began, 1 finished: 0")
+
+
+def test_without_the_wish_to_go_on_the_job_ends_with_the_rank(tmp_path: Path) -> None:
+    assert launch(tmp_path, "-n", "3", SURVIVE, "--lose", "1").returncode == 137
+
+
+@pytest.mark.parametrize("verb", ["shrink", "agree"])
+def test_ranks_that_die_while_the_others_agree(tmp_path: Path, verb: str) -> None:
+    """Rank 1 dies in a call, rank 3 when it learns that, rank 4 (killed by rank 0) when it votes or before."""
+    program = f"""
+if comm.rank == 4:
+    comm.sendrecv(os.getpid(), 0, None)
+if comm.rank == 0:
+    victim = comm.sendrecv(None, None, 4)
+    comm.sendrecv("go", 1, None)
+if comm.rank == 1:
+    comm.sendrecv(None, None, 0)
+    die()
+until_it_fails(comm)
+if comm.rank == 3:
+    die()
+if comm.rank == 0:
+    os.kill(victim, signal.SIGKILL)
+    while 4 not in comm.get_failed():
+        time.sleep(0.01)
+while True:
+    try:
+        if "{verb}" == "agree":
+            comm.agree(comm.rank | 8)
+        new = comm.shrink()
+        result = new.allreduce([new.members])
+        break
+    except (ringcast.PeerFailed, ringcast.Revoked):
+        comm.ack_failed()
+if new.rank == 0:
+    print(new.members)
+"""
+    done = launch(tmp_path, "-n", "5", *GO_ON, program=program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(0, 2)\n"
+    assert failures(done) == ["1", "3", "4"]
+
+
+def test_a_rank_whose_link_one_other_has_lost_is_failed_for_all(tmp_path: Path) -> None:
+    program = """
+world, failures = comm, 0
+if comm.rank == 0:
+    comm._group.endpoint.protocol.lose(2, "the link is lost")
+while failures < 100:
+    try:
+        comm.barrier()
+        break
+    except (ringcast.PeerFailed, ringcast.Revoked):
+        failures, comm = failures + 1, comm.shrink()
+if world.rank == 0:
+    print(comm.members)
+"""
+    done = launch(tmp_path, "-n", "3", *GO_ON, program=program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(0, 1)\n"
+    assert " failed: the link is lost\n" in done.stderr
+
+
+def test_survivors_that_give_up_are_not_a_job_that_is_well(tmp_path: Path) -> None:
+    done = launch(tmp_path, "-n", "3", *GO_ON, program="if comm.rank == 1: die()\ncomm.barrier()")
+    assert done.returncode == 137
+    assert "rank 1 (" in done.stderr.splitlines()[-1]
+
+
+def test_a_survivor_that_is_not_content_says_so_by_its_exit_code(tmp_path: Path) -> None:
+    program = """
+if comm.rank == 1: die()
+until_it_fails(comm)
+comm.shrink().barrier()
+sys.exit(3 if comm.rank == 0 else 0)
+"""
+    assert launch(tmp_path, "-n", "3", *GO_ON, program=program).returncode != 0
+
+
+def test_a_job_is_started_afresh_until_it_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    program = """
+attempt = int(os.environ["RINGCAST_RESTART"])
+print(f"rank {comm.rank}, attempt {attempt}")
+comm.barrier()
+if comm.rank == 1 and attempt < 2: die()
+print("sum", comm.allreduce(1))
+"""
+    done = launch(tmp_path, "-n", "3", *AFRESH, program=program)
+    assert done.returncode == 0, done.stderr
+    for attempt in range(3):
+        assert [f"rank {r}, attempt {attempt}" in done.stdout.splitlines() for r in range(3)] == [True] * 3
+    assert done.stdout.splitlines()[-3:] == ["sum 3"] * 3
+    assert done.stderr.count("ringcast-launch: rank 1 (") == 2
+    assert "starting the job afresh (restart 1 of 3)" in done.stderr
+    assert "starting the job afresh (restart 2 of 3)" in done.stderr
+    assert "restart 3" not in done.stderr
+    assert done.stderr.count("the ranks share the cores") == 1
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_last_failure_decides_the_exit_code(tmp_path: Path, restarts: int) -> None:
+    program = """
+print("begun")
+comm.barrier()
+if comm.rank == 1: sys.exit(5 + int(os.environ["RINGCAST_RESTART"]))
+comm.barrier()
+"""
+    output = "--output", f"dir={tmp_path}/out"
+    done = launch(tmp_path, "-n", "2", *AFRESH, "--max-restarts", str(restarts), *output, program=program)
+    assert done.returncode == 5 + restarts
+    assert done.stderr.count("afresh") == restarts
+    told = (tmp_path / "out" / "rank-0.out").read_text()
+    assert told.count("begun") == restarts + 1  # what the first attempt said is still there
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_launcher_never_restarts(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "program.py").write_text(HEAD + "comm.barrier()\nprint('ready')\nwhile True: time.sleep(1)")
+    command = [*LAUNCH, "-n", "2", *AFRESH, str(tmp_path / "program.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "ready\n"
+        launcher.send_signal(number)
+        _, said = launcher.communicate(timeout=30)
+    assert launcher.returncode == 128 + number
+    assert "afresh" not in said
+
+
+def test_the_time_of_the_job_is_that_of_all_attempts(tmp_path: Path) -> None:
+    program = "time.sleep(1)\nif comm.rank == 1: die()\ncomm.barrier()"
+    done = launch(tmp_path, "-n", "2", "--timeout", "4", *AFRESH, "--max-restarts", "1000", program=program)
+    assert done.returncode == 124
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--on-failure", "despair"),
+        ("--max-restarts", "2"),
+        (*GO_ON, "--max-restarts", "2"),
+        (*AFRESH, "--max-restarts", "-1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, wrong: tuple[str, ...]) -> None:
+    assert launch(tmp_path, "-n", "1", *wrong, SURVIVE).returncode == 2

@@ -1,0 +1,1480 @@
+"""The protocol between two ranks, rule by rule, on links that drop, repeat, reorder and forge messages.
+
+No sockets, no threads, no time: several `Protocol` objects in one thread, and a queue for every ordered pair.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
+from ringcast.protocol.communicators import NAMED
+from ringcast.protocol.counters import PATIENCE
+from ringcast.protocol.machine import Protocol
+from ringcast.protocol.operations import SEGMENT, WINDOW, Operation
+from ringcast.transports.base import MemoryArrival
+from ringcast.wire import header as wire
+from ringcast.wire.call import Call
+from ringcast.wire.failure import Failure
+from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
+from ringcast.wire.header import LOST, MISMATCH, Header, Kind
+from support.protocol_net import CALL, CONTEXT, NONCE, Buffer, Net, check_quiet, content, interleavings
+
+LARGE = EAGER_LIMIT + 1
+
+# The bench.
+
+
+class Open(Buffer):
+    """A sink that learns its size from the message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = None
+
+    def announce(self, sizes: Sequence[int]) -> None:
+        self.pieces = [bytearray(size) for size in sizes]
+
+
+def split(data: bytes, *sizes: int) -> list[memoryview]:
+    """Cut data into frames of these sizes, and a last one with the rest."""
+    view, frames = memoryview(data), []
+    for size in sizes:
+        frames.append(view[:size])
+        view = view[size:]
+    return [*frames, view]
+
+
+def transfer(net: Net, size: int, *, granted: bool = False, align: int = 1, frames: Sequence[int] = ()) -> Buffer:
+    """Move one message from rank 0 to rank 1 and return where it arrived."""
+    ops = net.begin(granted=granted, align=align)
+    data, sink = content(0, 1, 0, size), Buffer(size)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, split(data, *frames))
+    net.run()
+    assert [op.error for op in ops] == [None] * len(ops)
+    assert not any(op.pending for op in ops)
+    for protocol, op in zip(net.ranks, ops, strict=True):
+        protocol.end(op)
+    assert sink.data == data
+    return sink
+
+
+def data_of(net: Net) -> list[Header]:
+    return [h for _, _, h in net.log if h.kind == Kind.DATA]
+
+
+# Programs: for each rank, what it posts together and then waits for.
+
+
+@dataclass(frozen=True)
+class Out:
+    to: int
+    size: int
+    tag: int | None = None
+
+
+@dataclass(frozen=True)
+class In:
+    source: int
+    size: int
+    tag: int | None = None
+
+
+Program = Sequence[Sequence["Out | In"]]
+
+
+class Player:
+    """One rank that runs its program: posts the next group when the one before is complete."""
+
+    def __init__(self, net: Net, rank: int, program: Program, **kwargs: Any) -> None:
+        self.protocol, self.rank, self.groups = net.ranks[rank], rank, iter(program)
+        self.p2p = bool(kwargs.get("p2p"))
+        self.op = self.protocol.begin(CONTEXT, kwargs.pop("call", CALL), **kwargs)
+        self.numbers: Counter[Any] = Counter()
+        self.sinks: list[tuple[Buffer, bytes]] = []
+        self.done = False
+
+    def advance(self) -> None:
+        """Go on as far as possible. Receives are posted before sends, as the endpoint does."""
+        while not self.done and not self.op.pending:
+            group = next(self.groups, None)
+            if group is None:
+                self.done = True
+                self.protocol.end(self.op)
+                return
+            for act in sorted(group, key=lambda act: isinstance(act, Out)):
+                n = self.numbers[type(act), act.to if isinstance(act, Out) else act.source, act.tag]
+                self.numbers[type(act), act.to if isinstance(act, Out) else act.source, act.tag] += 1
+                seed = n if act.tag is None else 1000 * act.tag + n
+                if isinstance(act, In):
+                    sink = Buffer(act.size)
+                    self.sinks.append((sink, content(act.source, self.rank, seed, act.size)))
+                    self.protocol.receive(self.op, act.source, sink, tag=act.tag)
+                else:
+                    data = content(self.rank, act.to, seed, act.size)
+                    self.protocol.send(self.op, act.to, split(data, act.size // 3), tag=act.tag)
+
+    def check(self) -> None:
+        assert self.op.error is None
+        assert self.done, f"rank {self.rank} waits for {self.op.waiting_for}"
+        assert all(sink.data == data for sink, data in self.sinks)
+
+
+def play(net: Net, programs: Sequence[Program], choose: Callable[[list[tuple[int, int]]], tuple[int, int]], **kw: Any):
+    """Run one program per rank to the end, whatever the order of deliveries."""
+    players = [Player(net, rank, program, **kw) for rank, program in enumerate(programs)]
+    for player in players:
+        player.advance()
+    while links := net.waiting():
+        a, b = choose(links)
+        net.step(a, b)
+        players[b].advance()
+    for player in players:
+        player.check()
+    check_quiet(net)
+
+
+# Rule 1: every message carries its number between these two ranks.
+
+
+def test_a_gap_in_the_numbers_is_a_lost_link() -> None:
+    net = Net(2)
+    ops = net.begin()
+    for _ in range(2):
+        net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    net.collect()
+    net.links[0, 1].popleft()
+    net.run()
+    error = ops[1].error
+    assert isinstance(error, PeerFailed)
+    assert (error.rank, error.peer) == (1, 0)
+    assert "1 messages before number 1 are missing" in str(error)
+
+
+@pytest.mark.parametrize("p2p", [False, True])
+def test_a_rank_that_asks_misses_the_last_message_if_it_was_lost(p2p: bool) -> None:
+    net = Net(2)
+    ops = net.begin(p2p=p2p)
+    net.ranks[1].receive(ops[1], 0, Buffer(1), tag=0)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")], tag=0)
+    net.ranks[0].end(ops[0])  # for this rank all is done
+    net.collect()
+    net.links[0, 1].clear()
+    net.ranks[1].probe(ops[1])
+    net.run()
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "1 messages before number 1 are missing" in str(ops[1].error)
+
+
+def test_a_question_has_one_answer_and_an_answer_has_none() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Buffer(1))
+    net.ranks[1].probe(ops[1])
+    net.run()
+    assert (net.kinds(0, 1), net.kinds(1, 0)) == ([Kind.GRANT], [Kind.GRANT])
+    assert [protocol.talk for protocol in net.ranks] == [1, 1]
+    assert ops[1].error is None
+
+
+def test_reordered_messages_are_not_taken_for_others() -> None:
+    net = Net(2)
+    ops = net.begin()
+    sink = Buffer(1)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    net.ranks[0].send(ops[0], 1, [memoryview(b"y")])
+    net.collect()
+    net.links[0, 1].reverse()
+    net.run()
+    assert isinstance(ops[1].error, PeerFailed)
+    assert sink.filled == 0
+    assert net.ranks[1].dropped["zombie"] == 1  # the one that came late
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_a_replay_is_dropped_and_counted(size: int) -> None:
+    net = Net(2)
+    ops = net.begin()
+    sink, data, repeats = Buffer(size), content(0, 1, 0, size), 0
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, [memoryview(data)])
+    while links := net.waiting():
+        a, b = links[0]
+        frames = net.links[a, b][0]
+        net.step(a, b)
+        net.inject(b, *frames)
+        repeats += 1
+    assert sum(protocol.dropped["replayed"] for protocol in net.ranks) == repeats
+    assert sink.data == data
+    for protocol, op in zip(net.ranks, ops, strict=True):
+        protocol.end(op)
+    check_quiet(net)
+
+
+def test_the_numbers_may_wrap() -> None:
+    net = Net(2)
+    for protocol, other in (0, 1), (1, 0):
+        net.ranks[protocol].sent[other] = net.ranks[protocol].seen[other] = (1 << 32) - 2
+    for _ in range(3):
+        transfer(net, LARGE)
+    assert {h.pair for a, _, h in net.log if a == 0} >= {(1 << 32) - 1, 0, 1}
+    check_quiet(net)
+
+
+def forged(**fields: int) -> bytes:
+    header = Header(wire.VERSION, Kind.EAGER, 0, 0, NONCE, CONTEXT, 1, 0, 0, 0, 1, 0, CALL.fingerprint)
+    return wire.pack(header._replace(**fields))
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (b"", "malformed"),
+        (b"x", "malformed"),
+        (forged()[:-1], "malformed"),
+        *((forged(kind=kind) + b"x", "malformed") for kind in Kind if kind != Kind.EAGER),
+        (forged(version=2), "malformed"),
+        (forged(kind=0), "malformed"),
+        (forged(kind=99), "malformed"),
+        (forged(nonce=NONCE + 1), "foreign"),
+        (forged(nonce=0), "foreign"),
+        (forged(source=2), "foreign"),
+        (forged(source=1), "foreign"),
+        (forged(source=(1 << 32) - 1), "foreign"),
+        (forged(kind=Kind.ABORT, nonce=1), "foreign"),
+        (forged(kind=Kind.FAILED, nonce=1), "foreign"),
+    ],
+)
+def test_what_is_no_message_of_this_job_is_dropped_and_counted(header: bytes, reason: str) -> None:
+    net = Net(2)
+    ops = net.begin()
+    sink = Buffer(1)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.inject(1, header, b"!")
+    assert net.ranks[1].dropped == {reason: 1}
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    net.run()
+    assert sink.data == b"x"
+    assert ops[1].error is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "frames"),
+    [
+        ({"length": 5}, [b"four"]),  # EAGER that is shorter than it says
+        ({"length": 1}, [b"a", b"b"]),
+        ({"kind": Kind.RTS, "transfer": 1, "length": 9}, []),  # no list of sizes
+        ({"kind": Kind.RTS, "transfer": 1, "length": 9}, [b"12345"]),
+        ({"kind": Kind.RTS, "transfer": 1, "length": 9}, [struct.pack("<Q", 1 << 60)]),
+    ],
+)
+def test_a_peer_that_breaks_the_protocol_has_failed(fields: dict[str, int], frames: list[bytes]) -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Open())
+    net.inject(1, forged(**fields), *frames)
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "broke the protocol" in str(ops[1].error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counting"),
+    [
+        (Kind.EAGER, "context"),
+        (Kind.RTS, "context"),
+        (Kind.GRANT, "context"),
+        (Kind.REFUSE, "context"),
+        (Kind.RTS, "operation"),
+        (Kind.RTS, "ordinal"),
+        (Kind.GRANT, "operation"),
+        (Kind.GRANT, "ordinal"),
+    ],
+)
+def test_a_peer_that_speaks_of_ever_more_to_come_has_failed_before_memory_is_full(kind: Kind, counting: str) -> None:
+    net = Net(2)
+    protocol = net.ranks[0]
+    said = 0
+    while 1 not in protocol.failed:
+        said += 1
+        assert said < 20_000
+        fields = {"kind": kind, "source": 1, "pair": said - 1, "length": 0, "operation": 1, counting: said}
+        protocol.handle(MemoryArrival([forged(**fields)]))
+        protocol.outbox.clear()
+    assert said > 1000
+    assert "broke the protocol" in protocol.failed[1].cause
+    assert not any(context.grants or context.mail for context in protocol._contexts.values())
+
+
+def test_communicators_that_a_peer_comes_to_first_may_be_any_number_in_a_life() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 10):
+        net.ranks[0].send(net.ranks[0].begin(context, CALL), 1, [memoryview(b"x")])
+        net.run()
+        net.ranks[1].receive(net.ranks[1].begin(context, CALL), 0, Buffer(1))
+        net.run()
+    assert not net.ranks[1].failed
+
+
+def test_who_gives_up_more_communicators_than_it_may_name_has_failed() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 2):
+        net.inject(0, wire.notice(Kind.REVOKE, NONCE, source=1, context=context), b"why not")
+        assert (1 in net.ranks[0].failed) == (context > NAMED)
+    assert "it has named" in net.ranks[0].failed[1].cause
+
+
+def test_communicators_that_are_freed_without_a_call_count_no_more() -> None:
+    net = Net(2)
+    for context in range(1, NAMED + 10):
+        net.ranks[0].send(net.ranks[0].begin(context, CALL), 1, [memoryview(b"x")])
+        net.run()
+        net.ranks[1].enrol(context, (0, 1))
+        net.ranks[1].retire(context)
+        net.run()
+    assert not net.ranks[1].failed
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_who_has_no_memory_for_a_message_blames_nobody(size: int) -> None:
+    class Full(Open):
+        def announce(self, sizes: Sequence[int]) -> None:
+            raise MemoryError(f"no room for {sum(sizes)} bytes")
+
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Full())
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(size))])
+    net.run()
+    assert isinstance(ops[1].error, MemoryError)
+    assert not net.ranks[1].failed
+    assert net.ranks[0].revoked(CONTEXT)
+
+
+def test_the_dead_are_answered_once() -> None:
+    """Else who asks without end, and reads no answer, fills the memory of who answers."""
+    net = Net(2)
+    net.ranks[1].poison(CONTEXT, Revoked(1, "tired"))
+    for pair in range(100):
+        flags = MISMATCH if pair % 2 else 0
+        kind = Kind.REFUSE if pair % 2 else Kind.RTS
+        net.inject(1, forged(kind=kind, flags=flags, pair=pair, length=0, transfer=1, ordinal=pair))
+    assert net.kinds(1, 0) == [Kind.REFUSE, Kind.REFUSE]
+
+
+def test_a_transfer_that_is_begun_twice_or_confirmed_too_early_is_a_failure() -> None:
+    for twice in (True, False):
+        net = Net(2)
+        op, other = net.begin()
+        if twice:
+            for _ in range(2):
+                net.ranks[1].receive(other, 0, Buffer(LARGE))
+            for pair in range(2):
+                sizes = struct.pack("<Q", LARGE)
+                net.inject(1, forged(kind=Kind.RTS, pair=pair, ordinal=pair, transfer=4, length=LARGE), sizes)
+            assert "began transfer 4 twice" in str(other.error)
+        else:
+            net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
+            net.inject(0, forged(kind=Kind.DONE, source=1, transfer=1))
+            assert "confirmed" in str(op.error)
+
+
+def test_a_grant_of_more_than_there_is_is_a_failure() -> None:
+    net = Net(2)
+    op, _ = net.begin()
+    net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
+    net.inject(0, forged(kind=Kind.GRANT, source=1, transfer=1, word=LARGE + 1))
+    assert "granted" in str(op.error)
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "size"), [(0, 0, 0), (1, 4, 4), (0, 4, 3), (0, 3, 4), (0, 4, 9), (0, LARGE + 1, 1)]
+)
+def test_data_that_does_not_fit_its_header_is_a_failure(offset: int, length: int, size: int) -> None:
+    net = Net(2)
+    ops = net.begin()
+    sink = Buffer(LARGE)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(LARGE))])
+    net.step(0, 1)
+    net.inject(1, forged(kind=Kind.DATA, pair=1, transfer=1, length=length, word=offset), b"x" * size)
+    assert isinstance(ops[1].error, PeerFailed)
+
+
+def test_a_frame_that_is_longer_than_its_place_is_a_failure() -> None:
+    """Two pieces arrive as one frame: it would be cut at the end of the first without a word."""
+    net = Net(2)
+    ops = net.begin(granted=True)
+    sink = Buffer(5, 5)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"0123456789")])
+    net.run()
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "a frame of 10 bytes" in str(ops[1].error)
+
+
+# Rule 2: small messages go on a budget.
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000, EAGER_LIMIT])
+def test_a_root_that_runs_ahead_cannot_fill_a_slow_rank(size: int) -> None:
+    count = 10_000 if size < 1000 else 500
+    net = Net(2)
+    ops = net.begin()
+    data = [content(0, 1, i, size) for i in range(count)]
+    for message in data:
+        net.ranks[0].send(ops[0], 1, [memoryview(message)])
+    kinds = net.kinds(0, 1)
+    eager = kinds.count(Kind.EAGER)
+    net.run()  # checks after every message what is held
+    assert kinds == [Kind.EAGER] * eager + [Kind.RTS] * (count - eager)
+    assert eager == min(count, net.ranks[0]._budgets.each // (size + 64))
+    assert len(ops[0].pending) == count - eager
+    for message in data:
+        sink = Buffer(size)
+        net.ranks[1].receive(ops[1], 0, sink)
+        net.run()
+        assert sink.data == message
+    assert not ops[0].pending
+    for protocol, op in zip(net.ranks, ops, strict=True):
+        protocol.end(op)
+    check_quiet(net)
+    assert net.ranks[0]._budgets.spent[1] < net.ranks[0]._budgets.each // 2
+
+
+def test_budget_comes_back_with_the_next_message_that_way() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[0].send(ops[0], 1, [memoryview(b"ping")])
+    net.run()
+    assert net.ranks[0]._budgets.spent[1] == 4 + 64
+    net.ranks[1].receive(ops[1], 0, Buffer(4))
+    net.ranks[1].send(ops[1], 0, [memoryview(b"pong")])
+    net.run()
+    assert net.ranks[0]._budgets.spent[1] == 0
+    assert net.log[-1][2].word == 4 + 64
+    assert net.kinds(1, 0) == [Kind.EAGER]
+
+
+def test_budget_comes_back_with_an_rts_too() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[0].send(ops[0], 1, [memoryview(b"ping")])
+    net.ranks[1].receive(ops[1], 0, Buffer(4))
+    net.run()
+    net.ranks[1].send(ops[1], 0, [memoryview(bytes(LARGE))])
+    net.run()
+    assert net.ranks[0]._budgets.spent[1] == 0
+
+
+def test_half_of_the_budget_comes_back_by_itself() -> None:
+    net = Net(2)
+    ops = net.begin()
+    half = net.ranks[0]._budgets.each // 2
+    for i in range(1, 100):
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(EAGER_LIMIT))])
+        net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
+        net.run()
+        assert net.ranks[0]._budgets.spent[1] < half
+        spent = i * (EAGER_LIMIT + 64) % (-(-half // (EAGER_LIMIT + 64)) * (EAGER_LIMIT + 64))
+        assert net.ranks[0]._budgets.spent[1] == spent
+    assert Kind.RTS not in net.kinds(0, 1)
+    assert set(net.kinds(1, 0)) == {Kind.GRANT}
+
+
+@pytest.mark.parametrize("p", [2, 64, 65, 1000, 100_000])
+def test_all_budgets_together_are_bounded(p: int) -> None:
+    assert Protocol(0, p, NONCE)._budgets.each == min(1 << 20, (64 << 20) // p)
+
+
+def test_budgets_of_peers_are_separate() -> None:
+    net = Net(3)
+    ops = net.begin()
+    for _ in range(100):
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(EAGER_LIMIT))])
+    net.ranks[0].send(ops[0], 2, [memoryview(b"x")])
+    net.ranks[2].send(ops[2], 1, [memoryview(b"x")])
+    assert net.kinds(0, 2) == net.kinds(2, 1) == [Kind.EAGER]
+
+
+@pytest.mark.parametrize("how", ["mismatch", "size", "ended", "leftover", "poisoned", "retired"])
+def test_budget_comes_back_for_messages_that_nobody_takes(how: str) -> None:
+    """The budget belongs to the pair of ranks, so an error in one communicator must not eat it up for the others."""
+    net = Net(2)
+    mine, theirs = net.ranks
+    op = mine.begin(CONTEXT, CALL)
+    other = theirs.begin(CONTEXT, Call("barrier") if how == "mismatch" else CALL)
+    if how == "size":
+        theirs.receive(other, 0, Buffer(99))
+    elif how == "ended":
+        theirs.end(other)
+    elif how == "poisoned":
+        theirs.poison(CONTEXT, Revoked(1, "for a reason"))
+    elif how == "retired":
+        theirs.retire(CONTEXT)
+    mine.send(op, 1, [memoryview(b"1234")])
+    if how == "leftover":
+        net.run()
+        theirs.end(other)
+    net.run()
+    assert theirs._budgets.held[0] == 0
+    assert theirs._budgets.owed[0] == mine._budgets.spent[1] == 4 + 64
+
+
+# Rule 3: larger messages go in segments, under a window.
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("align", [1, 3, 8, 12, 16, 1000, SEGMENT - 1, SEGMENT, SEGMENT + 1, 1_500_000])
+def test_segments_are_cut_between_items(align: int, granted: bool) -> None:
+    size = -(-3_000_000 // align) * align
+    net = Net(2)
+    transfer(net, size, granted=granted, align=align, frames=(size // align // 3 * align,))
+    offset = 0
+    for h in data_of(net):
+        assert h.word == offset
+        assert h.length <= SEGMENT
+        assert align > SEGMENT or h.length % align == 0  # a longer item is cut too
+        offset += h.length
+    assert offset == size
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("align", [1, 3, SEGMENT - 1, SEGMENT // 2 + 1])
+def test_no_more_is_under_way_than_the_window(align: int, granted: bool) -> None:
+    """A receiver that does not answer gets one window and no more."""
+    net = Net(2)
+    ops = net.begin(granted=granted, align=align)
+    size = 20 * SEGMENT // align * align
+    net.ranks[1].receive(ops[1], 0, Buffer(size))
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(size))])
+    if not granted:
+        net.step(0, 1)
+    net.step(1, 0)
+    under_way = sum(h.length for h in data_of(net))
+    assert ops[0].window - ops[0].segment < under_way <= ops[0].window == max(WINDOW, 2 * ops[0].segment)
+    net.run()  # check_laws holds at every step
+    assert not ops[0].pending
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("frames", [(), (0,), (0, 0), (0, 0, 0)])
+def test_nothing_can_be_sent(granted: bool, frames: Sequence[int]) -> None:
+    net = Net(2)
+    transfer(net, 0, granted=granted, frames=frames)
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("size", [1, LARGE, 3 * SEGMENT])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("pieces", [(), (1,), (0,), (5, 0, 7), (SEGMENT, 1)])
+def test_pieces_arrive_in_their_places(size: int, packed: bool, pieces: Sequence[int]) -> None:
+    if sum(pieces) > size:
+        return
+    net = Net(2)
+    op, other = net.begin(granted=True)
+    sizes = [*pieces, size - sum(pieces)]
+    data = content(0, 1, 0, size)
+    sink = Buffer(*sizes)
+    net.ranks[1].receive(other, 0, sink)
+    net.ranks[0].send(op, 1, [memoryview(data)] if packed else split(data, *pieces), packed=packed)
+    net.run()
+    assert sink.data == data
+    assert [len(piece) for piece in sink.pieces] == sizes
+
+
+@pytest.mark.parametrize("pieces", [(0,), (3,), (0, 3, 0), (LARGE,), (LARGE, 0, SEGMENT + 1), (1, 2 * SEGMENT)])
+def test_a_message_of_unknown_size_tells_the_sizes_of_its_frames(pieces: Sequence[int]) -> None:
+    net = Net(2)
+    op, other = net.begin()
+    data, sink = content(0, 1, 0, sum(pieces)), Open()
+    net.ranks[1].receive(other, 0, sink)
+    net.ranks[0].send(op, 1, split(data, *pieces)[:-1])
+    net.run()
+    assert [len(piece) for piece in sink.pieces] == list(pieces)
+    assert sink.data == data
+    assert not other.pending
+
+
+# Rule 4: early grants, and who may wait for whom.
+
+
+def test_a_granted_message_needs_no_request() -> None:
+    net = Net(2)
+    transfer(net, LARGE, granted=True)
+    assert net.kinds(0, 1) == [Kind.DATA]
+    assert net.kinds(1, 0) == [Kind.GRANT, Kind.DONE]
+
+
+def test_an_early_grant_waits_for_its_sender() -> None:
+    net = Net(2)
+    receiver = net.ranks[1].begin(CONTEXT, CALL, granted=True)
+    sink = Buffer(5)
+    net.ranks[1].receive(receiver, 0, sink)
+    net.run()  # rank 0 has not even begun
+    sender = net.ranks[0].begin(CONTEXT, CALL, granted=True)
+    assert sender.error is None
+    net.ranks[0].send(sender, 1, [memoryview(b"hello")])
+    net.run()
+    assert sink.data == b"hello"
+    for protocol, op in zip(net.ranks, (sender, receiver), strict=True):
+        protocol.end(op)
+    check_quiet(net)
+
+
+CROSSED = [
+    [[In(1, LARGE), In(2, LARGE)]],  # A waits for B and C at once,
+    [[In(2, LARGE)], [Out(0, LARGE)]],  # B for C, then it sends to A,
+    [[Out(0, LARGE)], [Out(1, LARGE)]],  # C sends to A, then to B
+]
+RING = [[[In(2, LARGE), Out(1, LARGE)]], [[In(0, LARGE), Out(2, LARGE)]], [[In(1, LARGE), Out(0, LARGE)]]]
+STAR = [[[In(1, LARGE), In(2, LARGE), In(3, LARGE)]], [[Out(0, LARGE)]], [[Out(0, LARGE)]], [[Out(0, LARGE)]]]
+SWAP = [[[In(1, LARGE)], [Out(1, LARGE)]], [[Out(0, LARGE)], [In(0, LARGE)]]]
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("programs", [CROSSED, RING, STAR, SWAP], ids=["crossed", "ring", "star", "swap"])
+def test_legal_programs_end_for_every_order_of_deliveries(programs: Sequence[Program], granted: bool) -> None:
+    assert interleavings(lambda choose: play(Net(len(programs)), programs, choose, granted=granted)) > 5
+
+
+def test_a_grant_is_withheld_only_while_another_transfer_moves() -> None:
+    net = Net(3)
+    ops = net.begin(granted=True)
+    size = 3 * SEGMENT
+    for peer in 1, 2:
+        net.ranks[0].receive(ops[0], peer, Buffer(size))
+    assert net.kinds(0, 1) == net.kinds(0, 2) == [Kind.GRANT]  # the first is not used yet: no reason to wait
+    net.ranks[1].send(ops[1], 0, [memoryview(bytes(size))])
+    net.step(0, 1)
+    net.step(1, 0)  # now it moves
+    net.ranks[0].receive(ops[0], 2, Buffer(size))
+    assert net.kinds(0, 2) == [Kind.GRANT]
+    net.step(1, 0)
+    assert net.kinds(0, 2) == [Kind.GRANT]
+    net.step(1, 0)  # the last segment
+    assert net.kinds(0, 2) == [Kind.GRANT, Kind.GRANT]
+
+
+@pytest.mark.parametrize(("lookahead", "segments"), [(0, 3), (SEGMENT - 1, 3), (SEGMENT, 2), (2 * SEGMENT, 1)])
+def test_the_next_grant_may_go_out_when_little_is_missing(lookahead: int, segments: int) -> None:
+    net = Net(3, lookahead=lookahead)
+    ops = net.begin(granted=True)
+    size = 3 * SEGMENT
+    net.ranks[0].receive(ops[0], 1, Buffer(size))
+    net.ranks[1].send(ops[1], 0, [memoryview(bytes(size))])
+    net.step(0, 1)
+    for _ in range(segments):
+        assert net.kinds(0, 2) == [] or segments == 1
+        net.step(1, 0)
+        if not net.kinds(0, 2) and _ == 0:
+            net.ranks[0].receive(ops[0], 2, Buffer(size))
+    assert net.kinds(0, 2) == [Kind.GRANT]
+
+
+def test_an_error_of_the_moving_transfer_sets_the_others_free() -> None:
+    """A grant withheld in one communicator is sent when the transfer it waits for dies in another."""
+    net = Net(3)
+    size = 3 * SEGMENT
+    first = [net.ranks[r].begin(1, CALL, granted=True) for r in range(2)]
+    second = {r: net.ranks[r].begin(2, CALL, granted=True) for r in (0, 2)}
+    net.ranks[0].receive(first[0], 1, Buffer(size))
+    net.ranks[1].send(first[1], 0, [memoryview(bytes(size))])
+    net.step(0, 1)
+    net.step(1, 0)
+    net.ranks[0].receive(second[0], 2, Buffer(size))
+    assert net.kinds(0, 2) == []
+    net.ranks[0].fail(first[0], TimeoutError())
+    assert net.kinds(0, 2) == [Kind.GRANT]
+
+
+# Rule 5: after an error the transfers are dead.
+
+
+def half_done(granted: bool) -> tuple[Net, list[Operation], Buffer]:
+    """Rank 1 has received one segment of a message from 0 when its operation fails."""
+    net = Net(2)
+    ops = net.begin(granted=granted)
+    sink = Buffer(20 * SEGMENT)
+    net.ranks[1].receive(ops[1], 0, sink)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x" * 20 * SEGMENT)])
+    if not granted:
+        net.step(0, 1)
+    net.step(1, 0)
+    net.step(0, 1)
+    assert sink.filled == SEGMENT
+    return net, ops, sink
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_data_of_dead_transfers_is_dropped(granted: bool) -> None:
+    net, ops, sink = half_done(granted)
+    net.ranks[1].fail(ops[1], TimeoutError("too late"))
+    net.run()
+    assert net.ranks[1].dropped["dead data"] == 3  # the rest of the window
+    assert sink.filled == SEGMENT  # the user has this memory back
+    assert sink.data[SEGMENT:] == bytes(19 * SEGMENT)
+    assert isinstance(ops[0].error, Revoked)
+    assert "too late" in str(ops[0].error)
+    assert (ops[0].error.rank, ops[0].error.by) == (0, 1)
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_stale_grant_gets_no_data(granted: bool) -> None:
+    net, ops, _ = half_done(granted)
+    sent = len(data_of(net))
+    net.ranks[0].fail(ops[0], TimeoutError("too late"))
+    net.step(0, 1)
+    net.step(0, 1)  # rank 1 sends more credit
+    assert net.kinds(1, 0)[-1] == Kind.GRANT
+    net.run()
+    assert len(data_of(net)) == sent
+    assert isinstance(ops[1].error, Revoked)
+    check_quiet(net)
+
+
+def test_an_early_grant_for_a_dead_communicator_is_refused() -> None:
+    net = Net(2)
+    ops = net.begin(granted=True)
+    net.ranks[0].fail(ops[0], TimeoutError("too late"))
+    net.ranks[1].receive(ops[1], 0, Buffer(5))
+    net.run()
+    assert net.kinds(0, 1) == [Kind.REFUSE]
+    assert isinstance(ops[1].error, Revoked)
+    check_quiet(net)
+
+
+def test_every_peer_that_was_announced_or_granted_something_is_refused_once() -> None:
+    net = Net(6)
+    ops = net.begin(granted=False)
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(LARGE))])  # announced to 1, twice
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(LARGE))])
+    net.ranks[0].receive(ops[0], 1, Buffer(LARGE))
+    net.ranks[2].send(ops[2], 0, [memoryview(bytes(LARGE))])  # granted to 2
+    net.ranks[0].receive(ops[0], 2, Buffer(LARGE))
+    net.ranks[3].send(ops[3], 0, [memoryview(bytes(LARGE))])  # announced by 3, and no receive
+    net.ranks[4].send(ops[4], 0, [memoryview(b"small")])  # complete for 4: nothing to tell
+    for r in 2, 3, 4:
+        net.step(r, 0)
+    before = len(net.log)
+    net.ranks[0].fail(ops[0], TimeoutError())
+    net.collect()
+    told = [b for a, b, h in net.log[before:] if a == 0 and h.kind == Kind.REFUSE]
+    assert sorted(told) == [1, 2, 3]
+    net.run()
+    assert [type(op.error) for op in ops[1:]] == [Revoked, Revoked, Revoked, type(None), type(None)]
+
+
+def test_an_early_grant_without_a_send_is_refused_when_the_operation_fails() -> None:
+    net = Net(2)
+    ops = net.begin(granted=True)
+    net.ranks[1].receive(ops[1], 0, Buffer(5))
+    net.run()
+    net.ranks[0].fail(ops[0], TimeoutError())
+    net.run()
+    assert net.kinds(0, 1) == [Kind.REFUSE]
+    assert isinstance(ops[1].error, Revoked)
+
+
+def test_a_rank_that_knows_of_a_failure_tells_those_who_wait_for_it_all_that_it_knows() -> None:
+    net = Net(3)
+    ops = net.begin(granted=True)
+    net.ranks[1].receive(ops[1], 0, Buffer(5))
+    net.run()
+    net.ranks[0].lose(2, Failure("killed", "host", 77, "Traceback"))
+    net.run()
+    error = ops[1].error
+    assert isinstance(error, PeerFailed)
+    assert (error.rank, error.peer, error.cause, error.host, error.pid) == (1, 2, "killed", "host", 77)
+    assert error.remote_traceback == "Traceback"
+    assert not net.ranks[1].failed  # only the control plane says so
+
+
+@pytest.mark.parametrize("word", [0, 5, 2**40])
+def test_a_failure_of_this_rank_or_of_none_is_not_believed(word: int) -> None:
+    net = Net(2)
+    ops = net.begin(granted=True)
+    net.ranks[0].receive(ops[0], 1, Buffer(5))
+    net.ranks[1]._endings.refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
+    net.run()
+    assert isinstance(ops[0].error, Revoked)
+
+
+def test_only_when_no_communicator_is_left_nothing_counts_any_more() -> None:
+    rank = Net(2).ranks[0]
+    assert not rank.hopeless
+    rank.begin(CONTEXT, CALL)
+    rank.poison(CONTEXT, TimeoutError())
+    assert rank.hopeless
+    rank.begin(CONTEXT + 1, CALL)
+    assert not rank.hopeless
+
+
+def test_the_cause_is_raised_once_and_then_revoked() -> None:
+    net = Net(2)
+    cause = PeerFailed(0, 1, "killed")
+    net.ranks[0].poison(CONTEXT, cause)
+    with pytest.raises(PeerFailed) as first:
+        net.ranks[0].begin(CONTEXT, CALL)
+    assert first.value is cause
+    for _ in range(2):
+        with pytest.raises(Revoked, match="killed"):
+            net.ranks[0].begin(CONTEXT, CALL)
+
+
+def test_a_caller_that_raises_the_cause_itself_leaves_revoked_to_the_next() -> None:
+    net = Net(1)
+    op = net.ranks[0].begin(CONTEXT, CALL)
+    net.ranks[0].fail(op, TimeoutError("too late"))
+    with pytest.raises(Revoked, match="too late"):
+        net.ranks[0].begin(CONTEXT, CALL)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_dead_operation_sends_nothing_more(granted: bool) -> None:
+    """An error may come up in the middle of a post: its receive finds a wrong message, and its send follows."""
+    net = Net(2)
+    mine, theirs = net.ranks
+    op = mine.begin(CONTEXT, CALL, granted=granted)
+    mine.poison(CONTEXT, Revoked(0, "for a reason"))
+    theirs.begin(CONTEXT, CALL, granted=granted)
+    net.run()
+    before = len(net.log)
+    mine.receive(op, 1, Buffer(LARGE))
+    mine.send(op, 1, [memoryview(bytes(LARGE))])
+    mine.send(op, 1, [memoryview(b"small")])
+    net.run()
+    assert net.log[before:] == []
+    check_quiet_rank(mine)
+
+
+def check_quiet_rank(protocol: Protocol) -> None:
+    assert not protocol._sending.transfers
+    assert not protocol._sending.promised
+    assert not protocol._granting.receiving
+    assert not protocol._granting.withheld
+    assert not any(box._posted for context in protocol._contexts.values() for box in context.mail.values())
+
+
+# Rule 6: contexts.
+
+
+def test_messages_for_a_communicator_that_is_not_begun_are_kept() -> None:
+    net = Net(2)
+    op = net.ranks[0].begin(99, CALL)
+    small, large = content(0, 1, 0, 10), content(0, 1, 1, LARGE)
+    net.ranks[0].send(op, 1, [memoryview(small)])
+    net.ranks[0].send(op, 1, [memoryview(large)])
+    net.run()
+    other = net.ranks[1].begin(99, CALL)
+    sinks = Buffer(10), Buffer(LARGE)
+    for sink in sinks:
+        net.ranks[1].receive(other, 0, sink)
+    net.run()
+    assert [sink.data for sink in sinks] == [small, large]
+
+
+def test_operations_ahead_of_this_rank_are_kept_apart() -> None:
+    net = Net(2)
+    data = [content(0, 1, i, 10) for i in range(3)]
+    for message in data:
+        op = net.ranks[0].begin(CONTEXT, CALL)
+        net.ranks[0].send(op, 1, [memoryview(message)])
+        net.ranks[0].end(op)
+    net.run()
+    for message in data:
+        op, sink = net.ranks[1].begin(CONTEXT, CALL), Buffer(10)
+        net.ranks[1].receive(op, 0, sink)
+        net.ranks[1].end(op)
+        assert sink.data == message
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_retired_communicator_refuses(granted: bool) -> None:
+    net = Net(2)
+    net.ranks[1].retire(CONTEXT)
+    op = net.ranks[0].begin(CONTEXT, CALL, granted=granted)
+    if granted:
+        net.ranks[0].receive(op, 1, Buffer(LARGE))
+    else:
+        net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
+    net.run()
+    assert isinstance(op.error, Revoked)
+    assert "freed" in str(op.error)
+    assert CONTEXT not in net.ranks[1]._contexts
+    with pytest.raises(Revoked, match="freed"):
+        net.ranks[1].begin(CONTEXT, CALL)
+
+
+def test_the_messages_of_a_failed_rank_are_zombies() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.inject(1, wire.notice(Kind.FAILED, NONCE, source=0), b"killed by signal 9")
+    sink = Buffer(1)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    net.run()
+    assert net.ranks[1].dropped == {"zombie": 1}
+    assert sink.filled == 0
+    error = ops[1].error
+    assert isinstance(error, PeerFailed)
+    assert (error.peer, error.cause) == (0, "killed by signal 9")
+    assert net.kinds(1, 0) == []  # a dead rank is told nothing
+
+
+def test_a_communicator_that_a_failed_rank_belongs_to_is_given_up_when_it_is_come_to() -> None:
+    net = Net(3)
+    net.inject(0, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
+    with pytest.raises(PeerFailed, match="killed") as caught:
+        net.ranks[0].begin(1, CALL)
+    assert caught.value.peer == 1
+    with pytest.raises(Revoked):
+        net.ranks[0].begin(1, CALL)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_failure_of_a_rank_leaves_a_communicator_without_it_as_it_is(before: bool) -> None:
+    net = Net(3)
+    whole = net.ranks[0].begin(1, CALL)
+    notice = wire.notice(Kind.FAILED, NONCE, source=1), b"killed"
+    if before:
+        net.inject(0, *notice)
+    ops = []
+    for rank in 0, 2:
+        net.ranks[rank].enrol(2, (0, 2))
+        ops.append(net.ranks[rank].begin(2, CALL))
+    if not before:
+        net.inject(0, *notice)
+    assert isinstance(whole.error, PeerFailed)
+    buffer = Buffer(LARGE)
+    net.ranks[2].receive(ops[1], 0, buffer)
+    net.ranks[0].send(ops[0], 2, [memoryview(bytes(range(256)) * (LARGE // 256 + 1))[:LARGE]])
+    net.run()
+    assert buffer.filled == LARGE
+    assert not ops[0].pending
+    assert ops[0].error is None
+
+
+def test_a_message_that_comes_before_its_receiver_has_come_to_the_communicator_outlives_a_failure() -> None:
+    net = Net(3)
+    net.ranks[0].enrol(2, (0, 2))
+    net.ranks[0].send(net.ranks[0].begin(2, CALL), 2, [memoryview(b"early")])
+    net.run()
+    net.inject(2, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
+    net.ranks[2].enrol(2, (0, 2))
+    op, buffer = net.ranks[2].begin(2, CALL), Buffer(5)
+    net.ranks[2].receive(op, 0, buffer)
+    assert buffer.data == b"early"
+
+
+def test_what_another_rank_says_about_a_communicator_is_refused_and_changes_nothing() -> None:
+    net = Net(3)
+    for rank in 0, 2:
+        net.ranks[rank].enrol(2, (0, 2))
+    mine = net.ranks[0].begin(2, CALL)
+    foreign = net.ranks[1].begin(2, CALL)
+    net.ranks[1].send(foreign, 0, [memoryview(b"hello")])
+    net.ranks[1].send(foreign, 2, [memoryview(bytes(LARGE))])
+    net.run()
+    assert isinstance(foreign.error, Revoked)
+    assert "no member" in foreign.error.cause
+    assert mine.error is None
+    net.ranks[1].poison(2, foreign.error)  # its own refusals are not listened to either
+    net.run()
+    net.ranks[0].end(mine)
+    assert mine.error is None
+
+
+# Rule 7: leaving.
+
+
+def bye(net: Net, source: int, dest: int) -> None:
+    net.collect()
+    count = net.ranks[source].sent[dest]
+    net.inject(dest, wire.notice(Kind.BYE, NONCE, source=source, length=count))
+
+
+def test_a_rank_that_left_after_all_its_messages_is_no_error() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    bye(net, 0, 1)  # overtakes the message
+    sink = Buffer(1)
+    net.ranks[1].receive(ops[1], 0, sink)
+    assert ops[1].error is None
+    net.run()
+    net.ranks[1].end(ops[1])
+    assert sink.data == b"x"
+    assert ops[1].error is None
+    assert net.ranks[1].begin(CONTEXT, CALL).error is None
+
+
+def test_finished_is_raised_by_a_receiver_that_has_had_all_messages_and_still_waits() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    for _ in range(2):
+        net.ranks[1].receive(ops[1], 0, Buffer(1))
+    bye(net, 0, 1)
+    assert ops[1].error is None
+    net.run()
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "finished" in str(ops[1].error)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("first", ["bye", "call"])
+@pytest.mark.parametrize("do", ["send", "receive"])
+def test_finished_is_raised_by_one_who_asks_a_rank_that_has_left(granted: bool, first: str, do: str) -> None:
+    net = Net(2)
+    op = net.ranks[1].begin(CONTEXT, CALL, granted=granted)
+    if first == "bye":
+        bye(net, 0, 1)
+    if do == "send":
+        net.ranks[1].send(op, 0, [memoryview(bytes(LARGE))])
+    else:
+        net.ranks[1].receive(op, 0, Buffer(LARGE))
+    if first == "call":
+        bye(net, 0, 1)
+    assert isinstance(op.error, PeerFailed)
+    assert "finished" in str(op.error)
+    check_quiet_rank(net.ranks[1])
+
+
+def test_the_last_messages_of_a_rank_that_has_left_may_take_long_if_one_comes_now_and_then() -> None:
+    net = Net(2)
+    ops = net.begin()
+    sinks = [Buffer(1) for _ in range(3)]
+    for sink in sinks:
+        net.ranks[1].receive(ops[1], 0, sink)
+        net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
+    bye(net, 0, 1)
+    for _ in sinks:
+        for _ in range(PATIENCE):
+            net.ranks[1].probe(ops[1])
+        net.step(0, 1)
+    assert ops[1].error is None
+    assert not ops[1].pending
+
+
+def test_a_rank_that_left_is_no_error_for_those_who_wait_for_others() -> None:
+    net = Net(3)
+    ops = net.begin()
+    sink = Buffer(1)
+    net.ranks[1].receive(ops[1], 2, sink)
+    bye(net, 0, 1)
+    net.ranks[2].send(ops[2], 1, [memoryview(b"x")])
+    net.run()
+    assert sink.data == b"x"
+    assert ops[1].error is None
+
+
+# Rule 8: notices.
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "text"),
+    [
+        (Kind.ABORT, JobAborted, "a reason"),
+        (Kind.FAILED, PeerFailed, "a reason"),
+        (Kind.REVOKE, Revoked, "a reason"),
+    ],
+)
+def test_notices_end_what_is_under_way(kind: Kind, error: type[BaseException], text: str) -> None:
+    net = Net(3)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 2, Buffer(1))
+    net.inject(1, wire.notice(kind, NONCE, source=0, context=CONTEXT), text.encode())
+    assert type(ops[1].error) is error
+    assert text in str(ops[1].error)
+    assert net.kinds(1, 2) == [Kind.REFUSE]
+    with pytest.raises(error):
+        net.ranks[1].begin(CONTEXT, CALL)
+
+
+def test_revoke_ends_one_communicator_only() -> None:
+    net = Net(2)
+    one, two = (net.ranks[0].begin(context, CALL) for context in (1, 2))
+    net.inject(0, wire.notice(Kind.REVOKE, NONCE, source=1, context=1), b"a reason")
+    assert isinstance(one.error, Revoked)
+    assert two.error is None
+
+
+@pytest.mark.parametrize("context", [CONTEXT, CONTEXT + 1])
+def test_an_aborted_job_begins_nothing(context: int) -> None:
+    net = Net(2)
+    net.ranks[0].end(net.ranks[0].begin(CONTEXT, CALL))
+    net.inject(0, wire.notice(Kind.ABORT, NONCE, source=1), b"a reason")
+    with pytest.raises(JobAborted, match="a reason"):
+        net.ranks[0].begin(context, CALL)
+
+
+def test_a_notice_may_come_without_a_cause() -> None:
+    net = Net(2)
+    op = net.ranks[0].begin(CONTEXT, CALL)
+    net.inject(0, wire.notice(Kind.ABORT, NONCE))
+    assert isinstance(op.error, JobAborted)
+
+
+# Mismatched calls.
+
+
+@pytest.mark.parametrize(
+    ("theirs", "aspect"),
+    [
+        (Call("barrier"), "barrier, not bcast"),
+        (Call("reduce", dtype="float64", shape=(10,), root=0, algorithm="circulant"), "reduce, not bcast"),
+        (Call("bcast", dtype="int32", shape=(10,), root=0, algorithm="circulant"), "dtype"),
+        (Call("bcast", dtype="float64", shape=(11,), root=0, algorithm="circulant"), "shape or counts"),
+        (Call("bcast", dtype="float64", shape=(10,), root=1, algorithm="circulant"), "root"),
+        (Call("bcast", dtype="float64", shape=(10,), op="SUM", root=0, algorithm="circulant"), "op"),
+        (Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="ring"), "algorithm or nblocks"),
+        (Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant", nblocks=2), "algorithm or nblocks"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("how", ["eager", "rts", "granted"])
+@pytest.mark.parametrize("first", ["sender", "receiver"])
+def test_both_sides_of_a_mismatch_learn_what_differs(theirs: Call, aspect: str, how: str, first: str) -> None:
+    net = Net(2)
+    granted, size = how == "granted", 1 if how == "eager" else LARGE
+
+    def begin(rank: int) -> Operation:
+        return net.ranks[rank].begin(CONTEXT, theirs if rank else CALL, granted=granted)
+
+    def act(rank: int, op: Operation) -> None:
+        if rank == 0:
+            net.ranks[0].send(op, 1, [memoryview(bytes(size))])
+        elif not op.error:
+            net.ranks[1].receive(op, 0, Buffer(size))
+
+    ops: dict[int, Operation] = {}
+    for rank in (0, 1) if first == "sender" else (1, 0):
+        ops[rank] = begin(rank)
+        act(rank, ops[rank])
+        net.run()
+    errors = {rank: op.error for rank, op in ops.items()}
+    assert all(isinstance(error, CollectiveMismatch) for error in errors.values()), errors
+    finder = 0 if granted else 1  # who got the other's message first
+    found, told = errors[finder], errors[1 - finder]
+    assert isinstance(found, CollectiveMismatch)
+    assert isinstance(told, CollectiveMismatch)
+    if aspect.endswith("not bcast"):  # each names the other's collective
+        other = CALL.collective if finder else theirs.collective
+        assert found.theirs.startswith(other)
+    else:
+        assert aspect in found.theirs
+    assert (found.peer, told.peer) == (1 - finder, finder)
+    assert told.theirs == str((theirs, CALL)[1 - finder])  # and the other one is told the whole call
+    assert told.mine == str((theirs, CALL)[finder])
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_mismatch_that_has_arrived_already_is_found_before_anything_is_sent(granted: bool) -> None:
+    net = Net(2)
+    op = net.ranks[0].begin(CONTEXT, Call("barrier"), granted=granted)
+    if granted:
+        net.ranks[0].receive(op, 1, Buffer(LARGE))
+    else:
+        net.ranks[0].send(op, 1, [memoryview(b"x")])
+    net.run()
+    assert isinstance(net.ranks[1].begin(CONTEXT, CALL, granted=granted).error, CollectiveMismatch)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("first", ["sender", "receiver"])
+def test_a_message_of_another_size_is_a_mismatch(granted: bool, first: str) -> None:
+    net = Net(2)
+    ops = net.begin(granted=granted)
+
+    def send() -> None:
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(LARGE))])
+        net.run()
+
+    def receive() -> None:
+        net.ranks[1].receive(ops[1], 0, Buffer(LARGE + 1))
+        net.run()
+
+    for act in (send, receive) if first == "sender" else (receive, send):
+        act()
+    for op in ops:
+        assert isinstance(op.error, CollectiveMismatch)
+    finder = ops[0 if granted else 1].error
+    assert str(LARGE) in str(finder)
+    assert str(LARGE + 1) in str(finder)
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("how", ["eager", "rts", "granted"])
+def test_a_message_that_is_left_over_is_a_mismatch(how: str) -> None:
+    net = Net(2)
+    ops = net.begin(granted=how == "granted")
+    size = 1 if how == "eager" else LARGE
+    if how == "granted":  # rank 0 never sends what rank 1 waits for
+        net.ranks[1].receive(ops[1], 0, Buffer(size))
+        net.run()
+        net.ranks[0].end(ops[0])
+        mine, other = ops
+    else:
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(size))])
+        net.run()
+        net.ranks[1].end(ops[1])
+        other, mine = ops
+    net.run()
+    assert isinstance(mine.error, CollectiveMismatch)
+    assert isinstance(other.error, CollectiveMismatch)
+    assert "does not expect" in str(mine.error)
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("how", ["eager", "rts", "granted"])
+def test_a_message_for_an_operation_that_has_ended_is_a_mismatch(how: str) -> None:
+    net = Net(2)
+    ops = net.begin(granted=how == "granted")
+    net.ranks[1].end(ops[1])
+    if how == "granted":
+        net.ranks[0].receive(ops[0], 1, Buffer(LARGE))
+    else:
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(1 if how == "eager" else LARGE))])
+    net.run()
+    assert isinstance(ops[0].error, CollectiveMismatch)
+    with pytest.raises(CollectiveMismatch):
+        net.ranks[1].begin(CONTEXT, CALL)
+    check_quiet_rank(net.ranks[0])
+
+
+def test_many_messages_left_over_are_refused_once_each_sender() -> None:
+    net = Net(3)
+    ops = net.begin()
+    for _ in range(3):
+        net.ranks[0].send(ops[0], 2, [memoryview(bytes(LARGE))])
+        net.ranks[1].send(ops[1], 2, [memoryview(bytes(LARGE))])
+    net.run()
+    net.ranks[2].end(ops[2])
+    assert net.kinds(2, 0) == net.kinds(2, 1) == [Kind.REFUSE]
+    net.run()
+    assert all(isinstance(op.error, CollectiveMismatch) for op in ops)
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+@pytest.mark.parametrize("first", ["sender", "receiver"])
+def test_granted_on_the_receiving_side_only_is_a_mismatch(size: int, first: str) -> None:
+    """The two ends decide by the size of the whole buffer; when they differ, so do their sizes."""
+    net = Net(2)
+    ops = [net.ranks[0].begin(CONTEXT, CALL), net.ranks[1].begin(CONTEXT, CALL, granted=True)]
+
+    def send() -> None:
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(size))])
+        net.run()
+
+    def receive() -> None:
+        net.ranks[1].receive(ops[1], 0, Buffer(size))
+        net.run()
+
+    for act in (send, receive) if first == "sender" else (receive, send):
+        act()
+    for op in ops:
+        assert isinstance(op.error, CollectiveMismatch)
+    assert any("shape or counts" in str(op.error) for op in ops)
+    check_quiet_rank(net.ranks[0])
+    check_quiet_rank(net.ranks[1])
+
+
+# A link that does not take a message.
+
+
+def test_a_peer_that_is_gone_need_not_take_its_budget_back() -> None:
+    """Rank 0 has sent all it had to and left; that the return of its budget cannot be delivered is no failure."""
+    net = Net(2)
+    ops = net.begin()
+    for _ in range(10):
+        net.ranks[0].send(ops[0], 1, [memoryview(bytes(EAGER_LIMIT))])
+    net.run()
+    returned = 0
+    for _ in range(10):
+        net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
+        outbox = [*net.ranks[1].outbox]
+        net.ranks[1].outbox.clear()
+        assert not any(vital for _, _, vital in outbox)
+        returned += len(outbox)
+    assert returned == 1
+
+
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.RTS, Kind.GRANT])
+def test_what_a_rank_needs_its_peer_for_is_vital(kind: Kind) -> None:
+    net = Net(2)
+    op = net.ranks[0].begin(CONTEXT, CALL, granted=kind == Kind.GRANT)
+    if kind == Kind.GRANT:
+        net.ranks[0].receive(op, 1, Buffer(5))
+    else:
+        net.ranks[0].send(op, 1, [memoryview(bytes(1 if kind == Kind.EAGER else LARGE))])
+    assert [vital for _, _, vital in net.ranks[0].outbox] == [True]
+    assert net.kinds(0, 1) == [kind]
+
+
+# Point-to-point.
+
+
+def exchange(net: Net, rank: int) -> Operation:
+    return net.ranks[rank].begin(CONTEXT, Call("sendrecv"), p2p=True)
+
+
+@pytest.mark.parametrize("size", [0, 10, LARGE])
+def test_tags_keep_messages_apart(size: int) -> None:
+    net = Net(2)
+    data = {tag: content(0, 1, tag, size) for tag in (0, 5, (1 << 32) - 1)}
+    for tag, message in data.items():
+        net.ranks[0].send(exchange(net, 0), 1, [memoryview(message)], tag=tag)
+    net.run()
+    for tag in reversed(data):
+        op, sink = exchange(net, 1), Open()
+        net.ranks[1].receive(op, 0, sink, tag=tag)
+        net.run()
+        assert sink.data == data[tag]
+        net.ranks[1].end(op)
+
+
+@pytest.mark.parametrize("posted", ["before", "after"])
+def test_messages_under_one_tag_keep_their_order_whatever_their_size(posted: str) -> None:
+    net = Net(2)
+    sizes = [LARGE, 3, 0, 3 * SEGMENT, 7, LARGE]
+    sinks = [Open() for _ in sizes]
+    sends, receives = [exchange(net, 0) for _ in sizes], [exchange(net, 1) for _ in sizes]
+
+    def send() -> None:
+        for n, (op, size) in enumerate(zip(sends, sizes, strict=True)):
+            net.ranks[0].send(op, 1, [memoryview(content(0, 1, n, size))], tag=9)
+        net.run()
+
+    def receive() -> None:
+        for op, sink in zip(receives, sinks, strict=True):
+            net.ranks[1].receive(op, 0, sink, tag=9)
+        net.run()
+
+    for act in (receive, send) if posted == "before" else (send, receive):
+        act()
+    assert [sink.data for sink in sinks] == [content(0, 1, n, size) for n, size in enumerate(sizes)]
+    for rank, op in [*((0, op) for op in sends), *((1, op) for op in receives)]:
+        net.ranks[rank].end(op)
+    check_quiet(net)
+
+
+def test_point_to_point_runs_beside_a_collective() -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[0].send(exchange(net, 0), 1, [memoryview(b"p2p")], tag=0)
+    net.ranks[0].send(ops[0], 1, [memoryview(b"all")])
+    net.run()
+    one, other = Open(), Buffer(3)
+    net.ranks[1].receive(ops[1], 0, other)
+    net.ranks[1].receive(exchange(net, 1), 0, one, tag=0)
+    assert (one.data, other.data) == (b"p2p", b"all")
+
+
+# Everything at once.
+
+SIZES = st.sampled_from([0, 1, 63, 5000, EAGER_LIMIT, LARGE, SEGMENT, SEGMENT + 1, 5 * SEGMENT])
+
+
+@st.composite
+def programs(draw: st.DrawFn, tags: bool = False) -> list[list[list[Out | In]]]:
+    """Draw deadlock-free programs: messages in one global order, neighbours in a rank's order sometimes merged."""
+    p = draw(st.integers(2, 4))
+    out: list[list[list[Out | In]]] = [[] for _ in range(p)]
+    for _ in range(draw(st.integers(1, 12))):
+        a = draw(st.integers(0, p - 1))
+        b = (a + draw(st.integers(1, p - 1))) % p
+        size, tag = draw(SIZES), draw(st.integers(0, 2)) if tags else None
+        for rank, act in (a, Out(b, size, tag)), (b, In(a, size, tag)):
+            if out[rank] and draw(st.booleans()):
+                out[rank][-1].append(act)
+            else:
+                out[rank].append([act])
+    return out
+
+
+@settings(max_examples=150)
+@given(programs(), st.booleans(), st.sampled_from([0, SEGMENT]), st.randoms(use_true_random=False))
+def test_any_program_ends_with_the_right_bytes_and_nothing_left(
+    drawn: list[list[list[Out | In]]], granted: bool, lookahead: int, order: random.Random
+) -> None:
+    play(Net(len(drawn), lookahead=lookahead), drawn, order.choice, granted=granted)
+
+
+@settings(max_examples=75)
+@given(programs(tags=True), st.randoms(use_true_random=False))
+def test_any_program_with_tags_ends_too(drawn: list[list[list[Out | In]]], order: random.Random) -> None:
+    play(Net(len(drawn)), drawn, order.choice, p2p=True)
+
+
+@settings(max_examples=100)
+@given(programs(), st.booleans(), st.integers(0, 40), st.integers(0, 3), st.randoms(use_true_random=False))
+def test_an_error_anywhere_ends_everything_that_waits_for_it(
+    drawn: list[list[list[Out | In]]], granted: bool, when: int, who: int, order: random.Random
+) -> None:
+    """A rank gives up at any moment: all ranks that are not done hear of it (here: by the notice), none hangs."""
+    net, who = Net(len(drawn)), who % len(drawn)
+    players = [Player(net, rank, program, granted=granted) for rank, program in enumerate(drawn)]
+    for player in players:
+        player.advance()
+    while links := net.waiting():
+        if when == 0 and not players[who].done:
+            net.ranks[who].fail(players[who].op, TimeoutError("too late"))
+            notice = wire.notice(Kind.REVOKE, NONCE, source=who, context=CONTEXT)
+            for rank in range(len(drawn)):
+                if rank != who:
+                    net.inject(rank, notice, b"too late")
+        when -= 1
+        a, b = order.choice([link for link in links if net.links[link]])
+        net.step(a, b)
+        if players[b].op.error is None:
+            players[b].advance()
+    for player in players:
+        assert player.done or player.op.error
+        assert all(data.startswith(bytes(sink.data[: sink.filled])) for sink, data in player.sinks)
+    if any(player.op.error for player in players):
+        for protocol in net.ranks:
+            check_quiet_rank(protocol)
+            assert not +protocol._budgets.held
+            assert not any(protocol._budgets.kept.values())
+            assert not protocol.failed
+
+
+def early(op: Operation, **fields: int) -> bytes:
+    """Return the header of a message from rank 0 that comes before rank 1 needs it."""
+    plain = Header(wire.VERSION, 0, 0, 0, NONCE, CONTEXT, op.number, 0, 0, 0, 0, 0, op.fingerprint)
+    return wire.pack(plain._replace(**fields))
+
+
+def test_two_early_requests_of_one_number_are_found_when_the_receives_are_posted() -> None:
+    net = Net(2)
+    op = net.begin()[1]
+    for i in range(2):
+        header = early(op, kind=Kind.RTS, ordinal=i, pair=i, transfer=5, length=LARGE)
+        net.inject(1, header, LARGE.to_bytes(8, "little"))
+    for _ in range(2):
+        net.ranks[1].receive(op, 0, Buffer(LARGE))
+    assert "twice" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)
+
+
+def test_an_early_grant_of_too_much_is_found_when_the_message_is_sent() -> None:
+    net = Net(2)
+    op = net.begin(granted=True)[1]
+    net.inject(1, early(op, kind=Kind.GRANT, length=10, word=50))
+    net.ranks[1].send(op, 0, [memoryview(bytes(10))])
+    assert "it granted 50 bytes of a message of 10" in net.ranks[1].failed[0].cause
+    assert isinstance(op.error, PeerFailed)

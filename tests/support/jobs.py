@@ -1,0 +1,124 @@
+"""Jobs of p ranks inside the test process: on threads, or on real ipc and tcp sockets, one thread a rank."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.in_process import LocalControl, endpoints
+from ringcast.errors import Revoked
+from ringcast.transports.base import Transport
+from ringcast.transports.threads import ThreadHub
+from ringcast.transports.zeromq import ZeroMQTransport
+from support.under_way import holding
+
+KINDS = ("threads", "ipc", "tcp")
+
+
+def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
+    """Return connected transports of one job; `folder` is where ipc sockets lie. Of "mixed" ones 0 and 1 share a host,
+    as 2 and 3 do.
+    """
+    if kind == "threads":
+        hub = ThreadHub(size)
+        return [hub.transport(rank) for rank in range(size)]
+    if kind == "ipc":
+        assert folder is not None
+        made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
+    elif kind == "mixed":
+        made = [ZeroMQTransport("tcp://127.0.0.1:*", near=f"ipc://{folder}/{rank}") for rank in range(size)]
+    else:
+        made = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
+    meet(made)
+    return list(made)
+
+
+def meet(made: Sequence[ZeroMQTransport]) -> None:
+    """Tell every rank where the others are, and which keys they have."""
+    addresses, keys = zip(*((transport.address, transport.public_key) for transport in made), strict=True)
+    for rank, transport in enumerate(made):
+        other = rank ^ 1
+        near = {other: made[other].near} if transport.near and other < len(made) else {}
+        transport.meet(addresses, keys, near)
+
+
+class Job:
+    """p ranks that live until `close`; `run` calls a function on all of them and returns the results by rank."""
+
+    def __init__(self, kind: str, size: int) -> None:
+        self.kind, self.size = kind, size
+        self._folder = tempfile.TemporaryDirectory(prefix="rc-")
+        self.endpoints: list[Endpoint] = endpoints(transports(kind, size, Path(self._folder.name)))
+        self._context = secrets.randbits(32)
+
+    def run(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+        """Return fn's results, with an exception in the place of the result of a rank that raised one.
+
+        Every run is on a communicator of its own, so that an error in one does not spoil the next.
+        """
+        self._context += 1
+        results: list[Any] = [None] * self.size
+
+        def work(endpoint: Endpoint) -> None:
+            group = Group(endpoint, self._context, NETWORKS["threads" if self.kind == "threads" else self.kind])
+            try:
+                results[endpoint.rank] = fn(Communicator(group, timeout))
+            except BaseException as error:
+                results[endpoint.rank] = error
+
+        threads = [threading.Thread(target=work, args=(endpoint,)) for endpoint in self.endpoints]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def ask(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+        """Return fn's results; raise the error of a rank if there is one, if possible not a mere consequence."""
+        results = self.run(fn, timeout)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in sorted(errors, key=lambda error: isinstance(error, Revoked)):
+            raise error
+        return results
+
+    def left_over(self) -> dict[int, list[str]]:
+        """Return, by rank, the tables of the protocol that still hold transfers; there must be none between calls."""
+        found = {e.rank: holding(e.protocol, "failed") for e in self.endpoints}
+        return {rank: names for rank, names in found.items() if names}
+
+    def abort(self, cause: str) -> None:
+        control = self.endpoints[0].control
+        assert isinstance(control, LocalControl)
+        control.abort(cause)
+
+    def close(self) -> None:
+        for endpoint in self.endpoints:
+            if not endpoint.closed:
+                endpoint.leave()
+        self._folder.cleanup()
+
+
+class Jobs:
+    """Jobs that are kept for many tests, one of each kind and size: `jobs(kind, size)`."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, int], Job] = {}
+
+    def __call__(self, kind: str, size: int) -> Job:
+        if (kind, size) not in self._made:
+            self._made[kind, size] = Job(kind, size)
+        job = self._made[kind, size]
+        assert not (left := job.left_over()), f"an earlier test has left something behind: {left}"
+        return job
+
+    def close(self) -> None:
+        for job in self._made.values():
+            job.close()
