@@ -26,10 +26,10 @@ from support.jobs import Job
 
 RAISED = """
 import resource, sys
-from ringcast import limits
+from ringcast.net import fd_limits
 soft, hard, size = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-limits.raise_files(size)
+fd_limits.raise_files(size)
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 

@@ -347,10 +347,11 @@ def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
 
 PROGRAM = """
 import ctypes, os, queue, sys, zmq
-from ringcast import config, wire
+from ringcast.config.worker import from_environment
+from ringcast.wire import header as wire
 from ringcast.control import ControlClient
 from ringcast.wire.failure import Failure
-settings = config.from_environment()
+settings = from_environment()
 context, failures = zmq.Context(), queue.Queue()
 def inject(frames):
     if wire.unpack(frames[0]).kind == wire.Kind.FAILED:

@@ -109,7 +109,7 @@ def test_a_host_whose_python_has_no_ringcast(hosts: Fleet) -> None:
 
 AGENT = """
 import platform
-from ringcast.control import messages
+from ringcast.control import envelope
 {change}
 from ringcast_launcher.hosts.agent import main
 main()
@@ -120,7 +120,7 @@ main()
     ("change", "words"),
     [
         (
-            "messages.__version__ = '0.0.9'",
+            "envelope.__version__ = '0.0.9'",
             r"it runs ringcast 0\.0\.9 \(protocol \d+\), but this launcher ",
         ),
         ("platform.python_version = lambda: '3.9.1'", r"it runs Python 3\.9\.1, but this launcher \d"),

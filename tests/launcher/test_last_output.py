@@ -13,13 +13,13 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 # An agent that never tells that its workers, and their output, have ended.
 AGENT = """
-from ringcast_launcher import agent, crew
+from ringcast_launcher.hosts import agent, local_host
 from ringcast_launcher.hosts.messages import Finish
-obey = crew.Crew.order
-crew.Crew.order = lambda self, order: None if isinstance(order, Finish) else obey(self, order)
+obey = local_host.Crew.order
+local_host.Crew.order = lambda self, order: None if isinstance(order, Finish) else obey(self, order)
 agent.main()
 """
-LAUNCHER = "from ringcast_launcher import cli, loop; loop.FINISH = 0.5; cli.main()"
+LAUNCHER = "from ringcast_launcher import cli; from ringcast_launcher.run import loop; loop.FINISH = 0.5; cli.main()"
 
 
 def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path) -> None:

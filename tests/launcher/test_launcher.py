@@ -34,10 +34,11 @@ LIMIT = 30  # seconds; nothing here takes nearly as long
 
 JOIN = """
 import os, sys, threading, zmq
-from ringcast import config, wire
+from ringcast.config.worker import from_environment
+from ringcast.wire import header as wire
 from ringcast.control import ControlClient
 from ringcast.wire.failure import Failure
-settings = config.from_environment()
+settings = from_environment()
 rank, context, failed = settings.rank, zmq.Context(), threading.Event()
 def inject(frames):
     if wire.unpack(frames[0]).kind in (wire.Kind.FAILED, wire.Kind.ABORT):

@@ -112,7 +112,11 @@ def test_an_agent_that_ends_while_another_host_starts(tmp_path: Path) -> None:
 def test_hosts_that_cannot_start_are_told_before_long(tmp_path: Path) -> None:
     """Those that have not said anything yet are not waited for: also if they do not end with their input."""
     both = starter(tmp_path, '[ "$1" = h1.test ] && { echo no way >&2; exit 255; }; exec sleep 1000')
-    patient = [sys.executable, "-c", "from ringcast_launcher import cli, fleet; fleet.END = 60; cli.main()"]
+    patient = [
+        sys.executable,
+        "-c",
+        "from ringcast_launcher import cli; from ringcast_launcher.hosts import ssh; ssh.END = 60; cli.main()",
+    ]
     done, took = launch(*both, "-H", "h1.test,h2.test", *SLEEP, launcher=patient)
     assert done.returncode == 1
     assert re.match(r"ringcast-launch: the job cannot start: host h1\.test: .*: no way\n", done.stderr)

@@ -26,7 +26,7 @@ LONG = 10.0  # the same, of who is to be borne
 WATCHED = """
 import fcntl, os, subprocess, sys, termios, time
 from contextlib import suppress
-from ringcast_launcher import guardian
+from ringcast_launcher.system import watchdog as guardian
 folder, patience, *how = sys.argv[1:]
 guardian._CHILD = guardian._CHILD.replace("main()", f"main.__globals__.update({patience}); main()")
 left = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
