@@ -13,7 +13,7 @@ The rules:
 6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
    processes are watched that holds also for one that reports its error. What it reported is what the others are told.
    One that another rank has lost is lost for all: those that live have to agree on who failed. Of two ranks whose link
-   is dead one is lost for all (see `accusations`).
+   is dead one is lost for all (see `suspicions`).
 7. A member may give up many communicators, but not so many that the memory of others would fill.
 """
 

@@ -82,7 +82,7 @@ class Recorder:
         self._follow(op, RUNNING, 0.0, peers)
 
     def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
-        """Record that an operation has failed, and where; `peers` as in `waits`."""
+        """Record that an operation has failed, and where; `peers` as in `ringcast.control.deadlocks`."""
         self._follow(op, FAILED, _clock(), peers)
 
     def close(self) -> None:

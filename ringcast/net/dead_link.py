@@ -1,4 +1,4 @@
-"""Rules by which a link between two live ranks is declared dead, from the observations of `linkwatch`.
+"""Rules by which a link between two live ranks is declared dead, from the observations of `link_watch`.
 
 TCP gives up after a quarter of an hour. What it is waiting for tells earlier. A link is in doubt while it should answer
 and does not: segments are unacknowledged, or probes of a closed window unanswered, or the connection is not there. An

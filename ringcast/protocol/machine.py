@@ -1,10 +1,10 @@
 """The protocol between two ranks, as a pure state machine: arrivals and posted transfers in, messages out.
 
-It does no I/O: what it wants sent it puts into `outbox`, and the endpoint hands that to a transport. Here
-messages are checked, matched and handed on to the parts: `contexts` (communicators and what waits in them), `accounts`
-and `budgets` (numbers of messages, bytes, by peer), `outgoing` (what leaves), `sending` and `granting` (the two halves
-of larger messages), `endings` and `verdicts` (giving up, and with which error), `notices` (of the control plane). A
-part knows those below it only; that a peer breaks the rules is told upwards by raising `Broken`. The rules:
+It does no I/O: what it wants sent it puts into `outbox`, and the endpoint hands that to a transport. Here messages are
+checked, matched and handed on to the parts: `communicators` (and what waits in them), `counters` and `eager_credits`
+(numbers of messages, bytes, by peer), `outbox` (number and header of what leaves), `sending` and `receiving` (the two
+halves of larger messages), `aborting` and `error_factory` (giving up, and with which error), `notices` (of the control
+plane). A part knows those below it only; a peer that breaks the rules makes it raise `Broken`. The rules:
 
 1. Every message carries the number of messages between these two ranks. A gap means a lost link, and the peer counts
    as failed. Messages of another job, of an older number or without a proper header are dropped and counted.

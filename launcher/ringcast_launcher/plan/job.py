@@ -40,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """The same command on `nnodes` nodes, of which this is number `node`, with so many ranks; see `nodes`."""
+    """The same command on `nnodes` nodes, of which this is number `node`, with so many ranks; see `node_rendezvous`."""
 
     nnodes: int
     node: int

@@ -26,7 +26,7 @@ class Process:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str, imprint: int) -> None:
         """Start the worker; from the main thread, because the kernel ends it together with the thread that forked.
 
-        By the `imprint` all that it starts is known, see `family`.
+        By the `imprint` all that it starts is known, see `ringcast.procs.process_tree`.
 
         Raises:
             OSError: the program cannot be started.
