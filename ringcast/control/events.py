@@ -1,4 +1,4 @@
-"""What happens at the rendezvous of a job, and what is to be done about it: the words between `membership` and its owner.
+"""Events and actions of the membership state machine: what happens to the members of a job, and what follows.
 
 Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
 """
