@@ -1,1 +1,20 @@
-"""Schedules judged without running them: verification, simulation, bounds, tables and diagrams."""
+"""Schedules judged without running them.
+
+* `postconditions`, `lockstep`, `verify`: whether a schedule does what its collective promises, symbolically
+* `simulate`, `rounds`, `topologies`: how long it takes on a virtual clock, round by round, also on sparse networks
+* `bounds`, `tables`, `diagram`: lower bounds, the tables of the papers, space-time diagrams
+
+>>> from ringcast.analysis import verify
+"""
+
+__all__ = [
+    "bounds",
+    "diagram",
+    "lockstep",
+    "postconditions",
+    "rounds",
+    "simulate",
+    "tables",
+    "topologies",
+    "verify",
+]
