@@ -15,7 +15,7 @@ from ringcast.config.worker import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net import colocation, interfaces
 from ringcast.net.fd_limits import raise_files
-from ringcast.net.interfaces import Place, in_brackets
+from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -54,12 +54,16 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Tol
         print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
     address = f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
-    return config, transport, Told(address, colocation.told(colocation.system(), near) if transport.near else "")
+    return (
+        config,
+        transport,
+        Told(address, colocation.advertisement(colocation.system(), near) if transport.near else ""),
+    )
 
 
 def near_ranks(config: WorkerConfig, own: Told, told: Sequence[str]) -> dict[int, str]:
     """Return the ranks of this host to whose inboxes there is an ipc socket, and where; `told` is of all, by rank."""
-    found = colocation.reached(colocation.system(), told) if own.near else {}
+    found = colocation.reachable(colocation.system(), told) if own.near else {}
     near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
     if config.debug and own.near:
         others = f"{len(near)} of {config.size - 1} other ranks"
@@ -67,7 +71,7 @@ def near_ranks(config: WorkerConfig, own: Told, told: Sequence[str]) -> dict[int
     return near
 
 
-def _place(config: WorkerConfig) -> Place | None:
+def _place(config: WorkerConfig) -> ListenAddress | None:
     """Return where this rank listens, and finds the rendezvous, over tcp; None where all is ipc."""
     if config.control.startswith("tcp://"):
         return interfaces.place(config.control.removeprefix("tcp://").rpartition(":")[0], config.iface)

@@ -46,7 +46,7 @@ from ringcast.control.membership import Roster
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
-from ringcast.net.zap import Doorkeeper
+from ringcast.net.zap import ZapAuthenticator
 from ringcast.wire import unanswered
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
@@ -96,8 +96,8 @@ class ControlServer:
         self._unreachable: set[int] = set()
         self.dropped = 0
         self.address = ""
-        self._doorkeeper: Doorkeeper | None = None
-        self._members: list[bytes] = []  # keys that the doorkeeper has not been told yet
+        self._authenticator: ZapAuthenticator | None = None
+        self._members: list[bytes] = []  # keys that the authenticator does not admit yet
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
         self.socket.sndhwm = 0  # a stopped worker costs a beat per second; a drop would go unnoticed
@@ -111,7 +111,7 @@ class ControlServer:
         addresses = [address] if isinstance(address, str) else address
         try:
             if addresses[0].startswith("tcp://") and security != NONE:
-                self._doorkeeper = _serve_curve(context, self.socket, key, size)
+                self._authenticator = _serve_curve(context, self.socket, key, size)
                 self._members = [member_pair(key).public]
             bind_first(self.socket, addresses)
             if addresses[0].startswith("ipc://"):
@@ -141,7 +141,7 @@ class ControlServer:
     @property
     def strangers(self) -> int:
         """How many connections over tcp were not those of members of the job."""
-        return 0 if self._doorkeeper is None else self._doorkeeper.strangers
+        return 0 if self._authenticator is None else self._authenticator.strangers
 
     def process(self, rank: int) -> tuple[str, int]:
         """Return the host and the process number of a rank that joined."""
@@ -149,13 +149,13 @@ class ControlServer:
 
     def guard(self) -> None:
         """Turn away strangers that are too many, or say too much, as long as `service` was not called."""
-        if self._doorkeeper is not None:
-            self._doorkeeper.guard()
+        if self._authenticator is not None:
+            self._authenticator.guard()
 
     def service(self) -> list[Notice]:
         """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
-        if self._doorkeeper is not None and self._members:  # only now: a launcher forks before there are threads
-            self._doorkeeper.admit(self._members)
+        if self._authenticator is not None and self._members:  # only now: a launcher forks before there are threads
+            self._authenticator.admit(self._members)
             self._members = []
         notices: list[Notice] = []
         for _ in range(MAX_AT_ONCE):
@@ -176,8 +176,8 @@ class ControlServer:
 
     def close(self, linger: float = 0.0) -> None:
         """Close the socket; what is unsent may take `linger` seconds, and the context waits for it. Idempotent."""
-        if self._doorkeeper is not None:
-            self._doorkeeper.stop()
+        if self._authenticator is not None:
+            self._authenticator.stop()
         if not self.socket.closed and self.address.startswith("ipc://"):
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
         self.socket.close(linger=int(1000 * linger))
@@ -235,10 +235,10 @@ class ControlServer:
         return True
 
 
-def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int) -> Doorkeeper:
+def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int) -> ZapAuthenticator:
     sock.curve_server = True
     sock.curve_secretkey = control_pair(key).secret
-    return Doorkeeper(context, sock, size)
+    return ZapAuthenticator(context, sock, size)
 
 
 def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:

@@ -1,6 +1,6 @@
 """Rules by which a link between two live ranks is declared dead, from the observations of `link_watch`.
 
-TCP gives up after a quarter of an hour. What it is waiting for tells earlier. A link is in doubt while it should answer
+TCP gives up after a quarter of an hour; its state shows a dead link earlier. A link is in doubt while it should answer
 and does not: segments are unacknowledged, or probes of a closed window unanswered, or the connection is not there. An
 acknowledgement comes from the peer's kernel, however long its program computes or is stopped; so slow is not dead.
 
@@ -12,10 +12,10 @@ After `DOUBT` seconds new connections to the same address are tried. After `STAL
 * some were made: the link loses packets, and the old connection may wait for its next retransmission. It is borne until
   `HOPELESS`.
 
-A peer that answers for its window (which is closed) is alive, so that only the first of these counts there. Where
-round trips take seconds, as behind a queue that is full, all of this takes longer by two of them.
+A peer that answers probes of its closed window is alive, so only the first rule applies to it. Where round trips take
+seconds, as behind a queue that is full, all of these times are longer by two round trips.
 
-How sure it is: with 30 % of the packets lost in both directions a segment and its acknowledgement both arrive with
+Error rate: with 30 % of the packets lost in both directions a segment and its acknowledgement both arrive with
 probability 0.49. TCP sends a lost one 7 times in 8 s, all in vain in 0.9 % of such cases; 10 trials are all made at
 once, or all in vain, with probability 0.002.
 """

@@ -1,4 +1,4 @@
-"""How many sockets and open files a rank of a large job needs, and how it gets them.
+"""Limits on sockets and open files: what a rank of a large job needs, and how it raises them.
 
 p = ranks. Over tcp a rank is connected with up to 4 ceil(log2 p) neighbours from the start, and with all others at
 most. To each there is a socket of ZeroMQ's, which has a file of its own, and a connection; from each, a connection.
@@ -38,7 +38,7 @@ def sockets_needed(p: int) -> int:
 
 
 def raise_files(p: int) -> None:
-    """Let this process open as many files as a rank needs: its soft limit grows, where it must, up to the hard one.
+    """Raise the soft limit on open files to what a rank needs, at most to the hard limit.
 
     Raises:
         RendezvousError: not even the connections to the neighbours are possible; the text says what to do.

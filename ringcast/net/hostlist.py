@@ -43,7 +43,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where a rank runs: the number of its host and the host's name, and its number among the ranks there."""
 
     rank: int
@@ -133,7 +133,7 @@ def is_own(host: str, own: str) -> bool:
 
 def place(
     hosts: Sequence[Host], size: int | None = None, how: How = "block", per_node: int | None = None
-) -> tuple[Place, ...]:
+) -> tuple[Placement, ...]:
     """Return where each rank runs; without a size there are as many as slots, or `per_node` on every host.
 
     "block" fills one host after the other; "cyclic" deals the ranks round the hosts that have slots left. More ranks
@@ -152,7 +152,7 @@ def place(
     sizes, before = Counter(nodes), Counter[int]()
     places = []
     for rank, node in enumerate(nodes):
-        places.append(Place(rank, node, hosts[node].name, before[node], sizes[node]))
+        places.append(Placement(rank, node, hosts[node].name, before[node], sizes[node]))
         before[node] += 1
     return tuple(places)
 

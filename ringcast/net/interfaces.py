@@ -1,4 +1,4 @@
-"""Which of its own addresses a process listens at and tells to others, and where it finds the rendezvous.
+"""Choice of the address at which a process listens, which it tells to others, and of the rendezvous's address.
 
 By default it is the address from which the system's routes lead to the rendezvous: where that can be reached, the other
 ranks are. A wish (RINGCAST_IFACE) comes first: interfaces by name, networks as 10.0.0.0/8 or 2001:db8::/32, several of
@@ -41,7 +41,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What RINGCAST_IFACE says; nothing is wished where there are no items."""
+    """The value of RINGCAST_IFACE, parsed; no items: no wish."""
 
     items: tuple[str | Network, ...] = ()
     excluding: bool = False
@@ -60,8 +60,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a process listens, why there, and where it finds the rendezvous."""
+class ListenAddress:
+    """The address at which a process listens, the reason for it, and the address of the rendezvous."""
 
     address: IP
     why: str
@@ -82,7 +82,7 @@ def parse(text: str) -> Wish:
     return Wish(tuple(_network(text, item) if "/" in item or ":" in item else item for item in items), excluding, text)
 
 
-def decide(host: str, found: Sequence[IP], own: Callable[[], Sequence[Own]], wish: Wish, route: Route) -> Place:
+def decide(host: str, found: Sequence[IP], own: Callable[[], Sequence[Own]], wish: Wish, route: Route) -> ListenAddress:
     """Return where to listen in a job whose rendezvous is at `host`.
 
     Args:
@@ -108,22 +108,22 @@ def decide(host: str, found: Sequence[IP], own: Callable[[], Sequence[Own]], wis
     if wish.text:
         alike = sorted(own(), key=lambda o: o.address.version != rendezvous.version)
         here = _wished(wish, alike, [routed], f"other hosts cannot reach it, and the rendezvous is at {rendezvous}")
-        return Place(*_told(here, wish), rendezvous)
+        return ListenAddress(*_as_wished(here, wish), rendezvous)
     if routed is None:
         raise ConfigError(f"there is no route from here to the rendezvous at {rendezvous}; is the network up?")
-    return Place(routed, "the way to the rendezvous", rendezvous)
+    return ListenAddress(routed, "the way to the rendezvous", rendezvous)
 
 
-def _on_one_machine(rendezvous: IP, own: Callable[[], Sequence[Own]], wish: Wish) -> Place:
+def _on_one_machine(rendezvous: IP, own: Callable[[], Sequence[Own]], wish: Wish) -> ListenAddress:
     if not wish.text:
-        return Place(rendezvous, "the rendezvous is on this machine", rendezvous)
+        return ListenAddress(rendezvous, "the rendezvous is on this machine", rendezvous)
     wished = [o for o in wish.among(own()) if not _is_scoped(o.address)]
     if not wished:
         raise _no_match(wish, own())
-    return Place(*_told(wished[0], wish), rendezvous)
+    return ListenAddress(*_as_wished(wished[0], wish), rendezvous)
 
 
-def _by_own_name(host: str, loopback: IP, own: Sequence[Own], wish: Wish, route: Route) -> Place:
+def _by_own_name(host: str, loopback: IP, own: Sequence[Own], wish: Wish, route: Route) -> ListenAddress:
     """Return where to listen if the rendezvous's name is that of this machine, of which others know another address."""
     why = f"{host} is the name of this machine, but its address here is {loopback}, which other hosts cannot reach"
     routes = [route(address) for address in _ELSEWHERE]
@@ -131,15 +131,15 @@ def _by_own_name(host: str, loopback: IP, own: Sequence[Own], wish: Wish, route:
     if wish.text:
         here = _wished(wish, own, routes, why)
     elif not useful:
-        return Place(loopback, "this machine has no other address", loopback)
+        return ListenAddress(loopback, "this machine has no other address", loopback)
     else:
         here = _on_route(useful, routes) or useful[0]
         if here.address not in routes and len({o.interface for o in useful}) > 1:
             raise ConfigError(f"{why}; name the interface by RINGCAST_IFACE or --iface; {_list(own)}")
-    return Place(here.address, f"{here.interface}, as the rendezvous {host} is this machine", here.address)
+    return ListenAddress(here.address, f"{here.interface}, as the rendezvous {host} is this machine", here.address)
 
 
-def place(host: str, wish: str) -> Place:
+def place(host: str, wish: str) -> ListenAddress:
     """Return where to listen on this machine in a job whose rendezvous is at `host`: a name, or an address in brackets
     if it is one of IPv6.
 
@@ -228,7 +228,7 @@ def _means_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _told(own: Own, wish: Wish) -> tuple[IP, str]:
+def _as_wished(own: Own, wish: Wish) -> tuple[IP, str]:
     return own.address, f"wished by RINGCAST_IFACE={wish.text}"
 
 
@@ -237,7 +237,7 @@ def _is_scoped(address: IP) -> bool:
 
 
 def _useful(own: Own) -> bool:
-    """Whether other machines can reach an address as it is written."""
+    """Return whether other machines can reach an address as it is written."""
     return not own.address.is_loopback and not _is_scoped(own.address)
 
 

@@ -1,8 +1,8 @@
 """Key pairs of CURVE: the two that belong to the job's key, and one of each member's own, made anew for every job.
 
-Only members know the job's key (RINGCAST_KEY). It is the secret key of the control plane; and the pair by which members
-show the control plane that they are such is derived from it: who learns the control plane's public key cannot join.
-To each other the members show keys of their own: the control plane passes the public ones on.
+Only members know the job's key (RINGCAST_KEY). It is the secret key of the control plane. The pair by which members
+authenticate to the control plane is derived from it, so the control plane's public key alone does not let anybody join.
+Members authenticate to each other by pairs of their own, whose public keys the control plane distributes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeyPair:
 
 
 def new_pair() -> KeyPair:
-    """Return a pair that nobody else has."""
+    """Return a new random pair."""
     return KeyPair(*zmq.curve_keypair())
 
 
@@ -50,7 +50,7 @@ def control_pair(key: str) -> KeyPair:
 
 
 def member_pair(key: str) -> KeyPair:
-    """Return the pair that the members of the job with this key, and nobody else, can show to the control plane.
+    """Return the pair by which the members of the job with this key authenticate to the control plane.
 
     Raises:
         ValueError: it is no key.
@@ -61,7 +61,7 @@ def member_pair(key: str) -> KeyPair:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text can be a key, public or secret."""
+    """Return whether a text can be a key, public or secret."""
     try:
         return len(text) == LENGTH and len(z85.decode(text.encode("ascii"))) == 32
     except (UnicodeEncodeError, KeyError, struct.error):

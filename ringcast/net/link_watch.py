@@ -1,7 +1,7 @@
-"""Looks once a second at the connections of a rank to others, and says which are dead; see `ringcast.net.dead_link`.
+"""Monitor of a rank's connections: finds the dead ones by the rules of `ringcast.net.dead_link`.
 
-The thread of the control plane does that, so it goes on while the program computes. A connection that has nothing to
-send costs one system call, which is nearly always all.
+The thread of the control plane looks once a second, also while the program computes. A connection that has nothing to
+send, which is the usual case, costs one system call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Link:
     trials: list[_Try] = field(default_factory=list)
 
     def rest(self) -> None:
-        """All is well, or nothing can be said."""
+        """Forget all doubts: the link answered, or its state is not known."""
         self.since = self.answers = None
         self.end_trials()
 
@@ -63,7 +63,7 @@ class LinkWatch:
         self._rtt = 0.0  # the longest at the last look
 
     def forget(self, peer: int) -> None:
-        """Take no more interest in a rank that has left, or failed, or whose link is dead."""
+        """Stop watching a rank that has left, or failed, or whose link is dead."""
         link, self._watched[peer] = self._watched.get(peer), None
         if link is not None:
             link.end_trials()
@@ -89,7 +89,7 @@ class LinkWatch:
         return dead
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all trial connections."""
         for link in self._watched.values():
             if link is not None:
                 link.end_trials()

@@ -1,7 +1,6 @@
 """The range of ports that a job may use, and the order in which a rank tries them.
 
-Whether a port is free is found out by binding it, and by nothing else: between a look and the binding another process
-could take it.
+A port counts as free only if it can be bound: between a check and the binding another process could take it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Connections to a socket under CURVE that have not shown a key of the job: few at a time, and with little said.
+"""Bounds on unauthenticated connections to a CURVE socket: on their number, and on the bytes that each may send.
 
-ZeroMQ accepts whoever connects, and lets each say a frame before the handshake is over. So connections are shut down
-here that have said more than a handshake takes. Where there are more than the members of the job and
-`limits.STRANGERS`, the oldest are shut down, as members are through within milliseconds: after a second, or at once
-where there are more than `limits.CROWD`. How far one is, the kernel counts (TCP_INFO): ZeroMQ's answers to HELLO and
-INITIATE leave only when those were right.
+ZeroMQ accepts every connection, and takes a frame from it before the handshake is over. So connections that have sent
+more than a handshake needs are shut down here. Where there are more than the members of the job and
+`fd_limits.STRANGERS`, the oldest are shut down, as the handshake of a member takes milliseconds: after a second, or at
+once where there are more than `fd_limits.CROWD`. The kernel's byte counts (TCP_INFO) show how far a handshake is:
+ZeroMQ's answers to HELLO and INITIATE leave only when those were right.
 
 The files are ZeroMQ's, which closes them when it sees that the connection is shut down; here a duplicate is shut down.
 As the number may mean another file by then, ZeroMQ's events are looked at after the duplicate was made: they tell of

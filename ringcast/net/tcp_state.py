@@ -1,8 +1,8 @@
 """The kernel's state of a TCP connection that another library owns (Linux; elsewhere None).
 
-libzmq tells nothing of a connection that is slow, stuck or cut, but it runs in this process: its sockets are among the
-descriptors, and are known by the address of their peer. A descriptor may be closed and used again at any time, by
-another thread. So each look duplicates it first, and then asks whose it is.
+libzmq does not report a connection that is slow, stuck or cut, but it runs in this process: its sockets are among the
+descriptors, and are identified by the address of their peer. A descriptor may be closed and used again at any time, by
+another thread. So it is duplicated first, and the peer's address is checked on the duplicate.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class State:
 
 
 def known() -> bool:
-    """Return whether this system tells anything: a sandbox, or an emulated kernel, may have no such calls.
+    """Return whether this system has these calls: a sandbox, or an emulated kernel, may not.
 
-    Where a call failed later, a connection that lives would be taken for one that was closed.
+    If a call failed later, a live connection would be taken for a closed one.
     """
     if not (hasattr(socket, "TCP_INFO") and _OWN.is_dir()):
         return False

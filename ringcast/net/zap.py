@@ -1,14 +1,15 @@
-"""Who is let in at a socket that listens under CURVE: those who prove that they have a key of the job (ZAP, RFC 27).
+"""ZAP authentication (RFC 27) for a CURVE socket: only clients with a key of the job are admitted.
 
-CURVE encrypts, shows the client that the server is the right one, and proves to the server which key the client has.
-Any key will do, unless somebody at inproc://zeromq.zap.01, in the context of the socket, says no: the doorkeeper's
-thread, or, where there must be none, its owner in his turns. Until it was told whom to admit it answers nobody, so that
-who comes early waits; without it nobody gets in.
+CURVE encrypts, authenticates the server to the client, and proves to the server which key the client has. ZeroMQ
+accepts any key unless a ZAP handler at inproc://zeromq.zap.01, in the context of the socket, rejects it. The handler
+runs in a thread of the authenticator, or, where there must be no thread, in its owner's loop. It answers no request
+before it knows the admitted keys, so early clients wait; without a handler nobody gets in.
 
-It also keeps those few, and their words short, that have not proved it (`ringcast.net.strangers`), from the beginning.
+From the beginning it also bounds the number of unauthenticated connections, and what they may send
+(`ringcast.net.strangers`).
 
 The thread needs the interpreter's lock. While native code of the user's program holds it, handshakes wait, as long as
-HANDSHAKE_IVL of the socket says, and nobody is turned away; connections that are made are not concerned.
+HANDSHAKE_IVL of the socket says, and nobody is turned away; established connections are not affected.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ import zmq
 from zmq.utils import z85
 
 from ringcast.net.strangers import Strangers
-from ringcast.net.zmq_monitor import fact
+from ringcast.net.zmq_monitor import read_event
 
 _ZAP = "inproc://zeromq.zap.01"
 _OPEN, _STOP = b"open", b"stop"
 _EVENTS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 
-class Doorkeeper:
-    """Guards one socket that is to listen under CURVE; of a context there can be only one.
+class ZapAuthenticator:
+    """Authenticates the clients of one CURVE socket; a context can have only one authenticator.
 
-    Made, admitted and stopped by the thread that uses the socket, before it binds and before it closes it.
+    The thread that uses the socket constructs it before the socket is bound, and stops it before the socket is closed.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], members: int) -> None:
-        """Let nobody in yet; `members` are how many may come at once.
+        """Admit nobody yet; `members` is the number of members that may connect at the same time.
 
         Raises:
-            zmq.ZMQError: the context has a doorkeeper.
+            zmq.ZMQError: the context has an authenticator already.
         """
         self._socket = socket
         self._admitted: frozenset[bytes] = frozenset()
@@ -68,28 +69,28 @@ class Doorkeeper:
 
     @property
     def strangers(self) -> int:
-        """The connections so far that have not been found to be those of members: refused, broken off, or silent."""
+        """Number of connections so far that were not authenticated: refused, broken off, or silent."""
         return self._came - self._entered
 
     def start(self) -> None:
-        """Start the thread, which lets nobody in before `admit`: who asks waits."""
-        self._thread = threading.Thread(target=self._work, name="ringcast-doorkeeper", daemon=True)
+        """Start the thread; requests wait until `admit` is called."""
+        self._thread = threading.Thread(target=self._work, name="ringcast-zap", daemon=True)
         self._thread.start()
 
     def admit(self, keys: Iterable[bytes]) -> None:
-        """Let in who has the secret key to one of these public ones (Z85), and nobody else. Called once."""
+        """Admit the owners of these public keys (Z85), and nobody else. Called once."""
         self.expect(keys)
         if self._thread is None:
             self.start()
         self._orders.send(_OPEN)
 
     def expect(self, keys: Iterable[bytes]) -> None:
-        """Admit these without a thread: the owner calls `serve` when one of `files` can be read, or when it is due."""
+        """Admit these keys without a thread: the owner calls `serve` when one of `files` is readable, and at `due`."""
         self._admitted = frozenset(z85.decode(key) for key in keys)
 
     @property
     def files(self) -> tuple[zmq.Socket[bytes], ...]:
-        """Sockets that are readable when a connection is made, asks for admission, or ends."""
+        """Sockets that become readable when a connection is made, requests authentication, or ends."""
         return self._questions, self._events
 
     @property
@@ -98,18 +99,18 @@ class Doorkeeper:
         return inf if self._unknown.due is None else self._unknown.due
 
     def serve(self) -> None:
-        """Answer, after `expect`, all who ask now."""
+        """Answer all pending requests; only after `expect`."""
         self.guard()
         while self._questions.poll(0):
             self._answer()
 
     def guard(self) -> None:
-        """Shut down connections that are too many, or say too much; with a thread, that does it."""
+        """Shut down excess connections, and those that sent too much; does nothing where the thread does it."""
         if self._thread is None:
             self._look()
 
     def stop(self) -> None:
-        """Let nobody in any more, and give everything back but the socket. Idempotent."""
+        """Admit nobody any more, and release everything but the socket. Idempotent."""
         if self._thread is not None and not self._orders.closed:
             self._orders.send(_STOP)
             self._thread.join()
@@ -139,7 +140,7 @@ class Doorkeeper:
                 raise
 
     def _answer(self) -> None:
-        """Answer a question of ZeroMQ's."""
+        """Answer one ZAP request."""
         _, number, _, _, _, mechanism, *credentials = self._questions.recv_multipart()
         admitted = mechanism == b"CURVE" and len(credentials) == 1 and credentials[0] in self._admitted
         verdict = [b"200", b""] if admitted else [b"400", b"not a member of this job"]
@@ -151,13 +152,13 @@ class Doorkeeper:
             self._unknown.look(self._count)
 
     def _count(self) -> None:
-        """Note who has come, was let in or has gone."""
+        """Count the connections that were made, authenticated, or closed."""
         while self._events.poll(0):
-            event, file, address = fact(self._events)
+            event, file, address = read_event(self._events)
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self._entered += 1
                 continue
-            near = address.startswith(b"ipc://")  # where only the own user comes
+            near = address.startswith(b"ipc://")  # only the own user can connect there
             if event == zmq.Event.ACCEPTED:
                 self._came += 1
                 if not near:

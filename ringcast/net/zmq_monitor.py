@@ -1,4 +1,4 @@
-"""What a monitor of ZeroMQ's tells. pyzmq's own reader imports asyncio, which takes longer than a handshake."""
+"""Reader for ZeroMQ's socket monitors. pyzmq's own reader imports asyncio, which takes longer than a handshake."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import zmq
 _FACT = Struct("=HI")  # number of the event, and a value that goes with it
 
 
-class Fact(NamedTuple):
-    """An event, the value that goes with it (of a connection that was accepted or has ended, its file), and where."""
+class MonitorEvent(NamedTuple):
+    """An event of a connection, its value (the file descriptor, if it was accepted or has ended), and the address."""
 
     event: zmq.Event
     value: int
     address: bytes
 
 
-def fact(monitor: zmq.Socket[bytes]) -> Fact:
-    """Return what the socket of a monitor has next."""
+def read_event(monitor: zmq.Socket[bytes]) -> MonitorEvent:
+    """Return the next event of a monitor's socket."""
     data, address = monitor.recv_multipart()
     number, value = _FACT.unpack(data)
-    return Fact(zmq.Event(number), value, address)
+    return MonitorEvent(zmq.Event(number), value, address)
 
 
-def told(monitor: zmq.Socket[bytes]) -> zmq.Event:
-    """Return the event that the socket of a monitor has next."""
-    return fact(monitor).event
+def read_event_type(monitor: zmq.Socket[bytes]) -> zmq.Event:
+    """Return the type of the next event of a monitor's socket."""
+    return read_event(monitor).event

@@ -24,8 +24,8 @@ from ringcast.errors import LinkLost
 from ringcast.net.fd_limits import sockets_needed
 from ringcast.net.keys import new_pair
 from ringcast.net.ports import BACKLOG, bind_first
-from ringcast.net.zap import Doorkeeper
-from ringcast.net.zmq_monitor import told
+from ringcast.net.zap import ZapAuthenticator
+from ringcast.net.zmq_monitor import read_event_type
 from ringcast.transports.base import Frame
 from ringcast.wire.header import LARGEST_FRAME
 
@@ -61,7 +61,7 @@ class ZeroMQTransport:
         self.context.set(zmq.MAX_SOCKETS, sockets_needed(size))
         self._watchful = not binds[0].startswith("ipc://")  # ipc is there or not: connecting tells at once
         self._pair = new_pair() if secure and self._watchful else None
-        self._doorkeeper: Doorkeeper | None = None
+        self._authenticator: ZapAuthenticator | None = None
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
         self._broken: dict[int, str] = {}  # why these were not
@@ -80,8 +80,8 @@ class ZeroMQTransport:
             if self._pair is not None:
                 self._inbox.curve_secretkey = self._pair.secret
                 self._inbox.curve_server = True
-                self._doorkeeper = Doorkeeper(self.context, self._inbox, size)
-                self._doorkeeper.start()
+                self._authenticator = ZapAuthenticator(self.context, self._inbox, size)
+                self._authenticator.start()
             self._inbox.bind("inproc://inbox")
             bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -92,7 +92,7 @@ class ZeroMQTransport:
             raise
 
     def _bind_near(self, address: str) -> None:
-        """Bind to an ipc address; before the options of CURVE and of the doorkeeper are set."""
+        """Bind to an ipc address; before the options of CURVE and of the authenticator are set."""
         with suppress(zmq.ZMQError):  # as of a file system without sockets, or without room: tcp is there anyway
             self._inbox.bind(address)
             self.near = address
@@ -120,7 +120,7 @@ class ZeroMQTransport:
     @property
     def strangers(self) -> int:
         """How many connections to the inbox were not those of ranks of the job."""
-        return 0 if self._doorkeeper is None else self._doorkeeper.strangers
+        return 0 if self._authenticator is None else self._authenticator.strangers
 
     def meet(
         self, addresses: Sequence[str], keys: Sequence[str] = (), near: Mapping[int, str] = MappingProxyType({})
@@ -130,8 +130,8 @@ class ZeroMQTransport:
         `near` has, for ranks of the own host, the ipc addresses that are used instead.
         """
         self._addresses, self._keys, self._near = addresses, keys, near
-        if self._doorkeeper is not None:
-            self._doorkeeper.admit(key.encode() for key in keys)
+        if self._authenticator is not None:
+            self._authenticator.admit(key.encode() for key in keys)
 
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
@@ -142,7 +142,7 @@ class ZeroMQTransport:
         """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
         for peer, monitor in list(self._watched.items()):
             while monitor.poll(0):
-                event = told(monitor)
+                event = read_event_type(monitor)
                 if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                     self._unwatch(peer)
                     break
@@ -238,8 +238,8 @@ class ZeroMQTransport:
             return
         with self._lock:
             self._closed = True
-        if self._doorkeeper is not None:
-            self._doorkeeper.stop()
+        if self._authenticator is not None:
+            self._authenticator.stop()
         self._pair = None
         self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
         for address in self.address, self.near:

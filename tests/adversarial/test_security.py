@@ -360,9 +360,9 @@ def test_members_get_in_among_a_thousand_silent_connections() -> None:
     try:
         a.connect([1])
         a.send(1, [b"early"])
-        assert b._doorkeeper is not None
+        assert b._authenticator is not None
         deadline = time.monotonic() + LIMIT
-        while not any(exchanged(file)[0] >= WELCOMED for file in list(b._doorkeeper._unknown._files)):
+        while not any(exchanged(file)[0] >= WELCOMED for file in list(b._authenticator._unknown._files)):
             assert time.monotonic() < deadline
             time.sleep(0.01)  # its handshake goes on until somebody would have to admit it
         with silent(port):
@@ -397,11 +397,11 @@ def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zm
                 assert b.clock() < deadline, len(heard)
                 if (arrival := b.poll(deadline)) is not None:
                     heard.add(arrival.header)
-            while b.strangers:  # the doorkeeper may hear of it a moment later
+            while b.strangers:  # the authenticator may count it a moment later
                 assert b.clock() < deadline, b.strangers
                 time.sleep(0.01)
-            assert b._doorkeeper is not None
-            assert b._doorkeeper._unknown.shut == 0
+            assert b._authenticator is not None
+            assert b._authenticator._unknown.shut == 0
     finally:
         b.close()
 
@@ -560,11 +560,11 @@ def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[
     assert b.strangers == 1
 
 
-def test_without_a_doorkeeper_nobody_gets_in() -> None:
+def test_without_an_authenticator_nobody_gets_in() -> None:
     a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
     meet([a, b])
-    assert b._doorkeeper is not None
-    b._doorkeeper.stop()
+    assert b._authenticator is not None
+    b._authenticator.stop()
     a.connect([1])
     deadline = a.clock() + LIMIT
     while not a.unreached()[1]:

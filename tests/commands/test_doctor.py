@@ -26,7 +26,7 @@ from ringcast.commands.doctor.examine import Examined, examine, probe
 from ringcast.commands.doctor.finding import Finding, Verdict, fail, ok, warn
 from ringcast.commands.doctor.hosts import NoAnswer, Remote, examine_hosts, remote_argv
 from ringcast.commands.doctor.question import Question
-from ringcast.net.interfaces import Place
+from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
 from support.beds import drop, make_bed, on
 
@@ -36,9 +36,9 @@ OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 GB = 1_000_000_000
 
 
-def place(address: str) -> Place:
+def place(address: str) -> ListenAddress:
     ip = ipaddress.ip_address(address)
-    return Place(ip, "because", ip)
+    return ListenAddress(ip, "because", ip)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ringcast.errors import ConfigError
-from ringcast.net.interfaces import IP, Own, Place, decide, own_addresses, parse, place, routed, towards
+from ringcast.net.interfaces import IP, ListenAddress, Own, decide, own_addresses, parse, place, routed, towards
 
 
 def ip(text: str) -> IP:
@@ -32,7 +32,7 @@ def by(routes: Mapping[str, str], address: IP) -> IP | None:
 
 def chosen(
     host: str, found: str, wish: str = "", own: Sequence[Own] = CLUSTER, routes: Mapping[str, str] = ROUTES
-) -> Place:
+) -> ListenAddress:
     addresses = [ip(text) for text in found.split()]
     return decide(host, addresses, lambda: own, parse(wish), lambda address: by(routes, address))
 

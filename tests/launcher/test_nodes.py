@@ -192,7 +192,7 @@ def test_a_name_that_etc_hosts_maps_to_loopback_is_not_taken_for_it(monkeypatch:
 
 def test_node_0_must_have_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     there = interfaces.resolve("192.0.2.7")[0]
-    monkeypatch.setattr(interfaces, "place", lambda host, wish: interfaces.Place(there, "", there))
+    monkeypatch.setattr(interfaces, "place", lambda host, wish: interfaces.ListenAddress(there, "", there))
     with pytest.raises(JobError, match=r"h7:29400: 192\.0\.2\.7 is no address of this machine; give an address of nod"):
         node_rendezvous.address(meeting_at("h7"))
     assert node_rendezvous.address(meeting_at("h7", node=1)) == "tcp://192.0.2.7:29400"

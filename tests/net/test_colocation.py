@@ -73,13 +73,13 @@ def test_near_is_who_has_the_same_kernel_the_same_network_and_the_same_file(spot
 
     systems = [colocation.system_name(spot.boot, spot.network) for spot in spots]
     told = [
-        colocation.told(
+        colocation.advertisement(
             systems[rank], spot.path, lambda _, rank=rank, spot=spot: f"1:{'xyz'.index(spot.path[1])}{rank}"
         )
         for rank, spot in enumerate(spots)
     ]
     for mine, me in enumerate(spots):
-        found = colocation.reached(systems[mine], told, lambda path, me=me: sees(me, path))
+        found = colocation.reachable(systems[mine], told, lambda path, me=me: sees(me, path))
         for rank, other in enumerate(spots):
             alike = (me.boot, me.network, me.disk) == (other.boot, other.network, other.disk)
             there = files[other.disk, other.path][0] == rank
@@ -92,8 +92,8 @@ def test_near_is_who_has_the_same_kernel_the_same_network_and_the_same_file(spot
 )
 def test_what_is_malformed_is_far(text: str) -> None:
     seen = {"/a": "1:1"}
-    assert colocation.reached("s", [text, "s 1:1 /a"], lambda path: seen.get(path, "")) == {1: "/a"}
-    assert colocation.reached("", [text, " 1:1 /a"], lambda path: seen.get(path, "")) == {}
+    assert colocation.reachable("s", [text, "s 1:1 /a"], lambda path: seen.get(path, "")) == {1: "/a"}
+    assert colocation.reachable("", [text, " 1:1 /a"], lambda path: seen.get(path, "")) == {}
 
 
 def bound(path: Path) -> None:
@@ -110,20 +110,20 @@ def test_only_a_socket_in_a_directory_that_is_ours_alone_is_looked_at(folder: Pa
     (private / "file").touch()
     (private / "chain").symlink_to(private / "socket")
     open_to_all.chmod(0o711)
-    assert colocation.look(str(private / "socket")) == colocation.look(str(link / "socket")) != ""
+    assert colocation.identify(str(private / "socket")) == colocation.identify(str(link / "socket")) != ""
     for path in (private / "file", private / "missing", private / "chain", open_to_all / "socket"):
-        assert colocation.look(str(path)) == ""
-    assert colocation.look("") == colocation.look("\0/x") == colocation.look(f"{private}/\0") == ""
+        assert colocation.identify(str(path)) == ""
+    assert colocation.identify("") == colocation.identify("\0/x") == colocation.identify(f"{private}/\0") == ""
 
 
 def test_a_socket_that_took_the_place_of_another_is_not_taken_for_it(folder: Path) -> None:
     path = folder / "rank-0"
     bound(path)
-    told = colocation.told("s", str(path))
-    assert colocation.reached("s", [told]) == {0: str(path)}
+    told = colocation.advertisement("s", str(path))
+    assert colocation.reachable("s", [told]) == {0: str(path)}
     path.rename(folder / "kept")  # so that the next one does not get its number
     bound(path)
-    assert colocation.reached("s", [told]) == {}
+    assert colocation.reachable("s", [told]) == {}
 
 
 def test_no_socket_where_its_path_is_too_long_or_others_may_enter(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_no_socket_where_its_path_is_too_long_or_others_may_enter(folder: Path) 
 def test_without_proc_nothing_is_near(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert colocation.system()
     monkeypatch.setattr(colocation, "_BOOT", folder / "boot_id")
-    assert colocation.system() == colocation.told(colocation.system(), str(folder / "rank-0")) == ""
+    assert colocation.system() == colocation.advertisement(colocation.system(), str(folder / "rank-0")) == ""
 
 
 # The inboxes that are opened.

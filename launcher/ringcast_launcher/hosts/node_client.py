@@ -11,7 +11,7 @@ import zmq
 
 from ringcast.control.envelope import PATIENCE, Context
 from ringcast.net.keys import control_pair, member_pair
-from ringcast.net.zmq_monitor import told
+from ringcast.net.zmq_monitor import read_event_type
 from ringcast.wire.header import LARGEST_FRAME
 from ringcast_launcher.hosts.codec import FrameError, cut, joined
 from ringcast_launcher.hosts.node_server import AT_ONCE, LINGER, WINDOW
@@ -96,7 +96,7 @@ class Caller(Line):
 
     def _watch(self) -> None:
         while self._monitor.poll(0):
-            event = told(self._monitor)
+            event = read_event_type(self._monitor)
             if event == zmq.EVENT_DISCONNECTED:
                 self._lost |= self.connected
             else:

@@ -19,7 +19,7 @@ import zmq
 from ringcast.control.envelope import PATIENCE, Context
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.net.ports import BACKLOG
-from ringcast.net.zap import Doorkeeper
+from ringcast.net.zap import ZapAuthenticator
 from ringcast.wire.header import LARGEST_FRAME
 from ringcast_launcher.hosts.codec import FrameError, cut, joined
 from ringcast_launcher.hosts.messages import Over, plain
@@ -53,8 +53,8 @@ class Reception:
         self.socket.ipv6 = "[" in address
         self.socket.curve_server = True
         self.socket.curve_secretkey = control_pair(key).secret
-        self._doorkeeper = Doorkeeper(context, self.socket, nodes)
-        self._doorkeeper.expect([member_pair(key).public])
+        self._authenticator = ZapAuthenticator(context, self.socket, nodes)
+        self._authenticator.expect([member_pair(key).public])
         try:
             self.socket.bind(address)
         except zmq.ZMQError:
@@ -64,17 +64,17 @@ class Reception:
     @property
     def files(self) -> Mapping[File, int]:
         """What to poll, and for which events."""
-        return dict.fromkeys((self.socket, *self._doorkeeper.files), select.POLLIN)
+        return dict.fromkeys((self.socket, *self._authenticator.files), select.POLLIN)
 
     @property
     def due(self) -> float:
         """The time of the next `take` at the latest."""
-        return self._doorkeeper.due
+        return self._authenticator.due
 
     @property
     def strangers(self) -> int:
         """How many connections have not shown the key."""
-        return self._doorkeeper.strangers
+        return self._authenticator.strangers
 
     def newcomers(self) -> list[Extension]:
         """Return the lines to those that have come since the last call."""
@@ -88,7 +88,7 @@ class Reception:
 
     def take(self) -> None:
         """Let in who asks, and take what has arrived, for all lines."""
-        self._doorkeeper.serve()
+        self._authenticator.serve()
         for _ in range(AT_ONCE):
             try:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -123,7 +123,7 @@ class Reception:
 
     def close(self) -> None:
         """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
-        self._doorkeeper.stop()
+        self._authenticator.stop()
         self.socket.close()
 
 

@@ -12,7 +12,7 @@ from ringcast.commands.doctor.finding import Finding, fail, ok, warn
 from ringcast.commands.doctor.question import Question
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces
-from ringcast.net.interfaces import Place
+from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
 
 LEAST_MTU = 1280  # bytes of a packet; what IPv6 demands of every link
@@ -35,7 +35,7 @@ def check(question: Question) -> tuple[list[Finding], str, int]:
     return [*findings, judge_place(place, name, question), judge_mtu(name, mtu), ports], address, mtu
 
 
-def judge_place(place: Place, interface: str, question: Question) -> Finding:
+def judge_place(place: ListenAddress, interface: str, question: Question) -> Finding:
     """Judge where ranks would listen: a loopback address is no use where there are other hosts."""
     text = f"{place.address} on {interface}: {place.why}"
     if place.address.is_loopback and question.here < question.size:
