@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-long check
 
@@ -14,7 +15,7 @@ demo: .venv/installed
 test: .venv/installed-test
 	$(BIN)/pytest -n 2 --dist loadfile -m "not long"
 
-test-long: .venv/installed-test
+test-long: .venv/installed-live
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 
 check: .venv/installed-test
@@ -27,9 +28,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	$(INSTALL) -e .
 	touch $@
 
+# Debian's pip knows no dependency groups. The tests draw, as `bench` does.
 .venv/installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(INSTALL) 'pip>=25.1'
+	$(INSTALL) -e '.[bench]' --group dev
 	touch $@ .venv/installed
+
+# Dask and Ray, in whose clusters some tests run, are large.
+.venv/installed-live: .venv/installed-test
+	$(INSTALL) -e '.[dask,ray]'
+	touch $@
