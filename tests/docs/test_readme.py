@@ -206,3 +206,19 @@ def test_the_usage_page_has_every_collective_and_error() -> None:
     assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
     own = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert {name for name in own if f"`{name}`" not in text} == set()
+
+
+def test_the_table_of_speed_on_the_first_page_is_that_of_the_benchmarks_page() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    tables = re.finditer(r"^(\w+):\n\n((?:\|.*\n)+)", page, re.MULTILINE)
+    measured = {f"| {table[1]} {line}" for table in tables for line in table[2].splitlines()[2:]}
+    readme = (ROOT / "README.md").read_text()
+    shown = re.findall(r"^\| \w+ \| \d+ .*$", readme, re.MULTILINE)
+    assert len(shown) >= 9
+    assert set(shown) <= measured
+    heading = re.search(r"^\| \| (bytes .*)$", readme, re.MULTILINE)
+    assert heading is not None
+    assert f"\n| {heading[1]}\n" in page
+    commands = [block.text for block in blocks_of(ROOT / "README.md") if block.text.startswith("ringcast bench")]
+    assert commands
+    assert all(f"\n{command}" in page for command in commands)
