@@ -9,6 +9,7 @@ import msgpack
 import zmq
 
 from ringcast.control.events import Message
+from ringcast.procs.timing import TIMING
 from ringcast.version import __version__
 from ringcast.wire import header
 
@@ -21,10 +22,10 @@ MAX_TEXT = 100_000  # bytes of one error or traceback
 class Pace:
     """How often signs of life are sent, and for how long their absence is borne; seconds."""
 
-    beat: float = 1.0
-    silence: float = 10.0  # of the control plane
-    unreachable: float = 7.0  # of a rank to which no connection is left
-    answer: float = 4.0  # of the other end's ZeroMQ, which answers however busy the interpreter is
+    beat: float = TIMING.beat
+    silence: float = TIMING.control_silence  # of the control plane
+    unreachable: float = TIMING.control_unreachable  # of a rank to which no connection is left
+    answer: float = TIMING.control_answer  # of the other end's ZeroMQ, which answers however busy the interpreter is
     linger: float = 2.0  # how long a leaving worker waits until all that it said was heard
 
 

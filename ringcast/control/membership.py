@@ -51,9 +51,10 @@ from ringcast.control.events import (
     in_words,
 )
 from ringcast.control.suspicions import PATIENCE, Accusations, Sentence
+from ringcast.procs.timing import TIMING
 from ringcast.wire.failure import Failure
 
-SILENT = 6  # beats that were not heard of a rank which may be cut off
+SILENT = TIMING.cut_off_beats
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
 
 

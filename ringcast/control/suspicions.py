@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SETTLE = 1.0  # seconds
-PATIENCE = 5.0  # seconds; a host is lost 13 s after it was last heard, and a link dead after 8
+from ringcast.procs.timing import TIMING
+
+SETTLE, PATIENCE = TIMING.accusation_settle, TIMING.accusation_patience
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from ringcast.control.deadlocks import Report
 from ringcast.engine.signal_gate import Gate
 from ringcast.errors import LinkLost
 from ringcast.monitoring.recorder import Recorder
+from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.wire.header import Kind, notice
 from ringcast.wire.unanswered import Errors, Unanswered
 
-HEARSAY = 0.8  # seconds in which the reason for a lost link may still be heard; the launcher takes 0.5 to settle it
+HEARSAY = TIMING.report_grace
 
 
 class Control(Interface):

@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-DOUBT = 3.0  # seconds without an answer after which new connections are tried …
-STALL = 8.0  # … after which they decide …
-HOPELESS = 60.0  # … and after which a link is dead that lets some of them pass
+from ringcast.procs.timing import TIMING
+
+DOUBT, STALL, HOPELESS = TIMING.link_doubt, TIMING.link_stall, TIMING.link_hopeless
 ENOUGH = 6  # trials, without which there is no decision
 ROUND_TRIPS = 2  # for which all of this waits longer
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from ringcast.net import tcp_state
 from ringcast.net.dead_link import Trial, due, verdict
 from ringcast.net.tcp_state import Address
+from ringcast.procs.timing import TIMING
 
 PAUSE = 3.0  # seconds between two looks after which this process, or its machine, was stopped: nothing counts
 TRIALS = 2  # new connections per look at a link in doubt
-CLOSED = 4.0  # seconds after which a closed connection is told: why it was closed is known to the launcher by then
+CLOSED = TIMING.link_closed
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
 

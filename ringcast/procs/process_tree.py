@@ -18,7 +18,9 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
-PATIENCE = 1.0  # seconds that the kernel may take to end a process that was killed
+from ringcast.procs.timing import TIMING
+
+PATIENCE = TIMING.kill
 STEP = 0.005
 IMPRINTS = 1 << 20  # of a job on one host; those of its ranks are behind each other
 _LOCKS = 10  # RLIMIT_LOCKS, which the module resource does not name

@@ -36,6 +36,7 @@ from ringcast.control.events import (
 )
 from ringcast.errors import PeerFailed
 from ringcast.procs.liveness import Stuck
+from ringcast.procs.timing import TIMING
 from ringcast.wire.unanswered import Unanswered
 
 TIMED_OUT = 124
@@ -122,9 +123,11 @@ class Fate:
 class Policy:
     """How long to wait before the next step, in seconds."""
 
-    settle: float = 0.5  # for the last words of a worker that exited with code 0, or for the end of one that failed
-    grace: float = 1.0  # after the first failure, before SIGTERM
-    patience: float = 2.5  # after SIGTERM, before SIGKILL
+    settle: float = (
+        TIMING.settle
+    )  # for the last words of a worker that exited with code 0, or for the end of one that failed
+    grace: float = TIMING.grace  # after the first failure, before SIGTERM
+    patience: float = TIMING.terminate  # after SIGTERM, before SIGKILL
     farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from ringcast.control import version
 from ringcast.errors import ConfigError
+from ringcast.procs.timing import TIMING
 from ringcast_launcher.hosts.codec import FrameError
 from ringcast_launcher.hosts.local_host import Crew
 from ringcast_launcher.hosts.messages import (
@@ -45,7 +46,7 @@ from ringcast_launcher.system.polling import File, usable
 from ringcast_launcher.system.signals import ENDING, accept_all, caught, noted
 from ringcast_launcher.system.watchdog import Guardian
 
-PATIENCE = 8.0  # seconds without a sign of the launcher's life; it counts the workers as lost some time after that
+PATIENCE = TIMING.launcher_silence
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
 FAREWELL = 5.0  # seconds that the last reports may take
 REACH = 5.0  # seconds until the launcher is found not to be reached

@@ -13,12 +13,11 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
 
+from ringcast.procs.timing import TIMING
 from ringcast_launcher.hosts.codec import MARK, FrameError, Frames, encode
 from ringcast_launcher.system.polling import File
 
-BEAT = 1.0  # seconds between two signs of life
-# Seconds after which who is silent gets none: more than one turn adds, so that an answer to the last one is still sent.
-HEARD = 3 * BEAT
+BEAT, HEARD = TIMING.beat, TIMING.heard
 CHUNK = 1 << 16  # bytes read at once
 AT_ONCE = 1 << 22  # bytes taken in one turn at most: others have to be served as well
 

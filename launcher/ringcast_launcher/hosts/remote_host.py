@@ -17,8 +17,8 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ringcast.procs.timing import TIMING
 from ringcast_launcher.decide.supervisor import describe
-from ringcast_launcher.hosts import agent
 from ringcast_launcher.hosts.codec import FrameError
 from ringcast_launcher.hosts.messages import (
     Finished,
@@ -32,12 +32,11 @@ from ringcast_launcher.hosts.messages import (
     parse_report,
     plain,
 )
-from ringcast_launcher.hosts.pipe import CHUNK, HEARD, Channel, Line
+from ringcast_launcher.hosts.pipe import CHUNK, Channel, Line
 from ringcast_launcher.system.polling import File
 from ringcast_launcher.system.watchdog import Guardian
 
-# Seconds after which a host counts as lost: by then its agent has killed the workers, even if it heard us to the last.
-SILENCE = agent.PATIENCE + HEARD + 2.0
+SILENCE = TIMING.host_silence
 LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
 PATIENCE = 1.0  # seconds that the command may take to end when its agent has
 MOST_WORDS = 1 << 14  # bytes of error output that are kept

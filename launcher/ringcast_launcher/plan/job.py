@@ -14,10 +14,11 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net.ports import PortRange, endpoints
+from ringcast.procs.timing import TIMING
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-STALL = 8.0  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
+STALL = TIMING.stall  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
 
 

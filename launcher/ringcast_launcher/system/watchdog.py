@@ -22,10 +22,11 @@ from contextlib import suppress
 from enum import Enum
 
 from ringcast.procs import process_tree
+from ringcast.procs.timing import TIMING
 
 PATIENCE = 2.0  # seconds that it may take to end when all is done
-SILENCE = 9.0  # seconds without a sign of life after which who is watched stands still
-BEAT = 1.0  # seconds that are waited at once, as no more than twice that counts
+SILENCE = TIMING.watchdog_silence
+BEAT = TIMING.beat  # seconds that are waited at once, as no more than twice that counts
 GRACE = 5.0  # seconds in which who is watched can end by itself when its ranks were ended
 STEP = 0.1  # seconds between two looks at what it does then
 CHUNK = 1 << 16  # bytes read at once

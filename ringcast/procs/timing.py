@@ -1,0 +1,87 @@
+"""Time limits of failure detection, and how they depend on one another. Whoever watches takes its limits from `TIMING`.
+
+Three chains have to fit together:
+
+* A host is lost. Its agent ends the ranks when it hears nothing of the launcher; if the agent hangs, its watchdog ends
+  them. Only after both must have acted does the launcher declare the ranks failed, so that no rank acts afterwards.
+* A link between two ranks is dead. The control plane waits with its decision until the launcher would have found that
+  one of the two hosts is lost, as then the ranks on that host go.
+* A rank ends. Others notice that a connection is closed before the launcher has told the reason; they wait for it.
+
+Imports nothing heavy: the watchdog is a process without third-party packages.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FailureTiming(NamedTuple):
+    """Limits in seconds. Those that follow from others are properties."""
+
+    beat: float = 1.0  # between two signs of life
+    stall: float = 8.0  # a silent rank that does nothing counts as hung, unless the user says otherwise
+    kill: float = 1.0  # the kernel ends a process that was killed
+
+    launcher_silence: float = 8.0  # an agent that hears nothing of the launcher ends its ranks
+    margin: float = 2.0  # by which a host counts as lost later than its agent must have ended its ranks
+
+    control_silence: float = 10.0  # a rank that hears nothing of the control plane gives up
+    control_unreachable: float = 7.0  # a rank to which no connection is left counts as failed
+    control_answer: float = 4.0  # the other end's ZeroMQ answers, however busy the interpreter is
+
+    link_doubt: float = 3.0  # a link without an answer is tried with new connections
+    link_stall: float = 8.0  # these decide whether it is dead
+    link_hopeless: float = 60.0  # it is dead, though some of the connections are made
+    link_closed: float = 4.0  # a connection was closed, and the launcher has not told why
+    cut_off_beats: int = 6  # signs of life not heard of a rank that may be on a host that is cut off
+    accusation_settle: float = 1.0  # after the first dead link others are heard of
+
+    settle: float = 0.5  # a rank that failed ends by itself, before the others are told
+    report_grace: float = 0.8  # a rank that lost a connection waits for the reason
+    grace: float = 1.0  # the others raise their own errors, before they are asked to end
+    terminate: float = 2.5  # they end after SIGTERM, before they are killed
+
+    @property
+    def heard(self) -> float:
+        """Who is silent for longer gets no signs of life: an answer to the last one may still be under way."""
+        return 3 * self.beat
+
+    @property
+    def watchdog_silence(self) -> float:
+        """An agent without a sign of life is hung: one that lives has given up by itself by then."""
+        return self.launcher_silence + self.beat
+
+    @property
+    def host_silence(self) -> float:
+        """A host of which nothing was heard is lost; its ranks have ended by then."""
+        return self.launcher_silence + self.heard + self.margin
+
+    @property
+    def accusation_patience(self) -> float:
+        """From the first dead link on, until a lost host would be known."""
+        return self.host_silence - self.link_stall
+
+    def broken(self) -> list[str]:
+        """Return the relations that do not hold, in words; empty for limits that fit together."""
+        relations = {
+            "ranks are ended by the agent, or by its watchdog, before their host counts as lost": (
+                self.heard + self.watchdog_silence + self.kill <= self.host_silence
+            ),
+            "a hung agent is one that would have given up": self.launcher_silence < self.watchdog_silence,
+            "a rank on a host that is cut off is known to be silent when a link to it is dead": (
+                self.cut_off_beats * self.beat < self.link_stall + self.accusation_settle
+            ),
+            "new connections are tried before they decide": self.link_doubt < self.link_stall < self.link_hopeless,
+            "the reason for a closed connection is told before it is missed": (
+                self.settle < self.report_grace < self.link_closed
+            ),
+            "a rank is found hung before it would give up the control plane": self.stall < self.control_silence,
+            "a rank without a connection is known before the control plane's silence": (
+                self.control_answer < self.control_unreachable < self.control_silence
+            ),
+        }
+        return [words for words, holds in relations.items() if not holds]
+
+
+TIMING = FailureTiming()
