@@ -1,5 +1,6 @@
 # make demo         run the example on four ranks; needs nothing but Python and make
 # make test         run the tests
+# make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
 # make check        style, types and the direction of imports
 
@@ -7,13 +8,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-long check
+.PHONY: demo test test-live test-long check
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
 
 test: .venv/installed-test
-	$(BIN)/pytest -n 2 --dist loadfile -m "not long"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not live and not long"
+
+test-live: .venv/installed-live
+	$(BIN)/pytest -n 2 --dist worksteal -m "live and not long"
 
 test-long: .venv/installed-live
 	$(BIN)/pytest -n 2 --dist worksteal -m long

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from ringcast.monitoring import jobs
 from support.fleets import Fleet, fleet
+from support.places import TESTS
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.load_profile("ringcast")
@@ -22,6 +23,16 @@ settings.load_profile("ringcast")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for _end in signal.SIGQUIT, signal.SIGHUP:
     signal.signal(_end, signal.SIG_DFL)
+
+
+LIVE_ROOMS = {"clusters", "hosts", "live"}  # of whose tests each starts hosts, clusters or jobs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`."""
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in LIVE_ROOMS and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.live)
 
 
 @pytest.fixture

@@ -668,6 +668,7 @@ def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
 # Runs on emulated hosts
 
 
+@pytest.mark.live
 def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
     make_bed("1").close()  # or skip
     where = ["--hosts-bed", "3x100mbit", "--config", str(CONSTANTS)]
@@ -686,6 +687,7 @@ def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
     assert {one["tid"] for one in slices} == {1, 2, 3}
 
 
+@pytest.mark.live
 def test_a_run_that_is_terminated_leaves_no_files(tmp_path: Path) -> None:
     make_bed("1").close()  # or skip
     argv = ["--hosts-bed", "2x100mbit", "--config", str(CONSTANTS), "bcast", "-m", "1k:1m", "-i", "1000"]
@@ -699,6 +701,7 @@ def test_a_run_that_is_terminated_leaves_no_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.live
 def test_settings_for_what_is_measured_do_not_disturb_the_calibration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:

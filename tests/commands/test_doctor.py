@@ -322,6 +322,7 @@ def examined(bed: Bed, starter: RemoteStarter, *arguments: str) -> tuple[int, di
     return done.returncode, found
 
 
+@pytest.mark.live
 def test_hosts_that_are_fine(bed: Bed, starter: RemoteStarter) -> None:
     code, found = examined(bed, starter, "-H", "h0,h1,h2", "-n", "6", "--port-range", "20100-20102")
     assert code == 0, found
@@ -334,6 +335,7 @@ def test_hosts_that_are_fine(bed: Bed, starter: RemoteStarter) -> None:
     assert "clocks" in {check for host, check in found if host == ""}
 
 
+@pytest.mark.live
 def test_hosts_with_faults(bed: Bed, starter: RemoteStarter) -> None:
     on(bed, 1, "ip", "link", "set", "e0", "mtu", "1400")
     on(bed, 2, "sh", "-c", "sed '/h2/d; 1s/$/\\n127.0.1.1 h2/' /etc/hosts >/dev/shm/x; cat /dev/shm/x >/etc/hosts")

@@ -415,6 +415,7 @@ def test_commands_end_with_the_starter(tmp_path: Path, nothing_left: None) -> No
 # -- all of it -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.live
 def test_ringcast_on_emulated_hosts(nothing_left: None) -> None:
     cases = [
         replace(case_of(collective, 3, nbytes), warmup=1, repeat=3)

@@ -14,6 +14,8 @@ import pytest
 from support.places import EXAMPLES
 from support.sources import check_table, write_tree
 
+pytestmark = pytest.mark.live
+
 
 def run(*command: str, expect: int = 0) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -62,6 +62,11 @@ def named(block: Block) -> str:
     return f"{block.page.name}:{block.line}"
 
 
+def commands() -> list[object]:
+    smoke = next(block for block in HERE if "ringcast-launch" in block.text)
+    return [pytest.param(b, id=named(b), marks=[pytest.mark.live] * (b is not smoke)) for b in HERE]
+
+
 def programs() -> list[object]:
     pages = {b.page for b in BLOCKS if b.language == "python" and not FILE.match(b.text)}
     return [pytest.param(page, id=page.name) for page in sorted(pages)]
@@ -96,6 +101,7 @@ def test_every_block_is_of_a_kind_that_is_run_or_plain_text(block: Block) -> Non
     assert block.language == "pycon" or ">>>" not in block.text
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("page", programs())
 def test_the_python_of_a_page_runs_alone_and_on_three_ranks(page: Path, folder: Path) -> None:
     # Blank lines, so that tracebacks tell the line of the page.
@@ -118,7 +124,7 @@ def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) 
     assert not told, "".join(told)
 
 
-@pytest.mark.parametrize("block", HERE, ids=named)
+@pytest.mark.parametrize("block", commands())
 def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder: Path) -> None:
     script, expected = prepared(block, folder)
     check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
@@ -130,6 +136,7 @@ def bed() -> Iterator[Bed]:
         yield made
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("block", ON_HOSTS, ids=named)
 def test_every_command_runs_on_hosts_and_prints_what_the_page_shows(block: Block, folder: Path, bed: Bed) -> None:
     script, expected = prepared(block, folder)

@@ -36,6 +36,7 @@ def places(hosts: Fleet, *arguments: str, warning: str = "") -> list[str]:
     return [" ".join([host, *rest]) for host, _, *rest in rows]
 
 
+@pytest.mark.smoke
 def test_block_fills_one_host_after_the_other(hosts: Fleet) -> None:
     assert places(hosts, "-H", "h0:2,h1:2,h2:1,h3:2") == [
         *("h0 7 0 2 0", "h0 7 1 2 0", "h1 7 0 2 1", "h1 7 1 2 1"),

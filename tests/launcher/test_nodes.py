@@ -734,6 +734,7 @@ def nothing_runs(bed: Bed, folder: Path) -> None:
         )
 
 
+@pytest.mark.live
 def test_three_hosts_of_which_one_takes_its_name_for_loopback(three: Bed, tmp_path: Path) -> None:
     on(three, 0, "sh", "-c", "(echo 127.0.1.1 h0; cat /etc/hosts) > /etc/hosts.new; cat /etc/hosts.new > /etc/hosts; "
        "rm /etc/hosts.new")  # fmt: skip

@@ -167,6 +167,7 @@ def test_several_ranks_on_a_host_use_all_lanes_by_default() -> None:
         assert unknown != "full_lane"
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("places", [(0, 0, 1, 1, 2, 2), (0, 1, 2, 0, 1, 2), (2, 0, 1, 1, 0)])
 def test_a_job_knows_which_ranks_share_a_host(places: tuple[int, ...]) -> None:
     with make_bed("3x1gbit") as bed:
