@@ -5,6 +5,7 @@ import pytest
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 from ringcast.net.ports import PortRange
+from support.places import ROOT
 
 IPC = {"RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", "RINGCAST_CONTROL": "ipc:///tmp/job/control"}
 KEY = "x" * 40
@@ -74,3 +75,14 @@ def test_the_transport_follows_the_control_plane() -> None:
 def test_what_cannot_work_is_refused_by_name(wrong: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         from_environment(IPC | wrong)
+
+
+def test_the_environment_is_read_in_one_module_and_arguments_by_commands() -> None:
+    def using(word: str) -> set[str]:
+        package = ROOT / "ringcast"
+        return {str(path.relative_to(package)) for path in package.rglob("*.py") if word in path.read_text()}
+
+    others = {path for path in using("os.environ") if not path.startswith("commands/bench/")}  # which hands it on
+    assert others == {"config/worker.py", "bootstrap/world.py"}  # the second only takes out the key, and sets a tag
+    assert not using("getenv")
+    assert {path for path in using("argparse") if not path.startswith("commands/")} == set()

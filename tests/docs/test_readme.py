@@ -171,6 +171,18 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_that_is_named_exists(page: str) -> None:
+    roots = [ROOT, ROOT / "ringcast", ROOT / "launcher/ringcast_launcher"]
+    missing = []
+    for line in (ROOT / page).read_text().splitlines():
+        room = re.match(r"\|[^|]*\| `(\w+)/` \|", line)  # a row of the map: its files are in that room
+        places = roots + ([root / room[1] for root in roots] if room else [])
+        names = re.findall(r"`(\w[\w./]*(?:/|\.(?:py|md|toml)))`", line)
+        missing += [name for name in names if not any((place / name).exists() for place in places)]
+    assert missing == []
+
+
 def rows(page: str, width: int) -> list[tuple[str, ...]]:
     """Return the rows of a page's tables of so many columns, without headings and back quotes."""
     cells = [
