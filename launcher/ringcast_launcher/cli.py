@@ -270,7 +270,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         settings=settings,
         verbose=options.verbose,
         flight_recorder=options.flight_recorder or "",
-        go_on=options.on_failure == "continue",
+        continue_on_failure=options.on_failure == "continue",
         stall_timeout=options.stall_timeout,
         max_restarts=restarts,
     )

@@ -2,7 +2,7 @@
 
 A process belongs to it when it is a worker, or in the session or process group of one; when it carries the variables
 of the job in its environment, or the imprint of a worker; or when it descends from such a process. Imports little: the
-guardian uses it too.
+watchdog uses it too.
 
 The imprint is for those who leave the session, clear their environment, and have no parent any more. It is a number in
 the limit on file locks (RLIMIT_LOCKS), which no kernel since Linux 2.4.25 looks at: every process hands it on to all

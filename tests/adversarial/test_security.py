@@ -409,13 +409,13 @@ def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zm
 DOORS = {
     "the control plane": "ControlServer(zmq.Context(), 'tcp://127.0.0.1:*', size=2, nonce=5, key=new_key()).socket",
     "an inbox": "ZeroMQTransport('tcp://127.0.0.1:*')._inbox",
-    "node 0": "Reception(zmq.Context(), 'tcp://127.0.0.1:*', new_key()).socket",
+    "node 0": "NodeServer(zmq.Context(), 'tcp://127.0.0.1:*', new_key()).socket",
 }
 STAND_STILL = """
 import os, signal, zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast_launcher.hosts.node_server import Reception
+from ringcast_launcher.hosts.node_server import NodeServer
 door = {door}
 print(door.getsockopt(zmq.LAST_ENDPOINT).decode(), flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)

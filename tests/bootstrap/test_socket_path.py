@@ -148,11 +148,11 @@ def test_ringcast_ps_finds_it(short: Path) -> None:
     assert not Path(directory).exists()
 
 
-def test_the_next_launcher_removes_it_if_the_guardian_was_killed_too(short: Path) -> None:
+def test_the_next_launcher_removes_it_if_the_watchdog_was_killed_too(short: Path) -> None:
     launcher, directory = waiting(long(short, 100))
     children = psutil.Process(launcher.pid).children()
-    (guardian,) = [child for child in children if "ringcast_launcher.system.watchdog" in " ".join(child.cmdline())]
-    guardian.kill()
+    (watchdog,) = [child for child in children if "ringcast_launcher.system.watchdog" in " ".join(child.cmdline())]
+    watchdog.kill()
     launcher.kill()
     launcher.communicate(timeout=60)
     psutil.wait_procs(children, timeout=60)
@@ -162,10 +162,14 @@ def test_the_next_launcher_removes_it_if_the_guardian_was_killed_too(short: Path
 
 def test_a_launcher_that_is_killed_leaves_nothing(short: Path) -> None:
     launcher, directory = waiting(long(short, 100))
-    (guardian,) = [p for p in psutil.Process(launcher.pid).children() if "guardian" in " ".join(p.cmdline())]
+    (watchdog,) = [
+        p
+        for p in psutil.Process(launcher.pid).children()
+        if "ringcast_launcher.system.watchdog" in " ".join(p.cmdline())
+    ]
     launcher.kill()
     launcher.communicate(timeout=60)
-    psutil.wait_procs([guardian], timeout=60)
+    psutil.wait_procs([watchdog], timeout=60)
     assert not Path(directory).exists()
 
 

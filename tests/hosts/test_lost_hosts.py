@@ -146,7 +146,7 @@ def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None], how: s
 
 
 @pytest.mark.long
-def test_an_agent_that_is_stopped_has_a_guardian_who_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
+def test_an_agent_that_is_stopped_has_a_watchdog_who_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
     def stop() -> None:
         os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGSTOP)
 

@@ -104,7 +104,7 @@ def local(hosts: Fleet, *own: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_crews_of_one_machine_are_near_as_far_as_they_have_the_same_files(hosts: Fleet) -> None:
+def test_hosts_of_one_machine_are_near_as_far_as_they_have_the_same_files(hosts: Fleet) -> None:
     check(connections(hosts, *local(hosts)), dict.fromkeys(range(4), 3))
     check(connections(hosts, *local(hosts, "files")), dict.fromkeys(range(4), 1))
 

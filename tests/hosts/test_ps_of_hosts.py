@@ -17,8 +17,8 @@ import pytest
 from ringcast.monitoring import live
 from ringcast.monitoring.jobs import INQUIRIES
 from ringcast_launcher.hosts.messages import AskStates
-from ringcast_launcher.run.ps_server import Inquiries
-from ringcast_launcher.run.query_all import Survey
+from ringcast_launcher.run.ps_server import PsServer
+from ringcast_launcher.run.query_all import Query
 from support.beds import run_on
 from support.fleets import Fleet, finished, until
 
@@ -103,7 +103,7 @@ def ask(path: Path) -> bytes:
 def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Path) -> None:
     path, told = tmp_path / INQUIRIES, []
     large = b"x" * 10_000_000
-    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
+    with closing(PsServer(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
         assert not inquiries.come()
         idle.connect(str(path))  # never reads
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
@@ -125,7 +125,7 @@ def test_where_no_file_can_be_made_whoever_asks_is_sent_away(tmp_path: Path, mon
         raise OSError("too many open files")
 
     monkeypatch.setattr(os, "memfd_create", full)
-    with closing(Inquiries(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+    with closing(PsServer(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.connect(str(tmp_path / INQUIRIES))
         assert inquiries.come()
         inquiries.answer(b"told")
@@ -138,37 +138,37 @@ def test_a_path_that_no_socket_can_have_is_an_error_and_leaves_no_file(tmp_path:
     long = tmp_path / ("x" * 120)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="too long"):
-        Inquiries(str(long))
+        PsServer(str(long))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 class Hosts:
-    """Crews that are asked, and note it."""
+    """Hosts that count the queries."""
 
     def __init__(self, *hosts: int) -> None:
-        self.hosts, self.asked = set(hosts), 0
+        self.numbers, self.asked = set(hosts), 0
 
-    def order_all(self, _: object) -> None:
+    def send_all(self, _: object) -> None:
         self.asked += 1
 
 
 def test_a_late_answer_is_not_one_to_the_next_question() -> None:
     hosts = Hosts(0, 1)
-    survey = Survey[str](hosts, AskStates(), 3.0)  # type: ignore[arg-type]
-    assert survey.result(0.0) is None
-    survey.ask(1.0)
-    survey.ask(1.5)  # is part of the first
-    survey.hear(0, "first of 0")
-    assert (survey.result(2.0), survey.due, hosts.asked) == (None, 4.0, 1)
-    assert survey.result(4.0) == ["first of 0"]
-    survey.ask(5.0)
-    survey.hear(1, "first of 1")
-    survey.hear(0, "second of 0")
-    assert survey.result(5.0) is None
-    survey.hear(1, "second of 1")
-    assert survey.result(5.0) == ["second of 0", "second of 1"]
-    assert (survey.result(9.0), survey.due) == (None, float("inf"))
-    survey.ask(10.0)
-    survey.hear(0, "third of 0")
-    hosts.hosts.remove(1)  # lost
-    assert survey.result(10.0) == ["third of 0"]
+    query = Query[str](hosts, AskStates(), 3.0)  # type: ignore[arg-type]
+    assert query.result(0.0) is None
+    query.ask(1.0)
+    query.ask(1.5)  # is part of the first
+    query.hear(0, "first of 0")
+    assert (query.result(2.0), query.due, hosts.asked) == (None, 4.0, 1)
+    assert query.result(4.0) == ["first of 0"]
+    query.ask(5.0)
+    query.hear(1, "first of 1")
+    query.hear(0, "second of 0")
+    assert query.result(5.0) is None
+    query.hear(1, "second of 1")
+    assert query.result(5.0) == ["second of 0", "second of 1"]
+    assert (query.result(9.0), query.due) == (None, float("inf"))
+    query.ask(10.0)
+    query.hear(0, "third of 0")
+    hosts.numbers.remove(1)  # lost
+    assert query.result(10.0) == ["third of 0"]

@@ -1,4 +1,4 @@
-"""The crews of several hosts as one: answers are waited for, and output does not pile up meanwhile."""
+"""All hosts as one: `answers` waits for reports, and output does not pile up meanwhile."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, cast
 
 import pytest
 
-from ringcast_launcher.hosts.all_hosts import MUCH, Crews
-from ringcast_launcher.hosts.messages import Finished, Hold, Order, Output, Report, Stopped
+from ringcast_launcher.hosts.all_hosts import MUCH, AllHosts
+from ringcast_launcher.hosts.messages import Command, Finished, HoldOutput, Output, Report, Stopped
 
 CHUNK = 1 << 18
 
 
 class Chatty:
-    """A crew whose worker writes as long as it may, and which answers after so many turns."""
+    """A host whose worker writes as long as it may, and which answers after so many turns."""
 
     files: Mapping[int, int] = {}
     due = 0.0
 
     def __init__(self, turns: int) -> None:
         self.turns, self.held, self.written = turns, False, 0
-        self.orders: list[Order] = []
+        self.commands: list[Command] = []
 
-    def order(self, order: Order) -> None:
-        self.orders.append(order)
-        if isinstance(order, Hold):
-            self.held = order.held
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+        if isinstance(command, HoldOutput):
+            self.held = command.held
 
     def reports(self, ready: Any = ()) -> list[Report]:
         self.turns -= 1
@@ -37,35 +37,35 @@ class Chatty:
         return said
 
 
-def crews(*chatty: Chatty) -> Crews:
-    return Crews(cast(Any, dict(enumerate(chatty))))
+def hosts_of(*chatty: Chatty) -> AllHosts:
+    return AllHosts(cast(Any, dict(enumerate(chatty))))
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 5])
-def test_output_waits_while_an_answer_is_waited_for_and_comes_again_after_that(hosts: int) -> None:
-    made = [Chatty(200) for _ in range(hosts)]
-    all_hosts = crews(*made)
-    assert all_hosts.answers((Stopped,), 60.0) == dict.fromkeys(range(hosts), Stopped())
-    assert all(chatty.orders == [Hold(True)] for chatty in made)
-    assert MUCH < sum(chatty.written for chatty in made) <= MUCH + hosts * CHUNK
-    said = all_hosts.reports()
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_output_waits_while_an_answer_is_waited_for_and_comes_again_after_that(count: int) -> None:
+    made = [Chatty(200) for _ in range(count)]
+    hosts = hosts_of(*made)
+    assert hosts.answers((Stopped,), 60.0) == dict.fromkeys(range(count), Stopped())
+    assert all(chatty.commands == [HoldOutput(True)] for chatty in made)
+    assert MUCH < sum(chatty.written for chatty in made) <= MUCH + count * CHUNK
+    said = hosts.reports()
     assert sum(len(one.data) for _, one in said if isinstance(one, Output)) == sum(c.written for c in made)
-    assert all(chatty.orders == [Hold(True), Hold(False)] for chatty in made)
+    assert all(chatty.commands == [HoldOutput(True), HoldOutput(False)] for chatty in made)
 
 
-def test_output_that_waits_by_order_goes_on_waiting() -> None:
+def test_output_that_is_held_by_command_goes_on_waiting() -> None:
     chatty = Chatty(200)
-    all_hosts = crews(chatty)
-    all_hosts.hold(True)
-    all_hosts.answers((Finished,), 0.1)
-    all_hosts.reports()
-    assert (chatty.orders, chatty.written) == ([Hold(True)], 0)
-    all_hosts.hold(False)
-    all_hosts.reports()
-    assert chatty.orders == [Hold(True), Hold(False)]
+    hosts = hosts_of(chatty)
+    hosts.hold(True)
+    hosts.answers((Finished,), 0.1)
+    hosts.reports()
+    assert (chatty.commands, chatty.written) == ([HoldOutput(True)], 0)
+    hosts.hold(False)
+    hosts.reports()
+    assert chatty.commands == [HoldOutput(True), HoldOutput(False)]
 
 
 def test_little_output_never_waits() -> None:
     chatty = Chatty(3)
-    crews(chatty).answers((Stopped,), 60.0)
-    assert (chatty.orders, chatty.written) == ([], 3 * CHUNK)
+    hosts_of(chatty).answers((Stopped,), 60.0)
+    assert (chatty.commands, chatty.written) == ([], 3 * CHUNK)

@@ -117,7 +117,7 @@ def test_a_signal_ends_the_job(number: signal.Signals) -> None:
     assert errors.splitlines()[-1] == f"ringcast-launch: ended by {number.name}"
 
 
-def test_the_guardian_blocks_nothing() -> None:
+def test_the_watchdog_blocks_nothing() -> None:
     command = "-m", "ringcast_launcher", "-n", "1", "--", "sh", "-c", "echo here; exec sleep 1000"
     with start(BOTH, *command) as process:
         assert process.stdout is not None
@@ -126,7 +126,7 @@ def test_the_guardian_blocks_nothing() -> None:
         statuses = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in [*children, str(process.pid)]]
         process.terminate()
         process.communicate(timeout=LIMIT)
-    assert len(statuses) == 3  # the guardian, the worker, the launcher
+    assert len(statuses) == 3  # the watchdog, the worker, the launcher
     assert [line.split()[1] for status in statuses for line in status if line.startswith("SigBlk")] == ["0" * 16] * 3
 
 

@@ -107,11 +107,11 @@ with open({str(folder / "told")!r}, "a") as file:
     sleepers = {"name": "sleep", "args": ["sleep", "1000"]}
     while (folder / "told").read_text().count("\n") < 20:
         time.sleep(0.01)
-    guardian = child(launcher.pid, "ringcast_launcher.system.watchdog")
+    watchdog = child(launcher.pid, "ringcast_launcher.system.watchdog")
     imprints = {imprint(int(pid)) for pid in (folder / "told").read_text().split()}
     launcher.kill()
     launcher.communicate()
-    guardian.wait(LIMIT)
+    watchdog.wait(LIMIT)
     left = [p.pid for p in psutil.process_iter() if p.name() == sleepers["name"] and imprint(p.pid) in imprints]
     held = hold(left)
     assert_end(held, 0)
@@ -142,8 +142,8 @@ comm.barrier()
     assert out.splitlines() == ["False"] * 2
 
 
-def test_a_guardian_is_no_member_of_the_job_in_which_its_launcher_runs(folder: Path) -> None:
-    """A job in a job: when the outer launcher is killed, the guardian of the inner one ends the inner one."""
+def test_a_watchdog_is_no_member_of_the_job_in_which_its_launcher_runs(folder: Path) -> None:
+    """A job in a job: when the outer launcher is killed, the watchdog of the inner one ends the inner one."""
     inner = folder / "inner.py"
     inner.write_text(ESCAPE + "print(escape('twice forked'), flush=True)\nimport time; time.sleep(1000)")
     program = f"""
@@ -169,13 +169,13 @@ def test_imprints_are_handed_on_and_differ(folder: Path) -> None:
     first, second = launch(folder, program, "-n", "2"), launch(folder, program, "-n", "1")
     told = [read(first, 1), read(first, 1), read(second, 1)]
     carried = [{imprint(pid) for pid in pids} for pids in told]
-    guardians = [imprint(child(one.pid, "ringcast_launcher.system.watchdog").pid) for one in (first, second)]
+    watchdogs = [imprint(child(one.pid, "ringcast_launcher.system.watchdog").pid) for one in (first, second)]
     for launcher in first, second:
         launcher.terminate()
         launcher.communicate()
     assert [len(one) for one in carried] == [1, 1, 1]
     assert len(set.union(*carried)) == 3
-    assert not set(guardians) & set.union(*carried)
+    assert not set(watchdogs) & set.union(*carried)
 
 
 def test_without_imprints_nobody_is_a_member_by_one() -> None:
@@ -198,7 +198,7 @@ def child(parent: int, words: str) -> psutil.Process:
 
 
 def gone(folder: Path) -> None:
-    """Wait until the guardian has removed the directory."""
+    """Wait until the watchdog has removed the directory."""
     deadline = time.monotonic() + LIMIT
     while os.listdir(folder / "jobs"):
         assert time.monotonic() < deadline

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 AGENT = """
 from ringcast_launcher.hosts import agent, local_host
 from ringcast_launcher.hosts.messages import Finish
-obey = local_host.Crew.order
-local_host.Crew.order = lambda self, order: None if isinstance(order, Finish) else obey(self, order)
+send = local_host.LocalHost.send
+local_host.LocalHost.send = lambda self, command: None if isinstance(command, Finish) else send(self, command)
 agent.main()
 """
 LAUNCHER = "from ringcast_launcher import cli; from ringcast_launcher.run import loop; loop.FINISH = 0.5; cli.main()"

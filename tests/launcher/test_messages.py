@@ -11,38 +11,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast.monitoring.rank_state import State
-from ringcast_launcher.decide.supervisor import Exited, Fence, Send, Signalled
+from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
 from ringcast_launcher.hosts import codec, messages
 from ringcast_launcher.hosts.codec import FrameError, Frames
 from ringcast_launcher.hosts.messages import (
-    AskGlance,
+    AskActivity,
+    AskProgress,
     AskStacks,
     AskStates,
+    Command,
     Fenced,
     Finish,
     Finished,
-    Glimpse,
-    Gone,
     Hello,
-    Hold,
-    Joins,
-    Look,
+    HoldOutput,
+    HostLost,
+    JobEnd,
+    NodeHello,
     NotStarted,
-    Order,
     Output,
-    Over,
+    ProcessActivity,
+    Progress,
     Record,
-    Seen,
     Stacks,
     Start,
     Started,
     States,
     Stop,
     Stopped,
-    of_ranks,
-    parse_order,
+    parse_command,
     parse_report,
     plain,
+    ranks_of,
 )
 
 STATE = asdict(State(3, 77, "running", "#3 bcast", None, 5, (0, 2), "ranks 0, 2", 0.5, None, 99.6, "a"))
@@ -51,28 +51,28 @@ EVERY = [
     Start((3, 5), ("python", "a b.py"), {"PATH": "/bin"}, {"RINGCAST_KEY": "k"}, "/home/me", 2),
     Start((), (), {}, {}, "", 0),
     Fence(3),
-    Send(15),
-    Look(2, 4711),
-    Hold(True),
+    SendSignal(15),
+    AskActivity(2, 4711),
+    HoldOutput(True),
     Stop(),
-    AskGlance(),
+    AskProgress(),
     AskStacks(),
     AskStates(),
     Finish(False),
-    Over(3, "it failed", True),
+    JobEnd(3, "it failed", True),
     Hello("1.0 (protocol 3)", "3.11.7", "n1.lab", ""),
-    Joins(1, 4, 2, ("a.py", "-x")),
+    NodeHello(1, 4, 2, ("a.py", "-x")),
     Started({3: 100, 5: 101}, {"OMP_NUM_THREADS": "2"}),
     NotStarted("there is none", 127),
     Output(3, 2, b"\xff\x00\n"),
     Exited(3, -9),
     Fenced(3),
-    Seen(3, "RS", 1.5, 1 << 40, False),
+    ProcessActivity(3, "RS", 1.5, 1 << 40, False),
     Stopped(),
     Signalled(2),
     Stacks({3: "File …\n"}),
     States({3: STATE}),
-    Glimpse(2, {"bcast": 2}, 1 << 40, True),
+    Progress(2, {"bcast": 2}, 1 << 40, True),
     Record(3, b"\x00" * 9),
     Finished(),
 ]
@@ -81,7 +81,7 @@ EVERY = [
 def parse(message: Any) -> Any:
     """Return the order or the report; nothing is both."""
     try:
-        found = parse_order(message)
+        found = parse_command(message)
     except FrameError:
         return parse_report(message)
     with pytest.raises(FrameError, match="not understood"):
@@ -96,9 +96,9 @@ def travelled(item: Any) -> Any:
 
 def test_no_report_is_an_order() -> None:
     for item in EVERY:
-        if not isinstance(item, Order):
+        if not isinstance(item, Command):
             with pytest.raises(FrameError, match="not understood"):
-                parse_order(plain(item))
+                parse_command(plain(item))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_one_value_too_many_too_few_or_of_another_type_is_refused(item: Any) -> 
 
 @pytest.mark.parametrize(
     "message",
-    [None, 7, "Fence", [], [7], ["Gone", "x"], ["fence", 3], ["FrameError", "x"], {"Fence": 3}, [["Fence"], 3]],
+    [None, 7, "Fence", [], [7], ["HostLost", "x"], ["fence", 3], ["FrameError", "x"], {"Fence": 3}, [["Fence"], 3]],
 )
 def test_what_is_no_order_and_no_report_is_refused(message: Any) -> None:
     with pytest.raises(FrameError, match="not understood"):
@@ -149,14 +149,14 @@ def test_what_is_no_order_and_no_report_is_refused(message: Any) -> None:
 
 
 def test_each_report_tells_of_its_ranks() -> None:
-    told = {type(item).__name__: of_ranks(item) for item in EVERY if not isinstance(item, Order)}
-    one = {"Output", "Exited", "Fenced", "Seen", "Stacks", "States", "Record"}
+    told = {type(item).__name__: ranks_of(item) for item in EVERY if not isinstance(item, Command)}
+    one = {"Output", "Exited", "Fenced", "ProcessActivity", "Stacks", "States", "Record"}
     assert told == {**{key: set() for key in told}, **{key: {3} for key in one}, "Started": {3, 5}}
 
 
 def test_nobody_can_report_that_a_host_is_gone() -> None:
     with pytest.raises(FrameError, match="not understood"):
-        parse(plain(Gone("I say so")))
+        parse(plain(HostLost("I say so")))
 
 
 @given(

@@ -27,16 +27,16 @@ from ringcast.net.keys import new_key, new_pair
 from ringcast_launcher import cli
 from ringcast_launcher.decide.start_deadline import StartLimit
 from ringcast_launcher.hosts.codec import PIECE
-from ringcast_launcher.hosts.joined_node import visited
-from ringcast_launcher.hosts.messages import Hello, Joins, Over, parse_order, plain
-from ringcast_launcher.hosts.node_client import Caller
-from ringcast_launcher.hosts.node_server import WINDOW, Reception
+from ringcast_launcher.hosts.joined_node import accepted_nodes
+from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, parse_command, plain
+from ringcast_launcher.hosts.node_client import NodeClient
+from ringcast_launcher.hosts.node_server import WINDOW, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Rendezvous
 from ringcast_launcher.system.polling import usable
 from ringcast_launcher.system.signals import noted
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 from support.beds import ENVIRONMENT, make_bed, on, set_link
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -71,12 +71,12 @@ time.sleep(1000)
 SLOW_TO_CLOSE = """
 import time
 from ringcast_launcher import cli
-from ringcast_launcher.hosts.local_host import Crew
-close = Crew.close
-def slowly(crew):
+from ringcast_launcher.hosts.local_host import LocalHost
+close = LocalHost.close
+def slowly(host):
     time.sleep(0.7)  # in which the others are back already
-    close(crew)
-Crew.close = slowly
+    close(host)
+LocalHost.close = slowly
 cli.main()
 """
 Given = Mapping[str, Any]
@@ -208,11 +208,11 @@ def test_a_file_tells_the_key_as_long_as_nodes_are_awaited(tmp_path: Path) -> No
     mine = replace(meeting_at("h0"), file=str(file))
     other = replace(mine, node=1, key="")
     assert node_rendezvous.find_key(other) is None
-    with Guardian(os.environ) as guardian, node_rendezvous.told_key(mine, guardian):
+    with Watchdog(os.environ) as watchdog, node_rendezvous.published_key(mine, watchdog):
         assert node_rendezvous.find_key(other) == KEY
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     file.write_text('{"key": "of one who was killed"}')
-    with Guardian(os.environ) as guardian, node_rendezvous.told_key(mine, guardian):
+    with Watchdog(os.environ) as watchdog, node_rendezvous.published_key(mine, watchdog):
         assert node_rendezvous.find_key(other) == KEY
     assert not file.exists()
     file.write_text("nonsense")
@@ -235,19 +235,19 @@ class Line:
     def __init__(self, key: str = KEY) -> None:
         self.context = zmq.Context()
         self.address = f"tcp://127.0.0.1:{free_port()}"
-        self.reception = Reception(self.context, self.address, KEY)
-        self.caller = Caller(self.context, self.address, key, time.monotonic())
+        self.server = NodeServer(self.context, self.address, KEY)
+        self.client = NodeClient(self.context, self.address, key, time.monotonic())
 
     def close(self) -> None:
-        self.caller.close()
-        self.reception.close()
+        self.client.close()
+        self.server.close()
         self.context.term()
 
     def met(self) -> Any:
         """Return node 0's end."""
-        self.caller.send("hello")
+        self.client.send("hello")
         found: list[Any] = []
-        until(lambda: found.extend(self.reception.newcomers()) or found)
+        until(lambda: found.extend(self.server.newcomers()) or found)
         return found[0]
 
 
@@ -277,113 +277,113 @@ def turn(one: Any) -> list[Any]:
 
 
 def test_messages_go_both_ways_and_signs_of_life_are_none(line: Line) -> None:
-    extension, heard = line.met(), []
-    extension.send(["Hold", True])
-    until(lambda: heard.extend(turn(line.caller)) or heard)
-    assert (heard, line.caller.heard, line.caller.ended) == ([["Hold", True]], True, "")
-    line.caller.send({"a": b"b"})
+    connection, heard = line.met(), []
+    connection.send(["HoldOutput", True])
+    until(lambda: heard.extend(turn(line.client)) or heard)
+    assert (heard, line.client.heard, line.client.ended) == ([["HoldOutput", True]], True, "")
+    line.client.send({"a": b"b"})
     heard = []
-    until(lambda: heard.extend(turn(extension)) or len(heard) == 2)
+    until(lambda: heard.extend(turn(connection)) or len(heard) == 2)
     assert heard == ["hello", {"a": b"b"}]
-    line.caller.silent = 5.0
-    until(lambda: turn(extension) or line.caller.turn(usable(line.caller.files, 0.01), time.monotonic()) or
-          line.caller.silent < 5.0)  # fmt: skip
+    line.client.silent = 5.0
+    until(lambda: turn(connection) or line.client.turn(usable(line.client.files, 0.01), time.monotonic()) or
+          line.client.silent < 5.0)  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [PIECE + 1, 20_000_000])
 def test_messages_longer_than_a_frame_may_be_go_both_ways(line: Line, length: int) -> None:
-    extension, heard = line.met(), []
-    extension.send([1, b"x" * length])
-    until(lambda: heard.extend(turn(line.caller)) or heard)
+    connection, heard = line.met(), []
+    connection.send([1, b"x" * length])
+    until(lambda: heard.extend(turn(line.client)) or heard)
     assert heard == [[1, b"x" * length]]
-    line.caller.send([2, b"y" * length])
-    until(lambda: turn(line.caller) or heard.extend(turn(extension)) or len(heard) == 3)
+    line.client.send([2, b"y" * length])
+    until(lambda: turn(line.client) or heard.extend(turn(connection)) or len(heard) == 3)
     assert heard[1:] == ["hello", [2, b"y" * length]]
 
 
 def test_who_has_another_key_is_heard_by_nobody() -> None:
     made = Line(new_key())
     try:
-        made.caller.send("hello")
-        until(lambda: turn(made.caller) or made.caller.refused)
-        until(lambda: made.reception.newcomers() or made.reception.strangers)
-        assert not made.caller.heard
+        made.client.send("hello")
+        until(lambda: turn(made.client) or made.client.refused)
+        until(lambda: made.server.newcomers() or made.server.strangers)
+        assert not made.client.heard
     finally:
         made.close()
 
 
 def test_who_knows_only_the_public_key_is_refused(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringcast_launcher.hosts.node_client.member_pair", lambda key: new_pair())
-    stranger = Caller(line.context, line.address, KEY, time.monotonic())
+    stranger = NodeClient(line.context, line.address, KEY, time.monotonic())
     try:
         stranger.send("hello")
-        until(lambda: turn(stranger) or line.reception.newcomers() or stranger.refused)
+        until(lambda: turn(stranger) or line.server.newcomers() or stranger.refused)
         assert not stranger.connected
-        extension, heard = line.met(), []
-        line.reception.be_full("all are there")
-        until(lambda: turn(extension) or turn(stranger) or line.reception.strangers >= 3)  # it tries again
-        line.caller.send("word")
-        until(lambda: heard.extend(turn(extension)) or "word" in heard)
+        connection, heard = line.met(), []
+        line.server.be_full("all are there")
+        until(lambda: turn(connection) or turn(stranger) or line.server.strangers >= 3)  # it tries again
+        line.client.send("word")
+        until(lambda: heard.extend(turn(connection)) or "word" in heard)
         assert not stranger.connected
     finally:
         stranger.close()
 
 
 def test_each_end_sees_that_the_other_is_gone(line: Line) -> None:
-    extension = line.met()
-    extension.send("word")
-    until(lambda: turn(line.caller))
-    line.reception.close()
-    until(lambda: turn(line.caller) or line.caller.ended)
+    connection = line.met()
+    connection.send("word")
+    until(lambda: turn(line.client))
+    line.server.close()
+    until(lambda: turn(line.client) or line.client.ended)
     made = Line()
     try:
-        extension = made.met()
-        made.caller.close()
-        until(lambda: turn(extension) or extension.ended == "it was lost")
+        connection = made.met()
+        made.client.close()
+        until(lambda: turn(connection) or connection.ended == "it was lost")
     finally:
         made.close()
 
 
 def test_what_was_said_before_the_end_is_heard(line: Line) -> None:
-    extension, heard = line.met(), []
+    connection, heard = line.met(), []
     for number in range(100):
-        extension.send(number)
-    line.reception.close()
-    until(lambda: heard.extend(turn(line.caller)) or line.caller.ended)
+        connection.send(number)
+    line.server.close()
+    until(lambda: heard.extend(turn(line.client)) or line.client.ended)
     assert heard == list(range(100))
 
 
 def test_who_is_not_listened_to_has_to_wait(line: Line) -> None:
-    extension = line.met()
+    connection = line.met()
     big, count = b"x" * (1 << 20), 10 * WINDOW
     for number in range(count):
-        line.caller.send([number, big])
-    assert line.caller.unsent > len(big)
+        line.client.send([number, big])
+    assert line.client.unsent > len(big)
     heard: list[Any] = []
-    until(lambda: turn(line.caller) or heard.extend(turn(extension)) or len(heard) == count + 1)
+    until(lambda: turn(line.client) or heard.extend(turn(connection)) or len(heard) == count + 1)
     assert [message[0] for message in heard[1:]] == list(range(count))
-    assert line.caller.unsent == 0
+    assert line.client.unsent == 0
 
 
 def test_who_comes_too_late_is_told_so(line: Line) -> None:
-    line.reception.be_full("all are there")
+    line.server.be_full("all are there")
     heard: list[Any] = []
-    line.caller.send("hello")
-    until(lambda: line.reception.take() or heard.extend(turn(line.caller)) or heard)
-    assert parse_order(heard[0]) == Over(1, "ringcast-launch: all are there\n", False)
+    line.client.send("hello")
+    until(lambda: line.server.take() or heard.extend(turn(line.client)) or heard)
+    assert parse_command(heard[0]) == JobEnd(1, "ringcast-launch: all are there\n", False)
 
 
 def test_thousands_of_strangers_disturb_nobody(line: Line) -> None:
-    extension, heard = line.met(), []
-    line.reception.be_full("all are there")
+    connection, heard = line.met(), []
+    line.server.be_full("all are there")
     port, greeting = int(line.address.rpartition(":")[2]), b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
     for _ in range(2500):
         with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as stranger:
             stranger.sendall(greeting)
             with contextlib.suppress(ConnectionError):
                 stranger.recv(64)  # until there is an answer, or the connection is closed
-    line.caller.send("word")
-    until(lambda: heard.extend(turn(extension)) or "word" in heard)
+    line.client.send("word")
+    until(lambda: heard.extend(turn(connection)) or "word" in heard)
 
 
 # Who is asked in.
@@ -395,18 +395,18 @@ class Guests:
     def __init__(self, one: Rendezvous) -> None:
         self.one, self.context, self.callers = one, zmq.Context(), []
 
-    def come(self, node: int, release: str = "", **changed: Any) -> Caller:
-        caller = Caller(self.context, f"tcp://127.0.0.1:{self.one.port}", KEY, time.monotonic())
-        self.callers.append(caller)
-        joins = {"nnodes": self.one.nnodes, "ranks": 1, "program": self.one.program, **changed}
+    def come(self, node: int, release: str = "", **changed: Any) -> NodeClient:
+        client = NodeClient(self.context, f"tcp://127.0.0.1:{self.one.port}", KEY, time.monotonic())
+        self.callers.append(client)
+        node_hello = {"nnodes": self.one.nnodes, "ranks": 1, "program": self.one.program, **changed}
         python = ".".join(map(str, sys.version_info[:3]))
-        caller.send(plain(Hello(release or version(), python, f"h{node}", "127.0.0.1")))
-        caller.send(plain(Joins(node, **joins)))
-        return caller
+        client.send(plain(Hello(release or version(), python, f"h{node}", "127.0.0.1")))
+        client.send(plain(NodeHello(node, **node_hello)))
+        return client
 
     def close(self) -> None:
-        for caller in self.callers:
-            caller.close()
+        for client in self.callers:
+            client.close()
         self.context.term()
 
 
@@ -422,10 +422,10 @@ def meet(guests: Guests, seconds: float = LIMIT) -> list[tuple[str, tuple[int, .
     limit = StartLimit(seconds, start=time.monotonic(), timeout=None)
     with (
         noted((signal.SIGINT,)) as signals,
-        Guardian(os.environ) as guardian,
-        visited(job, guests.one, guardian, signals, limit, None) as (placed, visitors),
+        Watchdog(os.environ) as watchdog,
+        accepted_nodes(job, guests.one, watchdog, signals, limit, None) as (placed, joined_nodes),
     ):
-        assert [node.host for node in placed.nodes[1:]] == [visitor.host for visitor in visitors]
+        assert [node.host for node in placed.nodes[1:]] == [joined.host for joined in joined_nodes]
         return [(node.host, node.ranks) for node in placed.nodes]
 
 
@@ -455,7 +455,7 @@ def test_nodes_that_do_not_fit_end_the_job_and_all_are_told(
     assert error.value.code == 1
     heard: list[Any] = []
     until(lambda: heard.extend(turn(other)) or heard)
-    assert parse_order(heard[0]) == Over(1, f"ringcast-launch: {error.value}\n", False)
+    assert parse_command(heard[0]) == JobEnd(1, f"ringcast-launch: {error.value}\n", False)
 
 
 def test_a_node_that_has_left_may_come_again(guests: Guests) -> None:
@@ -477,8 +477,8 @@ def test_nodes_that_do_not_come_are_named(guests: Guests) -> None:
 
 
 def test_those_with_another_key_are_counted(guests: Guests) -> None:
-    caller = Caller(guests.context, f"tcp://127.0.0.1:{guests.one.port}", new_key(), time.monotonic())
-    guests.callers.append(caller)
+    client = NodeClient(guests.context, f"tcp://127.0.0.1:{guests.one.port}", new_key(), time.monotonic())
+    guests.callers.append(client)
     with pytest.raises(
         JobError, match=r"with the same key\? [0-9]+ connections did not show it; make a key once, and exp"
     ):
@@ -626,23 +626,23 @@ def test_the_key_of_a_node_0_that_is_killed_while_it_waits_goes_with_it(launched
     until(lambda: not list((launched.folder / "jobs").iterdir()))
 
 
-def test_the_guardian_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Launched) -> None:
+def test_the_watchdog_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Launched) -> None:
     launched.start(0)
     until(lambda: keys(launched))
     (file,) = keys(launched)
-    (guardian,) = psutil.Process(launched.running[0].pid).children()
-    guardian.suspend()  # it comes too late
+    (watchdog,) = psutil.Process(launched.running[0].pid).children()
+    watchdog.suspend()  # it comes too late
     launched.running[0].kill()
     launched.running[0].communicate()
     file.write_text('{"key": "of the next"}')
-    guardian.resume()
-    until(lambda: not guardian.is_running() or guardian.status() == psutil.STATUS_ZOMBIE)  # it looks at it last
+    watchdog.resume()
+    until(lambda: not watchdog.is_running() or watchdog.status() == psutil.STATUS_ZOMBIE)  # it looks at it last
     assert not list((launched.folder / "jobs").iterdir())
     assert file.read_text() == '{"key": "of the next"}'
     file.unlink()
 
 
-def test_a_key_that_node_0_and_its_guardian_left_behind_gives_way_to_the_next(launched: Launched) -> None:
+def test_a_key_that_node_0_and_its_watchdog_left_behind_gives_way_to_the_next(launched: Launched) -> None:
     launched.start(0)
     until(lambda: keys(launched))
     for one in (*psutil.Process(launched.running[0].pid).children(), launched.running[0]):
@@ -726,7 +726,7 @@ def launch_on(bed: Bed, folder: Path, program: str, *arguments: str, **environme
 
 
 def nothing_runs(bed: Bed, folder: Path) -> None:
-    """Wait until nothing of a job is left on the hosts; the guardian of a launcher that was killed takes a moment."""
+    """Wait until nothing of a job is left on the hosts; the watchdog of a launcher that was killed takes a moment."""
     until(lambda: list((folder / "jobs").iterdir()) == [])
     for host in range(3):
         until(

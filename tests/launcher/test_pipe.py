@@ -12,17 +12,17 @@ import pytest
 from ringcast_launcher.hosts import pipe
 from ringcast_launcher.hosts.agent import PATIENCE
 from ringcast_launcher.hosts.codec import MARK, encode
-from ringcast_launcher.hosts.pipe import BEAT, HEARD, Channel
+from ringcast_launcher.hosts.pipe import BEAT, HEARD, PipeConnection
 from ringcast_launcher.hosts.remote_host import SILENCE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @contextlib.contextmanager
-def pair(now: float = 0.0) -> Iterator[tuple[Channel, Channel]]:
+def pair(now: float = 0.0) -> Iterator[tuple[PipeConnection, PipeConnection]]:
     """Return the launcher's end and the agent's."""
     up, down = os.pipe(), os.pipe()
-    launcher, agent = Channel(up[0], down[1], now, marked=True), Channel(down[0], up[1], now, marks=True)
+    launcher, agent = PipeConnection(up[0], down[1], now, marked=True), PipeConnection(down[0], up[1], now, marks=True)
     try:
         yield launcher, agent
     finally:
@@ -30,14 +30,14 @@ def pair(now: float = 0.0) -> Iterator[tuple[Channel, Channel]]:
         agent.close()
 
 
-def ready(channel: Channel) -> set[int]:
+def ready(pipe: PipeConnection) -> set[int]:
     poller = select.poll()
     for file, events in pipe.files.items():
         poller.register(file, events)
     return {file for file, _ in poller.poll(0)}
 
 
-def turn(channel: Channel, now: float) -> list[object]:
+def turn(pipe: PipeConnection, now: float) -> list[object]:
     return pipe.turn(ready(pipe), now)
 
 
@@ -125,9 +125,9 @@ def test_who_was_stopped_for_long_goes_on() -> None:
                 assert max(end.unanswered for end in ends) < PATIENCE
 
 
-@pytest.mark.parametrize("orders", [False, True])
+@pytest.mark.parametrize("commands", [False, True])
 @pytest.mark.parametrize("phase", [0.0, 0.25, 0.5, 0.75])
-def test_an_agent_that_hears_but_is_not_heard_gives_up_before_the_launcher_does(phase: float, orders: bool) -> None:
+def test_an_agent_that_hears_but_is_not_heard_gives_up_before_the_launcher_does(phase: float, commands: bool) -> None:
     with pair() as (launcher, agent):
         gave_up: dict[str, float] = {}
         step, cut = 0.25, 10.0
@@ -136,8 +136,8 @@ def test_an_agent_that_hears_but_is_not_heard_gives_up_before_the_launcher_does(
             turn(agent, now + phase * step)
             # What it sends after the cut gets lost.
             launcher.turn(ready(launcher) if now < cut else {launcher._writing} & ready(launcher), now)
-            if orders and now % 2 == 0:
-                launcher.send(["Look", 3, 4])
+            if commands and now % 2 == 0:
+                launcher.send(["AskActivity", 3, 4])
             if agent.unanswered > PATIENCE:
                 gave_up.setdefault("agent", now)
             if launcher.silent > SILENCE:
@@ -179,7 +179,7 @@ def test_what_makes_no_sense_closes_it_and_is_told(garbage: bytes) -> None:
 
 def test_what_came_before_the_mark_is_told() -> None:
     up, down = os.pipe(), os.pipe()
-    launcher = Channel(up[0], down[1], 0.0, marked=True)
+    launcher = PipeConnection(up[0], down[1], 0.0, marked=True)
     os.write(up[1], b"\nWelcome \xff!\n")
     turn(launcher, 0.0)
     assert launcher.noise == "Welcome \N{REPLACEMENT CHARACTER}!"

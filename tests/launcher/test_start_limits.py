@@ -124,7 +124,7 @@ def test_hosts_that_cannot_start_are_told_before_long(tmp_path: Path) -> None:
     assert took < 30
 
 
-def test_what_a_guardian_says_of_the_end_of_an_agent_tells_more_than_what_a_shell_says(tmp_path: Path) -> None:
+def test_what_a_watchdog_says_of_the_end_of_an_agent_tells_more_than_what_a_shell_says(tmp_path: Path) -> None:
     (tmp_path / "mute.py").write_text(MUTE)
     words = "ringcast: process 7 stood still"
     dies = starter(tmp_path, f"{sys.executable} {tmp_path}/mute.py; echo {words} >&2; echo Killed >&2; exit 137")

@@ -14,7 +14,7 @@ from ringcast_launcher.decide.supervisor import (
     Event,
     Exited,
     Fence,
-    Send,
+    SendSignal,
     Signalled,
     Supervisor,
     Tick,
@@ -69,15 +69,15 @@ def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> No
     assert actions[:4] == [
         (1.0, Fence(1)),
         (1.0, Declare(1, "exit code 3")),
-        (2.0, Send(signal.SIGTERM)),
-        (4.5, Send(signal.SIGKILL)),
+        (2.0, SendSignal(signal.SIGTERM)),
+        (4.5, SendSignal(signal.SIGKILL)),
     ]
     assert verdict(actions) == Verdict(3, 1, "failed: exit code 3")
 
 
 def test_no_signal_when_the_others_end_within_the_grace() -> None:
     actions = replay(2, [*all_join(2), (1.0, Exited(1, 3)), (1.5, report(0, 1)), (1.6, Exited(0, 1))])
-    assert not [action for _, action in actions if isinstance(action, Send)]
+    assert not [action for _, action in actions if isinstance(action, SendSignal)]
     assert verdict(actions).code == 3
 
 
@@ -99,14 +99,14 @@ def test_exit_0_whose_last_words_come_late() -> None:
 
 def test_a_rank_that_reports_an_error_is_killed_when_it_does_not_end_and_then_declared() -> None:
     actions = replay(2, [*all_join(2), (1.0, report(1)), (9.0, Exited(1, -9)), (9.0, Exited(0, -15))])
-    assert actions[:3] == [(1.5, Fence(1)), (1.5, Declare(1, "Error of 1")), (2.5, Send(signal.SIGTERM))]
+    assert actions[:3] == [(1.5, Fence(1)), (1.5, Declare(1, "Error of 1")), (2.5, SendSignal(signal.SIGTERM))]
     assert verdict(actions) == Verdict(1, 1, "failed: Error of 1", "Traceback of 1")
 
 
 @pytest.mark.parametrize("status", [0, 1, -6])
 def test_a_rank_that_reports_an_error_is_declared_when_it_has_ended(status: int) -> None:
     actions = replay(2, [*all_join(2), (1.0, report(1)), (1.1, Exited(1, status)), (9.0, Exited(0, -15))])
-    assert actions[:3] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1")), (2.1, Send(signal.SIGTERM))]
+    assert actions[:3] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1")), (2.1, SendSignal(signal.SIGTERM))]
 
 
 def test_a_report_that_comes_after_the_exit() -> None:
@@ -201,7 +201,7 @@ def test_who_never_wanted_to_join_is_not_blamed() -> None:
 def test_ranks_that_do_not_join_in_time() -> None:
     history = [(0.0, Joined(0, 100, "host")), (60.0, NotStarted("rank 1 did not join", (1,))), (60.1, Exited(0, 1))]
     actions = replay(2, [*history, (61.5, Exited(1, -15))])
-    assert (61.0, Send(signal.SIGTERM)) in actions
+    assert (61.0, SendSignal(signal.SIGTERM)) in actions
     assert verdict(actions) == Verdict(1, how="the job could not start: rank 1 did not join")
 
 
@@ -218,7 +218,7 @@ def test_a_failure_after_finishing_is_still_the_jobs_failure() -> None:
 def test_timeout() -> None:
     actions = replay(2, [*all_join(2), *finish(0, 1.0), (12.5, Exited(1, -15))], timeout=10.0)
     text = "timeout: the job did not end within 10 s"
-    assert actions[:2] == [(10.0, AbortJob(text)), (11.0, Send(signal.SIGTERM))]
+    assert actions[:2] == [(10.0, AbortJob(text)), (11.0, SendSignal(signal.SIGTERM))]
     assert verdict(actions) == Verdict(124, how=f"{text}; still running: rank 1")
 
 
@@ -226,15 +226,15 @@ def test_timeout() -> None:
 def test_a_signal_is_passed_on_and_decides_the_exit_code(number: signal.Signals, code: int) -> None:
     history = [*all_join(2), (1.0, Signalled(number)), (1.1, report(0)), (1.2, Exited(0, 1)), (7.0, Exited(1, -9))]
     actions = replay(2, history)
-    assert actions[0] == (1.0, Send(number))
-    assert (6.0, Send(signal.SIGKILL)) in actions
+    assert actions[0] == (1.0, SendSignal(number))
+    assert (6.0, SendSignal(signal.SIGKILL)) in actions
     assert verdict(actions) == Verdict(code, how=f"ended by {number.name}")
 
 
 def test_a_second_signal_kills_at_once() -> None:
     history = [(1.0, Signalled(signal.SIGINT)), (1.5, Signalled(signal.SIGINT)), (1.6, Exited(0, -9))]
     actions = replay(1, history)
-    assert actions[:2] == [(1.0, Send(signal.SIGINT)), (1.5, Send(signal.SIGKILL))]
+    assert actions[:2] == [(1.0, SendSignal(signal.SIGINT)), (1.5, SendSignal(signal.SIGKILL))]
     assert verdict(actions).code == 130
 
 
@@ -258,9 +258,9 @@ def test_a_rank_that_left_messages_behind_fails_the_job(count: int, words: str) 
     assert verdict(replay(2, history)) == Verdict(1, 1, f"failed: it finished without taking {words} of rank 0")
 
 
-def go_on(size: int, history: History) -> list[tuple[float, Action]]:
+def continue_on_failure(size: int, history: History) -> list[tuple[float, Action]]:
     """As `replay`, with a supervisor that lets the others go on."""
-    supervisor, found = Supervisor(size, start=0.0, timeout=60.0, go_on=True), []
+    supervisor, found = Supervisor(size, start=0.0, timeout=60.0, continue_on_failure=True), []
     for time, event in history:
         while (due := supervisor.due) is not None and due < time:
             found += [(due, action) for action in supervisor.handle(Tick(), due)]
@@ -272,29 +272,29 @@ def go_on(size: int, history: History) -> list[tuple[float, Action]]:
 def test_those_that_live_go_on_and_the_job_is_well(lost: tuple[int, ...]) -> None:
     deaths = [(1.0 + rank, Exited(rank, -9)) for rank in lost]
     rest = [event for rank in range(3) if rank not in lost for event in finish(rank, 30.0)]
-    actions = go_on(3, [*all_join(3), *deaths, *rest])
+    actions = continue_on_failure(3, [*all_join(3), *deaths, *rest])
     told = [(1.0 + rank, action) for rank in lost for action in (Fence(rank), Declare(rank, "killed by SIGKILL"))]
     assert actions == [*told, (30.0, Verdict(0))]
 
 
 def test_the_job_is_not_well_if_nobody_finished() -> None:
     history = [(1.0, Exited(0, -9)), (1.5, report(1, 0)), (1.6, Exited(1, 1))]
-    assert verdict(go_on(2, [*all_join(2), *history])) == Verdict(137, 0, "failed: killed by SIGKILL")
+    assert verdict(continue_on_failure(2, [*all_join(2), *history])) == Verdict(137, 0, "failed: killed by SIGKILL")
 
 
 def test_the_job_is_not_well_if_a_rank_that_finished_says_so() -> None:
     history = [(1.0, Exited(0, -9)), *finish(1, 2.0), (3.0, Finished(2, {})), (3.0, Exited(2, 4))]
-    assert verdict(go_on(3, [*all_join(3), *history])).code != 0
+    assert verdict(continue_on_failure(3, [*all_join(3), *history])).code != 0
 
 
 def test_a_job_that_has_not_started_does_not_go_on() -> None:
-    actions = go_on(2, [(1.0, Exited(0, 3)), (2.6, Exited(1, -15))])
-    assert (2.0, Send(signal.SIGTERM)) in actions
+    actions = continue_on_failure(2, [(1.0, Exited(0, 3)), (2.6, Exited(1, -15))])
+    assert (2.0, SendSignal(signal.SIGTERM)) in actions
     assert verdict(actions) == Verdict(3, 0, "failed: exit code 3")
 
 
 @pytest.mark.parametrize(("event", "code"), [(Signalled(signal.SIGINT), 130), (Tick(), 124)])
 def test_who_goes_on_is_ended_as_ever(event: Event, code: int) -> None:
     time = 60.0 if isinstance(event, Tick) else 2.0
-    actions = go_on(2, [*all_join(2), (1.0, Exited(0, -9)), (time, event), (time + 2, Exited(1, -9))])
+    actions = continue_on_failure(2, [*all_join(2), (1.0, Exited(0, -9)), (time, event), (time + 2, Exited(1, -9))])
     assert verdict(actions).code == code

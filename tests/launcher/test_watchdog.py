@@ -1,4 +1,4 @@
-"""Who is watched and stands still is ended with its workers by its guardian; who only waits for long is not."""
+"""Who is watched and stands still is ended with its workers by its watchdog; who only waits for long is not."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 LIMIT = 60.0  # seconds; nothing here takes nearly as long
 SILENCE = 2.0  # seconds without a sign of life that are borne
 LONG = 10.0  # the same, of who is to be borne
-# Has a guardian of little patience, a worker, and one that the worker has left behind. Files let it give no signs of
+# Has a watchdog of little patience, a worker, and one that the worker has left behind. Files let it give no signs of
 # life (mute), wait (stuck), start another worker of which it does not tell (again), and end (over).
 WATCHED = """
 import fcntl, os, subprocess, sys, termios, time
 from contextlib import suppress
-from ringcast_launcher.system import watchdog as guardian
+from ringcast_launcher.system import watchdog
 folder, patience, *how = sys.argv[1:]
-guardian._CHILD = guardian._CHILD.replace("main()", f"main.__globals__.update({patience}); main()")
+watchdog._CHILD = watchdog._CHILD.replace("main()", f"main.__globals__.update({patience}); main()")
 left = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
 asked = lambda name: os.path.exists(f"{folder}/{name}")
-with guardian.Guardian(os.environ, speaks=True) as own:
+with watchdog.Watchdog(os.environ, speaks=True) as own:
     mark = {"RINGCAST_MARK": folder}
     worker = subprocess.Popen([sys.executable, "-c", left], env=os.environ | mark, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -62,7 +62,7 @@ with guardian.Guardian(os.environ, speaks=True) as own:
 
 
 class Watched:
-    """A process that is watched or not, its guardian and its workers."""
+    """A process that is watched or not, its watchdog and its workers."""
 
     def __init__(self, folder: Path, patience: str, *how: str) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Watched:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, **pipes)
         told = [int(pid) for pid in self.process.stdout.readline().split()]
-        self.guardian, *self.workers = (psutil.Process(pid) for pid in told)
+        self.watchdog, *self.workers = (psutil.Process(pid) for pid in told)
 
     def ask(self, name: str) -> None:
         """Have it do something else from now on."""
@@ -89,13 +89,13 @@ class Watched:
         return f"ringcast: process {self.process.pid} {how}\n"
 
     def end(self, last: str = "") -> tuple[int, str]:
-        """Return its exit code, and what was said on standard error until the guardian had ended too."""
+        """Return its exit code, and what was said on standard error until the watchdog had ended too."""
         _, said = self.process.communicate(last, timeout=LIMIT)
         return self.process.returncode, said
 
     def close(self) -> None:
         self.process.kill()
-        for one in (self.guardian, *self.workers):
+        for one in (self.watchdog, *self.workers):
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         self.process.communicate()
@@ -161,7 +161,7 @@ def test_who_goes_on_after_a_silence_is_ended(start: Callable[..., Watched]) -> 
 
 
 def test_an_end_is_no_silence(start: Callable[..., Watched]) -> None:
-    """The pipe can end without a word also if all went well: it was full, and the guardian stopped."""
+    """The pipe can end without a word also if all went well: it was full, and the watchdog stopped."""
     one = start("watched", "silently", silence=LIMIT)
     one.ask("over")
     assert one.end() == (0, "")
@@ -176,7 +176,7 @@ def test_a_file_system_that_hangs_keeps_no_workers_alive(start: Callable[..., Wa
     one.process.kill()
     until(lambda: not any(map(alive, one.workers)))
     until(lambda: not (one.folder / "made").exists())
-    assert alive(one.guardian)
+    assert alive(one.watchdog)
     (one.folder / "key").open("wb").close()
     assert one.end() == (-signal.SIGKILL, "")
 
@@ -191,29 +191,29 @@ def test_who_is_not_watched_may_stand_still(start: Callable[..., Watched]) -> No
 
 
 @pytest.mark.long
-def test_only_time_counts_in_which_the_guardian_ran(start: Callable[..., Watched]) -> None:
+def test_only_time_counts_in_which_the_watchdog_ran(start: Callable[..., Watched]) -> None:
     """As when a whole machine is stopped, and goes on."""
     one = start("watched", silence=LONG)
     one.process.send_signal(signal.SIGSTOP)
     until(lambda: psutil.Process(one.process.pid).status() == psutil.STATUS_STOPPED)
-    waits_again(one.guardian)  # it has heard the last sign
-    one.guardian.send_signal(signal.SIGSTOP)
-    until(lambda: one.guardian.status() == psutil.STATUS_STOPPED)
+    waits_again(one.watchdog)  # it has heard the last sign
+    one.watchdog.send_signal(signal.SIGSTOP)
+    until(lambda: one.watchdog.status() == psutil.STATUS_STOPPED)
     time.sleep(LONG + 1)  # longer than it would be borne
-    one.guardian.send_signal(signal.SIGCONT)
-    waits_again(one.guardian)
+    one.watchdog.send_signal(signal.SIGCONT)
+    waits_again(one.watchdog)
     one.process.send_signal(signal.SIGCONT)
     assert one.over() == (0, "")
 
 
-def test_a_guardian_that_is_stopped_stops_nobody(start: Callable[..., Watched]) -> None:
+def test_a_watchdog_that_is_stopped_stops_nobody(start: Callable[..., Watched]) -> None:
     one = start("watched", silence=LONG)
-    one.guardian.send_signal(signal.SIGSTOP)
+    one.watchdog.send_signal(signal.SIGSTOP)
     assert one.over() == (0, "")
 
 
 def test_a_watched_process_that_has_ended_already_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may mean another one; and who is its guardian's parent now has nothing to do with it."""
+    """Its number may mean another one; and who is its watchdog's parent now has nothing to do with it."""
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     monkeypatch.setattr(os, "getppid", lambda: 4711)

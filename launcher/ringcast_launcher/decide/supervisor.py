@@ -88,7 +88,7 @@ class AbortJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendSignal:
     """Send a signal to the process groups of all workers."""
 
     number: int
@@ -104,7 +104,7 @@ class Verdict:
     traceback: str = ""
 
 
-Action: TypeAlias = Fence | Declare | AbortJob | Send | Verdict
+Action: TypeAlias = Fence | Declare | AbortJob | SendSignal | Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +163,11 @@ class Supervisor:
         start: float,
         timeout: float | None = None,
         policy: Policy | None = None,
-        go_on: bool = False,
+        continue_on_failure: bool = False,
     ) -> None:
         self._workers = [_Worker() for _ in range(size)]
         self._policy = policy or Policy()
-        self._timeout, self._go_on = timeout, go_on
+        self._timeout, self._continue_on_failure = timeout, continue_on_failure
         self._deadline = None if timeout is None else start + timeout
         self._started = False
         self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
@@ -289,7 +289,7 @@ class Supervisor:
 
         Without a failed rank the others go on, where that is wanted; a job that has not started cannot.
         """
-        if ending.code is None and self._go_on and self._started:
+        if ending.code is None and self._continue_on_failure and self._started:
             return []
         if self._ending is None:
             asked = now + self._policy.grace
@@ -301,10 +301,10 @@ class Supervisor:
         self._ended |= self._running()
         if self._ending is not None:  # asked twice: no more patience
             self._ending.steps = []
-            return [Send(signal.SIGKILL)]
+            return [SendSignal(signal.SIGKILL)]
         steps = [(now + self._policy.farewell, int(signal.SIGKILL))]
         self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
-        return [Send(number)]
+        return [SendSignal(number)]
 
     def _tick(self, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -319,7 +319,7 @@ class Supervisor:
             actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
         while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
             self._ended |= self._running()
-            actions.append(Send(self._ending.steps.pop(0)[1]))
+            actions.append(SendSignal(self._ending.steps.pop(0)[1]))
         return actions
 
     def _running(self) -> set[int]:
@@ -331,7 +331,7 @@ class Supervisor:
         if self._ending is not None and self._ending.code is not None:
             return Verdict(self._ending.code, how=self._ending.how)
         # Where ranks go on without others, the failure of those is no cause by itself.
-        first = [*self._caught, *self._failed] if self._go_on else [*self._failed, *self._caught]
+        first = [*self._caught, *self._failed] if self._continue_on_failure else [*self._failed, *self._caught]
         return self._judge(first[0])
 
     def _well(self) -> bool:

@@ -2,7 +2,7 @@
 
 Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
 lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
-when nothing was heard of the launcher for a while. If it cannot, as it is stopped or hangs, its guardian does.
+when nothing was heard of the launcher for a while. If it cannot, as it is stopped or hangs, its watchdog does.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.procs.timing import TIMING
 from ringcast_launcher.hosts.codec import FrameError
-from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
+    Command,
     Finished,
     Hello,
-    Hold,
+    HoldOutput,
     NotStarted,
-    Order,
     Report,
     Start,
     Stop,
-    parse_order,
+    parse_command,
     plain,
 )
-from ringcast_launcher.hosts.pipe import Channel, Line
+from ringcast_launcher.hosts.pipe import Connection, PipeConnection
 from ringcast_launcher.plan import slurm
 from ringcast_launcher.plan.job import parsed_address
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.polling import File, usable
 from ringcast_launcher.system.signals import ENDING, accept_all, caught, noted
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 PATIENCE = TIMING.launcher_silence
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
@@ -55,11 +55,11 @@ REACH = 5.0  # seconds until the launcher is found not to be reached
 class Agent:
     """The crew of this host, and the line to the launcher; `advertise` is how others reach its ranks (behind NAT)."""
 
-    def __init__(self, line: Line, crew: Crew, signals: int, advertise: str) -> None:
-        self._line, self._crew, self._signals, self._advertise = line, crew, signals, advertise
+    def __init__(self, connection: Connection, local_host: LocalHost, signals: int, advertise: str) -> None:
+        self._connection, self._local_host, self._signals, self._advertise = connection, local_host, signals, advertise
         self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
         self._over = False
-        self._orders: deque[Any] = deque()  # those that have come, and wait for their turn
+        self._commands: deque[Any] = deque()  # those that have come, and wait for their turn
         self.asked = 0  # the signal by which we end
 
     def run(self) -> None:
@@ -67,33 +67,33 @@ class Agent:
         while not self._over and not self._abandoned:
             self._turn()
         deadline = time.monotonic() + FAREWELL
-        while self._line.unsent and not self._abandoned and time.monotonic() < deadline:
+        while self._connection.unsent and not self._abandoned and time.monotonic() < deadline:
             self._turn()
 
     @property
     def _abandoned(self) -> bool:
-        if self._line.ended:
-            return not self._orders
-        return self._line.unanswered > PATIENCE and not self._paused
+        if self._connection.ended:
+            return not self._commands
+        return self._connection.unanswered > PATIENCE and not self._paused
 
     def _turn(self) -> None:
-        files: dict[File, int] = {**self._crew.files, **self._line.files, self._signals: select.POLLIN}
-        due = 0.0 if self._orders else min(self._line.due, self._crew.due)
+        files: dict[File, int] = {**self._local_host.files, **self._connection.files, self._signals: select.POLLIN}
+        due = 0.0 if self._commands else min(self._connection.due, self._local_host.due)
         ready = usable(files, due - time.monotonic())
         signals = caught(self._signals)
         for number in signals:
             if number in ENDING:
                 self._asked_to_end(number)
-        self._orders += self._line.turn(ready, time.monotonic())
+        self._commands += self._connection.turn(ready, time.monotonic())
         # Only the launcher's own signs are passed on: else a silence of ours would count after one of the launcher,
         # and the two together would last longer than it waits.
-        if self._paused or not self._line.unanswered:
-            self._crew.guardian.sign()
-        if self._orders:
-            self._obey_next()
+        if self._paused or not self._connection.unanswered:
+            self._local_host.watchdog.sign()
+        if self._commands:
+            self._execute_next()
         if signal.SIGCHLD in signals:
-            self._crew.note_ends()
-        for report in self._crew.reports(ready):
+            self._local_host.note_ends()
+        for report in self._local_host.reports(ready):
             self._tell(report)
         self._make_room()
 
@@ -101,38 +101,38 @@ class Agent:
         """Do what a signal asks for."""
         self.asked, self._over = number, True
 
-    def _obey_next(self) -> None:
+    def _execute_next(self) -> None:
         """Do what was ordered first; before the next order others are served, as one may take a second or two."""
         try:
-            self._obey(parse_order(self._orders.popleft()))
+            self._execute(parse_command(self._commands.popleft()))
         except FrameError as error:
-            self._line.refuse(str(error))
-            self._orders.clear()
+            self._connection.refuse(str(error))
+            self._commands.clear()
 
-    def _obey(self, order: Order) -> None:
+    def _execute(self, command: Command) -> None:
         if self._paused:
-            self._line.forgive()
-        self._paused = isinstance(order, Stop)
-        if isinstance(order, Start) and (problem := unreachable(order.world["RINGCAST_CONTROL"])):
+            self._connection.forgive()
+        self._paused = isinstance(command, Stop)
+        if isinstance(command, Start) and (problem := unreachable(command.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))
             return
-        if isinstance(order, Start):
-            order = replace(order, world={**order.world, "RINGCAST_ADVERTISE": self._advertise})
-        if isinstance(order, Hold):
-            self._held = order.held
-            order = Hold(self._held or self._full)
-        self._crew.order(order)
-        if isinstance(order, Start):  # it was looked whether it can be done; no rank runs yet
-            self._crew.guardian.watch()
+        if isinstance(command, Start):
+            command = replace(command, world={**command.world, "RINGCAST_ADVERTISE": self._advertise})
+        if isinstance(command, HoldOutput):
+            self._held = command.held
+            command = HoldOutput(self._held or self._full)
+        self._local_host.send(command)
+        if isinstance(command, Start):  # it was looked whether it can be done; no rank runs yet
+            self._local_host.watchdog.watch()
 
     def _tell(self, report: Report) -> None:
-        self._line.send(plain(report))
+        self._connection.send(plain(report))
         self._over |= isinstance(report, Finished)
 
     def _make_room(self) -> None:
-        if (full := self._line.unsent > PENDING) != self._full:
+        if (full := self._connection.unsent > PENDING) != self._full:
             self._full = full
-            self._crew.order(Hold(self._held or full))
+            self._local_host.send(HoldOutput(self._held or full))
 
 
 def unreachable(control: str) -> str:
@@ -168,21 +168,21 @@ def main() -> None:
     with ExitStack() as stack:
         signals = stack.enter_context(noted(ENDING))
         stack.enter_context(subreaper())
-        guardian = stack.enter_context(Guardian(os.environ, speaks=True))
+        watchdog = stack.enter_context(Watchdog(os.environ, speaks=True))
         try:
             directory = stack.enter_context(job_directory())
         except ConfigError as error:
             sys.exit(f"ringcast: {error}")
-        guardian.tell("directory", directory)
-        channel = Channel(reading, writing, time.monotonic(), marks=True)
-        stack.callback(channel.close)
-        crew = Crew(directory, guardian, slurm.of_agent(os.environ))
-        stack.callback(crew.close)
+        watchdog.tell("directory", directory)
+        pipe = PipeConnection(reading, writing, time.monotonic(), marks=True)
+        stack.callback(pipe.close)
+        local_host = LocalHost(directory, watchdog, slurm.of_agent(os.environ))
+        stack.callback(local_host.close)
         hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
-        channel.send(plain(hello))
-        Agent(channel, crew, signals, os.environ.get("RINGCAST_ADVERTISE", "")).run()
-    if channel.garbled:
-        sys.exit(f"ringcast agent: this is started by ringcast-launch only: {channel.garbled}")
+        pipe.send(plain(hello))
+        Agent(pipe, local_host, signals, os.environ.get("RINGCAST_ADVERTISE", "")).run()
+    if pipe.garbled:
+        sys.exit(f"ringcast agent: this is started by ringcast-launch only: {pipe.garbled}")
 
 
 if __name__ == "__main__":

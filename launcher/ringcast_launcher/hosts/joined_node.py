@@ -17,58 +17,58 @@ import zmq
 
 from ringcast_launcher.decide.start_deadline import StartLimit
 from ringcast_launcher.decide.supervisor import Signalled
-from ringcast_launcher.hosts.messages import Hello, Joins, Over, Report, plain
-from ringcast_launcher.hosts.node_server import Extension, Reception
-from ringcast_launcher.hosts.remote_host import SILENCE, Distant
+from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, Report, plain
+from ringcast_launcher.hosts.node_server import NodeConnection, NodeServer
+from ringcast_launcher.hosts.remote_host import SILENCE, RemoteHost
 from ringcast_launcher.hosts.ssh import end_if_asked, mismatch
 from ringcast_launcher.output.status_line import starting
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Node, Rendezvous
 from ringcast_launcher.plan.ranklist import compact
 from ringcast_launcher.system.polling import File, usable
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 TWICE = 2.0  # seconds in which it is found out that the first of two with the same number has left
 Show: TypeAlias = Callable[[str], None]
 
 
-class Visitor(Distant):
+class JoinedNode(RemoteHost):
     """The crew of a node whose launcher came by itself."""
 
-    def __init__(self, line: Extension) -> None:
+    def __init__(self, connection: NodeConnection) -> None:
         super().__init__()
-        self._line, self.came = line, time.monotonic()
+        self._connection, self.came = connection, time.monotonic()
         self.host = "?"  # by the name that it has for itself
-        self.joins: Joins | None = None
+        self.node_hello: NodeHello | None = None
 
     @property
     def lost(self) -> bool:
         """Whether the connection is known to be lost."""
-        return bool(self._line.ended)
+        return bool(self._connection.ended)
 
-    def dismiss(self, over: Over) -> None:
-        self._line.send(plain(over))
+    def end_job(self, over: JobEnd) -> None:
+        self._connection.send(plain(over))
 
     def _note(self, report: Report) -> None:
         super()._note(report)
         if isinstance(report, Hello):
             self.host = report.host
-        elif isinstance(report, Joins):
-            self.joins = report
+        elif isinstance(report, NodeHello):
+            self.node_hello = report
 
     def _cause(self) -> str:
-        if self._line.silent <= SILENCE:  # also where the connection was lost its launcher may live, as may its workers
-            return ""
+        if self._connection.silent <= SILENCE:
+            return ""  # even if the connection was lost, its launcher and workers may live
         return f"the connection to {self} was lost" if self.lost else f"nothing was heard of {self} for {SILENCE:.0f} s"
 
     def __str__(self) -> str:
-        return f"node {self.joins.node if self.joins is not None else '?'} ({self.host})"
+        return f"node {self.node_hello.node if self.node_hello is not None else '?'} ({self.host})"
 
 
 @contextmanager
-def visited(
-    job: Job, one: Rendezvous, guardian: Guardian, signals: int, limit: StartLimit, show: Show | None
-) -> Iterator[tuple[Job, list[Visitor]]]:
+def accepted_nodes(
+    job: Job, one: Rendezvous, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
+) -> Iterator[tuple[Job, list[JoinedNode]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
 
     When an error ends the block, the others are told.
@@ -77,29 +77,29 @@ def visited(
         JobError: one cannot listen there, some have not come in time, they do not fit, or a signal asks us to end.
     """
     with zmq.Context() as context:
-        reception = _reception(context, one)
+        server = _server(context, one)
         try:
-            with node_rendezvous.told_key(one, guardian):
-                visitors = _await(reception, one, signals, limit, show)
-            reception.be_full(
+            with node_rendezvous.published_key(one, watchdog):
+                joined_nodes = _await(server, one, signals, limit, show)
+            server.be_full(
                 f"all {one.nnodes} nodes of the job at {one.endpoint} are there already; for another job at the same "
                 "time give another --rdzv-endpoint"
             )
-            yield replace(job, nodes=_placed(one, visitors)), visitors
+            yield replace(job, nodes=_placed(one, joined_nodes)), joined_nodes
         except JobError as error:
-            reception.tell_all(plain(Over(error.code, f"ringcast-launch: {error}\n", False)))
+            server.tell_all(plain(JobEnd(error.code, f"ringcast-launch: {error}\n", False)))
             raise
         except BaseException as error:
-            reception.tell_all(plain(Over(1, f"ringcast-launch: node 0 has ended: {error!r}\n", False)))
+            server.tell_all(plain(JobEnd(1, f"ringcast-launch: node 0 has ended: {error!r}\n", False)))
             raise
         finally:
-            reception.close()
+            server.close()
 
 
-def _reception(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> Reception:
+def _server(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> NodeServer:
     address = node_rendezvous.address(one)
     try:
-        return Reception(context, address, one.key, one.nnodes)
+        return NodeServer(context, address, one.key, one.nnodes)
     except zmq.ZMQError as error:
         if error.errno == errno.EADDRINUSE:
             why = "the port is taken; does another job have the same --rdzv-endpoint? Give another port on all nodes"
@@ -107,59 +107,59 @@ def _reception(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> Rece
         raise JobError(f"cannot listen at {address}: {error}", 1) from error
 
 
-def _await(reception: Reception, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None) -> list[Visitor]:
+def _await(server: NodeServer, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None) -> list[JoinedNode]:
     """Return the visitors, by node."""
-    coming: list[Visitor] = []
-    there: dict[int, Visitor] = {}
+    coming: list[JoinedNode] = []
+    there: dict[int, JoinedNode] = {}
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
         if limit.over:
             limit.end_if_timed_out([f"node {node}" for node in missing])
-            raise JobError(_missing(one, missing, limit.seconds, reception.strangers), 1)
+            raise JobError(_missing(one, missing, limit.seconds, server.strangers), 1)
         if show is not None:
             show(starting([f"node {node}" for node in range(1, one.nnodes)], [f"node {node}" for node in there]))
-        due = min([limit.due, reception.due, *(visitor.due for visitor in coming)])
-        ready = usable({**reception.files, signals: select.POLLIN}, due - time.monotonic())
+        due = min([limit.due, server.due, *(joined.due for joined in coming)])
+        ready = usable({**server.files, signals: select.POLLIN}, due - time.monotonic())
         end_if_asked(signals)
-        coming += [Visitor(line) for line in reception.newcomers()]
-        for visitor in list(coming):
-            if _is_left(visitor, ready):
-                coming.remove(visitor)
+        coming += [JoinedNode(connection) for connection in server.newcomers()]
+        for joined in list(coming):
+            if _is_left(joined, ready):
+                coming.remove(joined)
         there = _check(one, coming)
     return [there[node] for node in sorted(there)]
 
 
-def _is_left(visitor: Visitor, ready: set[File]) -> bool:
+def _is_left(joined: JoinedNode, ready: set[File]) -> bool:
     """Take what a visitor says; returns whether it has left again, so that another may come in its place."""
-    for report in visitor.reports(ready):
+    for report in joined.reports(ready):
         if isinstance(report, Signalled):
-            raise JobError(f"ended by {signal.Signals(report.number).name} on {visitor}", 128 + report.number)
-    return visitor.lost
+            raise JobError(f"ended by {signal.Signals(report.number).name} on {joined}", 128 + report.number)
+    return joined.lost
 
 
-def _check(one: Rendezvous, coming: Sequence[Visitor]) -> dict[int, Visitor]:
+def _check(one: Rendezvous, coming: Sequence[JoinedNode]) -> dict[int, JoinedNode]:
     """Return those that are there, by node; JobError if one does not fit."""
-    claims: dict[int, list[Visitor]] = {}
-    for visitor in coming:
-        wrong = mismatch(visitor.hello)
+    claims: dict[int, list[JoinedNode]] = {}
+    for joined in coming:
+        wrong = mismatch(joined.hello)
         if wrong:
-            raise JobError(f"the job cannot start: {visitor}: {wrong}", 1)
-        if visitor.hello is None or visitor.joins is None:
+            raise JobError(f"the job cannot start: {joined}: {wrong}", 1)
+        if joined.hello is None or joined.node_hello is None:
             continue
-        if problem := _objection(one, visitor.joins):
-            raise JobError(f"the job cannot start: {visitor} {problem}; give all nodes the same command", 1)
-        claims.setdefault(visitor.joins.node, []).append(visitor)
+        if problem := _objection(one, joined.node_hello):
+            raise JobError(f"the job cannot start: {joined} {problem}; give all nodes the same command", 1)
+        claims.setdefault(joined.node_hello.node, []).append(joined)
     for node, claiming in claims.items():
         if len(claiming) > 1 and time.monotonic() > claiming[-1].came + TWICE:
-            hosts = " and ".join(visitor.host for visitor in claiming)
+            hosts = " and ".join(joined.host for joined in claiming)
             raise JobError(f"the job cannot start: hosts {hosts} have the same --node-rank {node}", 1)
     return {node: claiming[0] for node, claiming in claims.items() if len(claiming) == 1}
 
 
-def _objection(one: Rendezvous, joins: Joins) -> str:
-    if joins.nnodes != one.nnodes:
-        return f"has --nnodes {joins.nnodes}, but node 0 --nnodes {one.nnodes}"
-    if joins.program != one.program:
-        return f"runs {shlex.join(joins.program)!r}, but node 0 {shlex.join(one.program)!r}"
+def _objection(one: Rendezvous, node_hello: NodeHello) -> str:
+    if node_hello.nnodes != one.nnodes:
+        return f"has --nnodes {node_hello.nnodes}, but node 0 --nnodes {one.nnodes}"
+    if node_hello.program != one.program:
+        return f"runs {shlex.join(node_hello.program)!r}, but node 0 {shlex.join(one.program)!r}"
     return ""
 
 
@@ -172,11 +172,11 @@ def _missing(one: Rendezvous, missing: Sequence[int], seconds: float, strangers:
     return f"{text}, can it reach port {one.port} (firewall){home}"
 
 
-def _placed(one: Rendezvous, visitors: Sequence[Visitor]) -> tuple[Node, ...]:
+def _placed(one: Rendezvous, joined_nodes: Sequence[JoinedNode]) -> tuple[Node, ...]:
     """Return where all ranks run: those of a node in a row, in the order of the nodes."""
     found, first = [Node(socket.gethostname(), tuple(range(one.ranks)), True)], one.ranks
-    for visitor in visitors:
-        assert visitor.joins is not None
-        found.append(Node(visitor.host, tuple(range(first, first + visitor.joins.ranks)), False))
-        first += visitor.joins.ranks
+    for joined in joined_nodes:
+        assert joined.node_hello is not None
+        found.append(Node(joined.host, tuple(range(first, first + joined.node_hello.ranks)), False))
+        first += joined.node_hello.ranks
     return tuple(found)

@@ -26,24 +26,24 @@ from ringcast.monitoring.progress import glance
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
-from ringcast_launcher.decide.supervisor import Exited, Fence, Send
+from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal
 from ringcast_launcher.hosts import stacks
 from ringcast_launcher.hosts.messages import (
-    AskGlance,
+    AskActivity,
+    AskProgress,
     AskStacks,
     AskStates,
+    Command,
     Fenced,
     Finish,
     Finished,
-    Glimpse,
-    Hold,
-    Look,
+    HoldOutput,
     NotStarted,
-    Order,
     Output,
+    ProcessActivity,
+    Progress,
     Record,
     Report,
-    Seen,
     Stacks,
     Start,
     Started,
@@ -54,22 +54,22 @@ from ringcast_launcher.hosts.messages import (
 from ringcast_launcher.plan.job import USAGE, marks, thread_limits, worker_environment
 from ringcast_launcher.system.child import Process
 from ringcast_launcher.system.polling import File
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 CHUNK = 1 << 16  # bytes read from a worker at once
 LAST_CALL = 0.5  # seconds that what workers left behind has to end by itself
 _NOT_RUNNABLE = 126
 
 
-class Crew:
+class LocalHost:
     """The ranks of one host, from their start to the end of the last process; `close` leaves nothing."""
 
-    def __init__(self, directory: str, guardian: Guardian, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: str, watchdog: Watchdog, environment: Mapping[str, str]) -> None:
         """`directory` is the job's on this host; `environment` what workers have beside that of their order.
 
-        The `guardian` is told of all of them.
+        The `watchdog` is told of all of them.
         """
-        self._directory, self.guardian, self._environment = directory, guardian, environment
+        self._directory, self.watchdog, self._environment = directory, watchdog, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
         self._imprints = new_imprints()
         self._to_start: deque[int] = deque()
@@ -91,19 +91,19 @@ class Crew:
         """The time at which `reports` is to be called at the latest."""
         return 0.0 if self._reports or self._to_start else inf
 
-    def order(self, order: Order) -> None:
+    def send(self, command: Command) -> None:
         """Do what is ordered; `reports` has the answer."""
-        match order:
+        match command:
             case Start():
-                self._start(order)
+                self._start(command)
             case Fence(rank):
                 kill(partial(self._family, rank))
                 self._reports.append(Fenced(rank))
-            case Send(number):
+            case SendSignal(number):
                 self._signal(number)
-            case Look(rank, speaker):
+            case AskActivity(rank, speaker):
                 self._look(rank, speaker)
-            case Hold(held):
+            case HoldOutput(held):
                 self._held = held
             case Stop():
                 self._signal(signal.SIGSTOP)
@@ -112,13 +112,13 @@ class Crew:
                 self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
             case AskStates():
                 self._reports.append(States(self._states()))
-            case AskGlance():
+            case AskProgress():
                 seen = glance(self._directory, self._processes)
-                self._reports.append(Glimpse(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
+                self._reports.append(Progress(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
             case Finish():
                 self._end_family()
                 self._drain()
-                self._reports += [*self._records(order.records), Finished()]
+                self._reports += [*self._records(command.records), Finished()]
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; `ready` are files that can be read."""
@@ -141,53 +141,53 @@ class Crew:
     def _pids(self) -> dict[int, int]:
         return {rank: process.pid for rank, process in self._processes.items()}
 
-    def _start(self, order: Start) -> None:
-        if not Path(order.directory).is_dir():
-            where = f"there is no directory {order.directory} (--wdir names another)"
+    def _start(self, command: Start) -> None:
+        if not Path(command.directory).is_dir():
+            where = f"there is no directory {command.directory} (--wdir names another)"
             self._reports.append(NotStarted(where, USAGE))
             return
         # Python itself would say so too, but in the middle of a job.
-        if order.argv[:1] == (sys.executable,) and (script := _script(order)) and not script.is_file():
+        if command.argv[:1] == (sys.executable,) and (script := _script(command)) and not script.is_file():
             self._reports.append(NotStarted(f"there is no script {script}", USAGE))
             return
         try:
-            self._world = from_environment({**order.world, "RINGCAST_DIR": self._directory})
+            self._world = from_environment({**command.world, "RINGCAST_DIR": self._directory})
         except ConfigError as error:
             self._reports.append(NotStarted(str(error), USAGE))
             return
-        self.guardian.tell("imprints", f"{self._imprints.start} {self._imprints.stop}")
+        self.watchdog.tell("imprints", f"{self._imprints.start} {self._imprints.stop}")
         for mark in self._marks:
-            self.guardian.tell("mark", mark.decode())
-        environment = {**self._environment, **order.environment}
-        self._limits = thread_limits(environment, len(order.ranks), len(os.sched_getaffinity(0)))
+            self.watchdog.tell("mark", mark.decode())
+        environment = {**self._environment, **command.environment}
+        self._limits = thread_limits(environment, len(command.ranks), len(os.sched_getaffinity(0)))
         self._environment = {**environment, **self._limits}
-        self._started_by, self._to_start = order, deque(order.ranks)
+        self._started_by, self._to_start = command, deque(command.ranks)
 
     def _start_next(self) -> None:
         """Start one worker: between them others are served, as a host that is busy may take long for all."""
-        order, rank = self._started_by, self._to_start.popleft()
-        local = len(self._processes), len(order.ranks), order.node
+        command, rank = self._started_by, self._to_start.popleft()
+        local = len(self._processes), len(command.ranks), command.node
         own = worker_environment(self._environment, self._world, rank, *local)
         try:
-            process = Process(order.argv, own, order.directory, self._imprint(rank)[0])
+            process = Process(command.argv, own, command.directory, self._imprint(rank)[0])
         except OSError as error:
             self._to_start.clear()
             self._reports.append(
-                NotStarted(f"{order.argv[0]} cannot be started: {why_not_started(error)}", _NOT_RUNNABLE)
+                NotStarted(f"{command.argv[0]} cannot be started: {why_not_started(error)}", _NOT_RUNNABLE)
             )
             return
         self._processes[rank] = process
-        self.guardian.tell("worker", str(process.pid))
+        self.watchdog.tell("worker", str(process.pid))
         self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
         if not self._to_start:
-            self._describe(order)
+            self._describe(command)
             self._reports.append(Started(self._pids, self._limits))
 
-    def _describe(self, order: Start) -> None:
+    def _describe(self, command: Start) -> None:
         """Let `ringcast ps` find the job."""
         ranks, pids = tuple(self._pids), tuple(self._pids.values())
         size = self._world.size
-        jobs.describe(jobs.Job(self._directory, size, os.getpid(), order.argv, time.time(), pids, ranks))
+        jobs.describe(jobs.Job(self._directory, size, os.getpid(), command.argv, time.time(), pids, ranks))
 
     def _records(self, wanted: bool) -> Iterator[Record]:
         for rank in self._processes if wanted else ():
@@ -201,7 +201,7 @@ class Crew:
     def _look(self, rank: int, speaker: int) -> None:
         if pids := self._family(rank):
             seen = look_at(pids, speaker)
-            self._reports.append(Seen(rank, seen.states, seen.seconds, seen.bytes, seen.traced))
+            self._reports.append(ProcessActivity(rank, seen.states, seen.seconds, seen.bytes, seen.traced))
 
     def _states(self) -> dict[int, dict[str, Any]]:
         from ringcast.monitoring.live import look_here  # needs psutil, for which no start waits
@@ -275,7 +275,7 @@ class Crew:
                 self._reports.append(Output(rank, stream, b""))
 
 
-def _script(order: Start) -> Path | None:
+def _script(command: Start) -> Path | None:
     """Return the script that Python is to run, if it is one."""
-    named = order.argv[1] if len(order.argv) > 1 else ""
-    return Path(order.directory, named) if named.endswith(".py") and not named.startswith("-") else None
+    named = command.argv[1] if len(command.argv) > 1 else ""
+    return Path(command.directory, named) if named.endswith(".py") and not named.startswith("-") else None

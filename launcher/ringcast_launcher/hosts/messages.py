@@ -6,12 +6,12 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, TypeAlias, get_origin, get_type_hints
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from ringcast.monitoring.progress import Glance
 from ringcast.monitoring.rank_state import State, from_plain
 from ringcast.procs.liveness import Activity
-from ringcast_launcher.decide.supervisor import Exited, Fence, Send, Signalled
+from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
 from ringcast_launcher.hosts.codec import FrameError
 
 
@@ -32,7 +32,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AskActivity:
     """Look what the processes of a rank do, of which `speaker` is the one that has joined; answered by Seen."""
 
     rank: int
@@ -40,7 +40,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldOutput:
     """Read no more output of the workers for now, or go on."""
 
     held: bool
@@ -62,7 +62,7 @@ class AskStates:
 
 
 @dataclass(frozen=True, slots=True)
-class AskGlance:
+class AskProgress:
     """Tell in short what the ranks do; answered by Glimpse."""
 
 
@@ -74,7 +74,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class JobEnd:
     """The job is over, to be started `again` or not: its exit code, and the words that tell the cause, if there is one.
 
     It is for launchers that came by themselves; others end with their input.
@@ -96,7 +96,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Joins:
+class NodeHello:
     """After Hello, from a launcher that came by itself: which node of how many it is, for how many ranks of what."""
 
     node: int
@@ -138,7 +138,7 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProcessActivity:
     """What the processes of a rank do."""
 
     rank: int
@@ -180,7 +180,7 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class Progress:
     """What the ranks do, in short: the fields of a `ringcast.monitoring.progress.Glance`."""
 
     ranks: int
@@ -212,41 +212,40 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class HostLost:
     """A host is not heard of any more, and its ranks cannot live."""
 
     cause: str
 
 
-Order: TypeAlias = Start | Fence | Send | Look | Hold | Stop | AskStacks | AskStates | AskGlance | Finish | Over
+Command: TypeAlias = (
+    Start | Fence | SendSignal | AskActivity | HoldOutput | Stop | AskStacks | AskStates | AskProgress | Finish | JobEnd
+)
 Report: TypeAlias = (
     Hello
-    | Joins
+    | NodeHello
     | Started
     | NotStarted
     | Output
     | Exited
     | Fenced
-    | Seen
+    | ProcessActivity
     | Stopped
     | Signalled
     | Stacks
     | States
-    | Glimpse
+    | Progress
     | Record
     | Finished
-    | Gone
+    | HostLost
 )
 
-_ORDERS: tuple[type[Any], ...] = (Start, Fence, Send, Look, Hold, Stop, AskStacks, AskStates, AskGlance, Finish, Over)
-_REPORTS: tuple[type[Any], ...] = (
-    *(Hello, Joins, Started, NotStarted, Output, Exited, Fenced),
-    *(Seen, Stopped, Signalled, Stacks, States, Glimpse, Record, Finished),
-)
-_KINDS = {kind.__name__: kind for kind in (*_ORDERS, *_REPORTS)}
+_COMMANDS: tuple[type[Any], ...] = get_args(Command)
+_REPORTS: tuple[type[Any], ...] = tuple(kind for kind in get_args(Report) if kind is not HostLost)  # which is not sent
+_KINDS = {kind.__name__: kind for kind in (*_COMMANDS, *_REPORTS)}
 
 
-def plain(item: Order | Report) -> list[Any]:
+def plain(item: Command | Report) -> list[Any]:
     """Return an order or a report as plain values.
 
     >>> plain(Fence(3))
@@ -255,14 +254,14 @@ def plain(item: Order | Report) -> list[Any]:
     return [type(item).__name__, *(getattr(item, field.name) for field in fields(item))]
 
 
-def parse_order(message: Any) -> Order:
+def parse_command(message: Any) -> Command:
     """Return the order that `plain` made a message of.
 
     Raises:
         FrameError: it is none.
     """
-    order: Order = _parsed(message, _ORDERS)
-    return order
+    command: Command = _parsed(message, _COMMANDS)
+    return command
 
 
 def parse_report(message: Any) -> Report:
@@ -275,14 +274,14 @@ def parse_report(message: Any) -> Report:
     return report
 
 
-def of_ranks(report: Report) -> frozenset[Any]:
+def ranks_of(report: Report) -> frozenset[Any]:
     """Return of which ranks a report tells.
 
-    >>> sorted(of_ranks(Started({3: 100, 5: 101}, {})))
+    >>> sorted(ranks_of(Started({3: 100, 5: 101}, {})))
     [3, 5]
     """
     match report:
-        case Output() | Exited() | Fenced() | Seen() | Record():
+        case Output() | Exited() | Fenced() | ProcessActivity() | Record():
             return frozenset([report.rank])
         case Started(ranks) | Stacks(ranks) | States(ranks):
             return frozenset(ranks)

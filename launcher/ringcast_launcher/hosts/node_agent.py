@@ -22,9 +22,9 @@ from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.start_deadline import StartLimit
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, Agent
-from ringcast_launcher.hosts.local_host import Crew
-from ringcast_launcher.hosts.messages import Hello, Joins, Order, Over, Report, Start, plain
-from ringcast_launcher.hosts.node_client import Caller
+from ringcast_launcher.hosts.local_host import LocalHost
+from ringcast_launcher.hosts.messages import Command, Hello, JobEnd, NodeHello, Report, Start, plain
+from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.ssh import end_if_asked
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Rendezvous
@@ -32,7 +32,7 @@ from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.polling import usable
 from ringcast_launcher.system.signals import ENDING, noted
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
 _AWAITED = ("node 0",)
@@ -45,37 +45,39 @@ class _NodeAgent(Agent):
     It waits for an answer until the deadline; no longer than `patience` seconds after node 0 refused the key.
     """
 
-    def __init__(self, caller: Caller, crew: Crew, signals: int, job: Job, deadline: float, patience: float) -> None:
-        super().__init__(caller, crew, signals, job.settings.advertise)
-        self._caller, self._job, self._deadline, self._patience = caller, job, deadline, patience
-        self.over: Over | None = None
+    def __init__(
+        self, client: NodeClient, local_host: LocalHost, signals: int, job: Job, deadline: float, patience: float
+    ) -> None:
+        super().__init__(client, local_host, signals, job.settings.advertise)
+        self._client, self._job, self._deadline, self._patience = client, job, deadline, patience
+        self.over: JobEnd | None = None
 
     @property
     def _abandoned(self) -> bool:
-        if self._caller.heard:
+        if self._client.heard:
             return super()._abandoned
-        if self._caller.refused:
+        if self._client.refused:
             self._deadline = min(self._deadline, time.monotonic() + self._patience)
-        return bool(self._caller.ended) or time.monotonic() >= self._deadline
+        return bool(self._client.ended) or time.monotonic() >= self._deadline
 
     def _asked_to_end(self, number: int) -> None:
-        if self._caller.heard:
+        if self._client.heard:
             self._tell(Signalled(number))  # node 0 ends the job
         else:
             super()._asked_to_end(number)
 
-    def _obey(self, order: Order) -> None:
-        match order:
-            case Over():
-                self.over, self._over = order, True
+    def _execute(self, command: Command) -> None:
+        match command:
+            case JobEnd():
+                self.over, self._over = command, True
             case Start():
                 argv, directory = tuple(self._job.argv), self._job.directory
-                super()._obey(replace(order, argv=argv, environment={}, directory=directory))
+                super()._execute(replace(command, argv=argv, environment={}, directory=directory))
             case _:
-                super()._obey(order)
+                super()._execute(command)
 
     def _tell(self, report: Report) -> None:
-        self._line.send(plain(report))
+        self._connection.send(plain(report))
 
 
 def serve(job: Job, one: Rendezvous) -> JobReport:
@@ -129,15 +131,15 @@ def _pause(signals: int, limit: StartLimit) -> None:
     end_if_asked(signals)
 
 
-def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartLimit) -> Over:
+def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartLimit) -> JobEnd:
     with ExitStack() as stack:
-        guardian = stack.enter_context(Guardian(job.environment, speaks=True))
+        watchdog = stack.enter_context(Watchdog(job.environment, speaks=True))
         directory = stack.enter_context(job_directory())
-        guardian.tell("directory", directory)
+        watchdog.tell("directory", directory)
         context = stack.enter_context(zmq.Context())
-        crew = Crew(directory, guardian, job.environment)
-        stack.callback(crew.close)
-        return _answered(job, one, address, context, crew, signals, limit)
+        local_host = LocalHost(directory, watchdog, job.environment)
+        stack.callback(local_host.close)
+        return _answered(job, one, address, context, local_host, signals, limit)
 
 
 def _answered(
@@ -145,10 +147,10 @@ def _answered(
     one: Rendezvous,
     address: str,
     context: zmq.Context[zmq.Socket[bytes]],
-    crew: Crew,
+    local_host: LocalHost,
     signals: int,
     limit: StartLimit,
-) -> Over:
+) -> JobEnd:
     """Call node 0 until it answers, and do as it says until the job is over.
 
     Who answers nothing and hangs up may have been that of an earlier start, and a key that is refused that of one that
@@ -156,32 +158,32 @@ def _answered(
     """
     key, refused = _key(one, signals, limit), False
     while True:
-        with closing(Caller(context, address, key, time.monotonic())) as caller:
-            _introduce(caller, one, address)
-            agent = _NodeAgent(caller, crew, signals, job, limit.due, 0.0 if one.file else REFUSED)
+        with closing(NodeClient(context, address, key, time.monotonic())) as client:
+            _introduce(client, one, address)
+            agent = _NodeAgent(client, local_host, signals, job, limit.due, 0.0 if one.file else REFUSED)
             agent.run()
         if agent.over is not None:
             return agent.over
         if agent.asked:
             raise JobError(f"ended by {signal.Signals(agent.asked).name}", 128 + agent.asked)
-        refused = caller.refused or (refused and not caller.connected)
-        if caller.heard or (refused and not one.file) or limit.over:
-            if not caller.heard:
+        refused = client.refused or (refused and not client.connected)
+        if client.heard or (refused and not one.file) or limit.over:
+            if not client.heard:
                 limit.end_if_timed_out(_AWAITED)
-            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, caller, refused, limit.seconds)}", 1)
+            raise JobError(f"node {one.node} ({socket.gethostname()}) {_lost(one, client, refused, limit.seconds)}", 1)
         _pause(signals, limit)
         key = node_rendezvous.find_key(one) or key
 
 
-def _introduce(caller: Caller, one: Rendezvous, address: str) -> None:
+def _introduce(client: NodeClient, one: Rendezvous, address: str) -> None:
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    caller.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
-    caller.send(plain(Joins(one.node, one.nnodes, one.ranks, one.program)))
+    client.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
+    client.send(plain(NodeHello(one.node, one.nnodes, one.ranks, one.program)))
 
 
-def _lost(one: Rendezvous, caller: Caller, refused: bool, seconds: float) -> str:
-    if caller.heard:
-        silence = f", of which nothing was heard for {PATIENCE:g} s" if caller.silent > PATIENCE else ""
+def _lost(one: Rendezvous, client: NodeClient, refused: bool, seconds: float) -> str:
+    if client.heard:
+        silence = f", of which nothing was heard for {PATIENCE:g} s" if client.silent > PATIENCE else ""
         what = f"lost its connection to node 0 at {one.endpoint}{silence}"
         return f"{what}; its ranks were ended, and what node 0 says tells more"
     if refused:

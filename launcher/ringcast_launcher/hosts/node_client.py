@@ -15,14 +15,14 @@ from ringcast.net.zmq_monitor import read_event_type
 from ringcast.wire.header import LARGEST_FRAME
 from ringcast_launcher.hosts.codec import FrameError, cut, joined
 from ringcast_launcher.hosts.node_server import AT_ONCE, LINGER, WINDOW
-from ringcast_launcher.hosts.pipe import Line
+from ringcast_launcher.hosts.pipe import Connection
 from ringcast_launcher.system.polling import File
 
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
-class Caller(Line):
+class NodeClient(Connection):
     """Keeps trying to connect, once; a connection that is lost is the end.
 
     `heard` tells whether node 0 has said anything yet, `connected` whether there was a connection, `refused` whether

@@ -22,8 +22,8 @@ from ringcast.net.ports import BACKLOG
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.wire.header import LARGEST_FRAME
 from ringcast_launcher.hosts.codec import FrameError, cut, joined
-from ringcast_launcher.hosts.messages import Over, plain
-from ringcast_launcher.hosts.pipe import Line
+from ringcast_launcher.hosts.messages import JobEnd, plain
+from ringcast_launcher.hosts.pipe import Connection
 from ringcast_launcher.system.polling import File
 
 WINDOW = 16  # messages that wait at either end of a connection before the sender has to
@@ -31,7 +31,7 @@ AT_ONCE = 64  # messages taken in one turn at most: others have to be served as 
 LINGER = 2.0  # seconds that the last words may take
 
 
-class Reception:
+class NodeServer:
     """Listens at an address of this machine. Newcomers are asked in, until it is full."""
 
     def __init__(self, context: Context, address: str, key: str, nodes: int = 2) -> None:
@@ -41,8 +41,8 @@ class Reception:
             zmq.ZMQError: the address cannot be bound.
         """
         self._full = ""  # what is told to those who come too late
-        self._lines: dict[bytes, Extension] = {}
-        self._newcomers: list[Extension] = []
+        self._connections: dict[bytes, NodeConnection] = {}
+        self._newcomers: list[NodeConnection] = []
         self.socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self.socket.linger = int(1000 * LINGER)
         self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
@@ -76,7 +76,7 @@ class Reception:
         """How many connections have not shown the key."""
         return self._authenticator.strangers
 
-    def newcomers(self) -> list[Extension]:
+    def newcomers(self) -> list[NodeConnection]:
         """Return the lines to those that have come since the last call."""
         self.take()
         found, self._newcomers = self._newcomers, []
@@ -94,13 +94,13 @@ class Reception:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            if peer not in self._lines:
+            if peer not in self._connections:
                 if self._full:
-                    self.tell(peer, plain(Over(1, f"ringcast-launch: {self._full}\n", False)))
+                    self.tell(peer, plain(JobEnd(1, f"ringcast-launch: {self._full}\n", False)))
                     continue
-                self._lines[peer] = Extension(self, peer)
-                self._newcomers.append(self._lines[peer])
-            self._lines[peer].arrived.append(frames)
+                self._connections[peer] = NodeConnection(self, peer)
+                self._newcomers.append(self._connections[peer])
+            self._connections[peer].arrived.append(frames)
 
     def tell(self, peer: bytes, message: Any) -> bool:
         """Send a message; returns whether there is still a connection."""
@@ -114,12 +114,12 @@ class Reception:
 
     def tell_all(self, message: Any) -> None:
         """Send a message to all that have come."""
-        for peer in self._lines:
+        for peer in self._connections:
             self.tell(peer, message)
 
     def forget(self, peer: bytes) -> None:
         """Have no line to somebody any more."""
-        self._lines.pop(peer, None)
+        self._connections.pop(peer, None)
 
     def close(self) -> None:
         """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
@@ -127,17 +127,17 @@ class Reception:
         self.socket.close()
 
 
-class Extension(Line):
+class NodeConnection(Connection):
     """Node 0's end of the line to a node, over the common socket."""
 
-    def __init__(self, reception: Reception, peer: bytes) -> None:
+    def __init__(self, server: NodeServer, peer: bytes) -> None:
         super().__init__(0.0)
-        self._reception, self._peer = reception, peer
+        self._server, self._peer = server, peer
         self.arrived: deque[list[bytes]] = deque()
 
     @property
     def due(self) -> float:
-        return 0.0 if self.arrived else min(super().due, self._reception.due)
+        return 0.0 if self.arrived else min(super().due, self._server.due)
 
     @property
     def unsent(self) -> int:
@@ -145,19 +145,19 @@ class Extension(Line):
 
     @property
     def files(self) -> Mapping[File, int]:
-        return {} if self.ended else self._reception.files
+        return {} if self.ended else self._server.files
 
     def send(self, message: Any) -> None:
-        if not self.ended and not self._reception.tell(self._peer, message):
+        if not self.ended and not self._server.tell(self._peer, message):
             self.ended = "it was lost"
 
     def close(self) -> None:
-        self._reception.forget(self._peer)
+        self._server.forget(self._peer)
         self.ended = self.ended or "it was closed"
 
     def _receive(self, ready: Container[File]) -> list[Any]:
-        if self._reception.due <= time.monotonic() or any(file in ready for file in self._reception.files):
-            self._reception.take()
+        if self._server.due <= time.monotonic() or any(file in ready for file in self._server.files):
+            self._server.take()
         found = []
         while self.arrived:
             self.silent = 0.0

@@ -22,7 +22,7 @@ CHUNK = 1 << 16  # bytes read at once
 AT_ONCE = 1 << 22  # bytes taken in one turn at most: others have to be served as well
 
 
-class Line(ABC):
+class Connection(ABC):
     """One end. `ended` is why nothing more will come, `silent` for how many seconds nothing came.
 
     `unanswered` is for how many seconds no sign of life came, which means that the other end has heard of this one.
@@ -90,7 +90,7 @@ class Line(ABC):
         """Send what there is room for."""
 
 
-class Channel(Line):
+class PipeConnection(Connection):
     """One end of a line over two files."""
 
     def __init__(self, reading: int, writing: int, now: float, *, marks: bool = False, marked: bool = False) -> None:

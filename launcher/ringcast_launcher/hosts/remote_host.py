@@ -21,20 +21,20 @@ from ringcast.procs.timing import TIMING
 from ringcast_launcher.decide.supervisor import describe
 from ringcast_launcher.hosts.codec import FrameError
 from ringcast_launcher.hosts.messages import (
+    Command,
     Finished,
-    Gone,
     Hello,
-    Order,
-    Over,
+    HostLost,
+    JobEnd,
     Report,
     Start,
-    of_ranks,
     parse_report,
     plain,
+    ranks_of,
 )
-from ringcast_launcher.hosts.pipe import CHUNK, Channel, Line
+from ringcast_launcher.hosts.pipe import CHUNK, Connection, PipeConnection
 from ringcast_launcher.system.polling import File
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 SILENCE = TIMING.host_silence
 LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
@@ -43,11 +43,11 @@ MOST_WORDS = 1 << 14  # bytes of error output that are kept
 SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
 
 
-class Distant(ABC):
+class RemoteHost(ABC):
     """The crew of another host, at the other end of a line."""
 
     host: str
-    _line: Line
+    _connection: Connection
 
     def __init__(self) -> None:
         self.hello: Hello | None = None
@@ -57,43 +57,43 @@ class Distant(ABC):
     @property
     def files(self) -> Mapping[File, int]:
         """What to poll, and for which events."""
-        return self._line.files
+        return self._connection.files
 
     @property
     def due(self) -> float:
         """The time at which `reports` is to be called at the latest."""
-        return self._line.due
+        return self._connection.due
 
-    def order(self, order: Order) -> None:
+    def send(self, command: Command) -> None:
         """Have the agent do what is ordered; it reports the answer."""
-        if isinstance(order, Start):
-            self._ranks = frozenset(order.ranks)
-        self._line.send(plain(order))
+        if isinstance(command, Start):
+            self._ranks = frozenset(command.ranks)
+        self._connection.send(plain(command))
 
     @property
     def garbled(self) -> str:
         """Why what came makes no sense; empty if it does."""
-        return self._line.garbled
+        return self._connection.garbled
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return what there is to report; the last one of all is Finished or Gone."""
-        found = self._parsed(self._line.turn(ready, time.monotonic()))
+        found = self._parsed(self._connection.turn(ready, time.monotonic()))
         for report in found:
             self._note(report)
         if not self._over and (cause := self._cause()):
             self._over = True
-            found.append(Gone(cause))
+            found.append(HostLost(cause))
         return found
 
     def _parsed(self, messages: list[Any]) -> list[Report]:
         found: list[Report] = []
         try:
             for message in messages:
-                if not of_ranks(report := parse_report(message)) <= self._ranks:
+                if not ranks_of(report := parse_report(message)) <= self._ranks:
                     raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
                 found.append(report)
         except FrameError as error:
-            self._line.refuse(str(error))
+            self._connection.refuse(str(error))
         return found
 
     def _note(self, report: Report) -> None:
@@ -101,7 +101,7 @@ class Distant(ABC):
         self._over |= isinstance(report, Finished)
 
     @abstractmethod
-    def dismiss(self, over: Over) -> None:
+    def end_job(self, over: JobEnd) -> None:
         """Let the agent know that the job is over, and how."""
 
     @abstractmethod
@@ -109,10 +109,10 @@ class Distant(ABC):
         """Return why the host counts as lost; nothing as long as it does not."""
 
 
-class Remote(Distant):
+class SshHost(RemoteHost):
     """The crew of a host on which a command starts the agent."""
 
-    def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> None:
+    def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], watchdog: Watchdog) -> None:
         """Start the command that starts the agent.
 
         Raises:
@@ -129,7 +129,7 @@ class Remote(Distant):
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for the launcher, which then ends the others
         )
-        guardian.tell("worker", str(self._process.pid))
+        watchdog.tell("worker", str(self._process.pid))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -138,18 +138,18 @@ class Remote(Distant):
         reading, writing = os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno())
         self._process.stdin.close()
         self._process.stdout.close()
-        self._line = self._channel = Channel(reading, writing, time.monotonic(), marked=True)
+        self._connection = self._pipe = PipeConnection(reading, writing, time.monotonic(), marked=True)
         self._words = b""
         self._lost: float | None = None  # when the channel ended
 
     @property
     def files(self) -> Mapping[File, int]:
-        return {**self._channel.files} | ({} if self._errors is None else {self._errors: select.POLLIN})
+        return {**self._pipe.files} | ({} if self._errors is None else {self._errors: select.POLLIN})
 
     @property
     def due(self) -> float:
         ending = self._lost is not None and not self._over
-        return time.monotonic() + LOOK_AGAIN if ending else self._channel.due
+        return time.monotonic() + LOOK_AGAIN if ending else self._pipe.due
 
     @property
     def by_hand(self) -> str:
@@ -159,7 +159,7 @@ class Remote(Distant):
     @property
     def words(self) -> str:
         """What was said on standard error, and on standard output before there was an agent; without blank lines."""
-        said = [*self._channel.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
+        said = [*self._pipe.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
         return "\n".join(line.rstrip() for line in said if line.strip())
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
@@ -167,12 +167,12 @@ class Remote(Distant):
             self._listen()
         return super().reports(ready)
 
-    def dismiss(self, over: Over) -> None:
+    def end_job(self, over: JobEnd) -> None:
         """Do nothing: it ends with its input."""
 
     def hang_up(self) -> None:
         """End the agent's input, with which it and its workers end; a command that has not started it yet is ended."""
-        self._channel.close()
+        self._pipe.close()
         if self.hello is None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)  # it may wait for a host that never answers
@@ -206,13 +206,13 @@ class Remote(Distant):
     def _cause(self) -> str:
         now = time.monotonic()
         # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
-        if not self._channel.ended:
-            silent = self.hello is not None and self._channel.silent > SILENCE
+        if not self._pipe.ended:
+            silent = self.hello is not None and self._pipe.silent > SILENCE
             return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""
         self._lost = self._lost or now
         code = self._process.poll()
-        if self._channel.garbled:
-            told = f"what came from its host {self.host} cannot be understood: {self._channel.garbled}"
+        if self._pipe.garbled:
+            told = f"what came from its host {self.host} cannot be understood: {self._pipe.garbled}"
             return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last words, may still come

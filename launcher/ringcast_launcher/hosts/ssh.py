@@ -20,14 +20,14 @@ from ringcast.net import interfaces
 from ringcast.net.fd_limits import why_not_started
 from ringcast.net.interfaces import IP
 from ringcast_launcher.decide.start_deadline import StartLimit
-from ringcast_launcher.hosts.messages import Gone, Hello
-from ringcast_launcher.hosts.remote_host import Remote
+from ringcast_launcher.hosts.messages import Hello, HostLost
+from ringcast_launcher.hosts.remote_host import SshHost
 from ringcast_launcher.output.status_line import starting
 from ringcast_launcher.plan import slurm
 from ringcast_launcher.plan.job import NOT_FOUND, JobError
 from ringcast_launcher.system.polling import File, usable
 from ringcast_launcher.system.signals import ENDING, caught
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 SSH = ("ssh", "-oBatchMode=yes")
 END = 3.0  # seconds that all agents together may take to end
@@ -60,18 +60,18 @@ def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) 
 
 
 @contextmanager
-def fleet(
-    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], guardian: Guardian
-) -> Iterator[list[Remote]]:
+def started_agents(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], watchdog: Watchdog
+) -> Iterator[list[SshHost]]:
     """Start all agents by these commands, by host; at the end all of them, and their commands, have ended.
 
     Raises:
         JobError: there is no such command.
     """
-    remotes: list[Remote] = []
+    remotes: list[SshHost] = []
     try:
         for host, argv in commands.items():
-            remotes.append(_started(host, argv, environment, guardian))
+            remotes.append(_started(host, argv, environment, watchdog))
         yield remotes
     finally:
         deadline = time.monotonic() + END
@@ -81,16 +81,16 @@ def fleet(
             remote.close(deadline)
 
 
-def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], guardian: Guardian) -> Remote:
+def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], watchdog: Watchdog) -> SshHost:
     try:
-        return Remote(host, argv, environment, guardian)
+        return SshHost(host, argv, environment, watchdog)
     except OSError as error:
         code = 1 if error.errno == errno.EMFILE else NOT_FOUND
         raise JobError(f"{argv[0]} cannot be started: {why_not_started(error)}", code) from error
 
 
 def await_hellos(
-    remotes: Sequence[Remote], signals: int, limit: StartLimit, show: Callable[[str], None] | None
+    remotes: Sequence[SshHost], signals: int, limit: StartLimit, show: Callable[[str], None] | None
 ) -> None:
     """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
 
@@ -117,7 +117,7 @@ def await_hellos(
         raise JobError(_in_words(failures), 1)
 
 
-def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str, str]:
+def _turn(remotes: Sequence[SshHost], signals: int, deadline: float) -> dict[str, str]:
     """Wait for news, and return what has failed."""
     files: dict[File, int] = {signals: select.POLLIN}
     for remote in remotes:
@@ -126,10 +126,12 @@ def _turn(remotes: Sequence[Remote], signals: int, deadline: float) -> dict[str,
     ready = usable(files, due - time.monotonic())
     end_if_asked(signals)
     reports = [(remote, report) for remote in remotes for report in remote.reports(ready)]
-    return {remote.host: _not_started(remote, report.cause) for remote, report in reports if isinstance(report, Gone)}
+    return {
+        remote.host: _not_started(remote, report.cause) for remote, report in reports if isinstance(report, HostLost)
+    }
 
 
-def _not_started(remote: Remote, cause: str) -> str:
+def _not_started(remote: SshHost, cause: str) -> str:
     why = f"its agent cannot be started ({shlex.join(remote.argv[:-2])} …)"
     if remote.hello is not None:
         why = "its agent has ended"
@@ -151,7 +153,7 @@ def end_if_asked(signals: int) -> None:
             raise JobError(f"ended by {signal.Signals(number).name}", 128 + number)
 
 
-def _with_words(why: str, remote: Remote) -> str:
+def _with_words(why: str, remote: SshHost) -> str:
     lines = remote.words.splitlines()[-3:]
     return f"{why}: {'; '.join(lines)}" if lines else why
 
@@ -177,7 +179,7 @@ def _in_words(failures: Mapping[str, str]) -> str:
     return "the job cannot start: " + "\nringcast-launch: ".join(told) + f"; {doctor}"
 
 
-def own_address(remotes: Sequence[Remote], wish: str) -> str:
+def own_address(remotes: Sequence[SshHost], wish: str) -> str:
     """Return by which of our addresses the other hosts may reach us, as it stands before a port.
 
     It is the one from which ssh came to most of them, or else the one from which a route leads to them; loopback if it
@@ -195,7 +197,7 @@ def own_address(remotes: Sequence[Remote], wish: str) -> str:
         raise JobError(str(error)) from error
 
 
-def _seen_from(remote: Remote) -> IP | None:
+def _seen_from(remote: SshHost) -> IP | None:
     told = remote.hello.launcher if remote.hello is not None else ""
     with suppress(ValueError):
         return ipaddress.ip_address(told)

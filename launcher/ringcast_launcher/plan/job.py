@@ -76,7 +76,7 @@ class Job:
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
     verbose: bool = False
     flight_recorder: str = ""  # file for what the ranks did last, if the job fails
-    go_on: bool = False  # without the ranks that fail
+    continue_on_failure: bool = False  # without the ranks that fail
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing
     max_restarts: int = 0  # of the whole job, after failures
 

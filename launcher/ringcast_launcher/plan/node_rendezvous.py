@@ -20,7 +20,7 @@ from ringcast.net import interfaces
 from ringcast.net.keys import is_key, new_key
 from ringcast.net.ports import LARGEST
 from ringcast_launcher.plan.job import JobError, Node, Rendezvous
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 PORT = 29400  # where none is given, as with torchrun
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # on every machine another one, though they may share the home
@@ -128,10 +128,10 @@ def listening(one: Rendezvous, wish: str) -> str:
 
 
 @contextmanager
-def told_key(one: Rendezvous, guardian: Guardian) -> Iterator[None]:
+def published_key(one: Rendezvous, watchdog: Watchdog) -> Iterator[None]:
     """If the user gave no key, let a file tell the others that of node 0 within the block.
 
-    Node 0 listens at its port already, so whoever left such a file behind, as its guardian was killed too, does not any
+    Node 0 listens at its port already, so whoever left such a file behind, as its watchdog was killed too, does not any
     more.
 
     Raises:
@@ -144,7 +144,7 @@ def told_key(one: Rendezvous, guardian: Guardian) -> Iterator[None]:
     try:
         meeting.private(path.parent, ONE_KEY)
         path.unlink(missing_ok=True)
-        guardian.tell("file", f"{one.key} {path}")
+        watchdog.tell("file", f"{one.key} {path}")
         meeting.publish(path, {"key": one.key}, "node 0")
     except (ConfigError, OSError) as error:
         raise JobError(str(error), 1) from error

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ringcast_launcher.decide.start_deadline import StartLimit
-from ringcast_launcher.hosts.joined_node import Show, visited
-from ringcast_launcher.hosts.remote_host import Distant
-from ringcast_launcher.hosts.ssh import await_hellos, fleet, own_address, remote_argv, starter_environment
+from ringcast_launcher.hosts.joined_node import Show, accepted_nodes
+from ringcast_launcher.hosts.remote_host import RemoteHost
+from ringcast_launcher.hosts.ssh import await_hellos, own_address, remote_argv, started_agents, starter_environment
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, elsewhere
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 
 @contextmanager
-def assembled(
-    job: Job, guardian: Guardian, signals: int, limit: StartLimit, show: Show | None
-) -> Iterator[tuple[Job, Sequence[Distant], str]]:
+def connected_hosts(
+    job: Job, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
+) -> Iterator[tuple[Job, Sequence[RemoteHost], str]]:
     """Yield the job with its ranks on their hosts, the crews of the other hosts, and the address by which these reach
     this one ("" if there are none); at the end of the block none of them is left. `show`, if wanted, is told a line of
     how far the start is.
@@ -27,10 +27,10 @@ def assembled(
         JobError: a host is not there in time, or does not fit; or a signal asks us to end.
     """
     if job.rendezvous is not None:
-        with visited(job, job.rendezvous, guardian, signals, limit, show) as (placed, visitors):
-            yield placed, visitors, node_rendezvous.listening(job.rendezvous, job.settings.iface)
+        with accepted_nodes(job, job.rendezvous, watchdog, signals, limit, show) as (placed, joined_nodes):
+            yield placed, joined_nodes, node_rendezvous.listening(job.rendezvous, job.settings.iface)
         return
     commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}
-    with fleet(commands, starter_environment(job.starter, os.environ), guardian) as remotes:
+    with started_agents(commands, starter_environment(job.starter, os.environ), watchdog) as remotes:
         await_hellos(remotes, signals, limit, show)
         yield job, remotes, own_address(remotes, job.settings.iface) if remotes else ""

@@ -34,46 +34,46 @@ from ringcast_launcher.decide.supervisor import (
     Event,
     Exited,
     Fence,
-    Send,
+    SendSignal,
     Signalled,
     Supervisor,
     Tick,
     Verdict,
 )
-from ringcast_launcher.hosts.all_hosts import Crews
-from ringcast_launcher.hosts.local_host import Crew
+from ringcast_launcher.hosts.all_hosts import AllHosts
+from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
+    AskActivity,
     AskStacks,
     Fenced,
     Finish,
     Finished,
-    Glimpse,
-    Gone,
-    Look,
+    HostLost,
+    JobEnd,
     Output,
-    Over,
+    ProcessActivity,
+    Progress,
     Record,
     Report,
-    Seen,
     Stacks,
     States,
     Stop,
     Stopped,
 )
-from ringcast_launcher.hosts.remote_host import Distant
+from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status, wanted
 from ringcast_launcher.output.streams import Outputs
 from ringcast_launcher.plan.job import Job, control_addresses, elsewhere
 from ringcast_launcher.run import last_words as report
-from ringcast_launcher.run.connect_hosts import assembled
-from ringcast_launcher.run.ps_server import Inquiries
+from ringcast_launcher.run.connect_hosts import connected_hosts
+from ringcast_launcher.run.ps_server import PsServer
 from ringcast_launcher.run.start import start_workers
-from ringcast_launcher.run.status_poll import Glances, Tables
+from ringcast_launcher.run.status_poll import ProgressPoll, StatePoll
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.signals import ENDING, caught, noted
-from ringcast_launcher.system.watchdog import Guardian
+from ringcast_launcher.system.watchdog import Watchdog
 
 ANSWER = 3.0  # seconds that all hosts together may take to answer a question
 FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
@@ -108,22 +108,22 @@ def run(job: Job) -> JobReport:
 def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
     """Run the job once; return what became of it, the last words, and whether to start it afresh."""
     with ExitStack() as stack:
-        guardian = stack.enter_context(Guardian(job.environment))
+        watchdog = stack.enter_context(Watchdog(job.environment))
         directory = stack.enter_context(job_directory())
-        guardian.tell("directory", directory)
+        watchdog.tell("directory", directory)
         _allow_files(job)
         limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
         show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
         try:
-            job, remotes, here = stack.enter_context(assembled(job, guardian, signals, limit, show))
+            job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, show))
         finally:
             if show is not None:
                 show("")
         _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
         context = stack.enter_context(zmq.Context())
-        crew = Crew(directory, guardian, {})
-        stack.callback(crew.close)
-        running = _Running(job, writer, signals, context, directory, crew, remotes, here, start, limit)
+        local_host = LocalHost(directory, watchdog, {})
+        stack.callback(local_host.close)
+        running = _Running(job, writer, signals, context, directory, local_host, remotes, here, start, limit)
         stack.enter_context(running)
         verdict = running.until_verdict()
         end = running.report(verdict)
@@ -133,13 +133,13 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
             writer.settle(SETTLE)  # the other nodes end with the same code
             over = _over(end.but_for(writer.losses), again)
             for remote in remotes:
-                remote.dismiss(over)
+                remote.end_job(over)
     return end, running.last_words + end.last_words(), again
 
 
-def _over(end: JobReport, again: bool) -> Over:
+def _over(end: JobReport, again: bool) -> JobEnd:
     """Return what the launchers on other nodes are to know of the end: the exit code, and the last line."""
-    return Over(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
+    return JobEnd(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
 
 
 def _allow_files(job: Job) -> None:
@@ -162,8 +162,8 @@ class _Running:
         signals: int,
         context: zmq.Context[zmq.Socket[bytes]],
         directory: str,
-        crew: Crew,
-        remotes: Sequence[Distant],
+        local_host: LocalHost,
+        remotes: Sequence[RemoteHost],
         here: str,
         start: float,
         limit: StartLimit,
@@ -171,7 +171,7 @@ class _Running:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
         self._limit = limit
-        self._here = crew
+        self._local_host = local_host
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
         self._missed: set[int] = set()  # failed ranks without which the others go on
         self._pids: dict[int, int] = {}
@@ -205,11 +205,13 @@ class _Running:
             control = f"tcp://{job.settings.advertise}:{control.rpartition(':')[2]}"
         self._world = replace(self._world, control=control)
         others = iter(remotes)
-        self._crews = Crews({i: crew if node.here else next(others) for i, node in enumerate(job.nodes)})
+        self._all_hosts = AllHosts({i: local_host if node.here else next(others) for i, node in enumerate(job.nodes)})
         status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
-        self._glances = Glances(status, self._crews)
-        self._hosts = [job.nodes[self._node[rank]].host for rank in range(job.size)]
-        self._supervisor = Supervisor(job.size, start=start, timeout=job.timeout, go_on=job.go_on)
+        self._progress_poll = ProgressPoll(status, self._all_hosts)
+        self._host_names = [job.nodes[self._node[rank]].host for rank in range(job.size)]
+        self._supervisor = Supervisor(
+            job.size, start=start, timeout=job.timeout, continue_on_failure=job.continue_on_failure
+        )
 
     def __enter__(self) -> _Running:
         try:
@@ -220,7 +222,7 @@ class _Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._glances.end()
+        self._progress_poll.end()
         self._server.close()
         self._open.close()
 
@@ -230,7 +232,7 @@ class _Running:
             self._turn()
         self._finish(self._verdict)
         if self._verdict.code != 0:
-            lost = {rank for rank, i in self._node.items() if i not in self._crews}
+            lost = {rank for rank, i in self._node.items() if i not in self._all_hosts}
             self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder, lost)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
@@ -243,7 +245,7 @@ class _Running:
     def report(self, verdict: Verdict) -> JobReport:
         """Return what became of the job, and of every rank."""
         fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
-        ranks = [RankReport(r, self._hosts[r], self._pids[r], fate) for r, fate in enumerate(fates)]
+        ranks = [RankReport(r, self._host_names[r], self._pids[r], fate) for r, fate in enumerate(fates)]
         if verdict.rank is None:
             return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
@@ -256,45 +258,45 @@ class _Running:
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
-        self._outputs = self._open.enter_context(closing(Outputs(self._job, self._hosts, self._writer)))
-        hosts = self._crews, self._here, self._signals, self._limit
+        self._outputs = self._open.enter_context(closing(Outputs(self._job, self._host_names, self._writer)))
+        hosts = self._all_hosts, self._local_host, self._signals, self._limit
         self._pids, limits = start_workers(self._job, self._world, *hosts, meanwhile=self._server.guard)
-        inquiries = self._inquiries() if elsewhere(self._job) else None
-        self._tables = Tables(self._hosts, self._crews, self._writer, inquiries)
+        ps_server = self._ps_server() if elsewhere(self._job) else None
+        self._state_poll = StatePoll(self._host_names, self._all_hosts, self._writer, ps_server)
         for rank, pid in sorted(self._pids.items()):
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits and not self._job.settings.restart:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
-    def _inquiries(self) -> Inquiries | None:
+    def _ps_server(self) -> PsServer | None:
         """Let `ringcast ps` ask us for the ranks on all hosts; what those here do, it can see for itself."""
         try:
-            inquiries = self._open.enter_context(closing(Inquiries(self._directory)))
+            ps_server = self._open.enter_context(closing(PsServer(self._directory)))
         except OSError as error:  # such as on file systems that can have none: no job fails for that
             self._debug(f"ringcast ps can show the ranks of this host only: {error}")
             return None
         if not any(node.here for node in self._job.nodes):
             jobs.describe(jobs.Job(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time()))
-        return inquiries
+        return ps_server
 
     def _turn(self) -> None:
-        self._crews.poll(self._wait(), (self._server.socket, self._signals, *self._tables.files))
+        self._all_hosts.poll(self._wait(), (self._server.socket, self._signals, *self._state_poll.files))
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()
         if signal.SIGCHLD in signals:
-            self._here.note_ends()
+            self._local_host.note_ends()
         # What the workers said comes before their ends, which would else look like ends without a word.
-        ends = [event for i, said in self._crews.reports() for event in self._take(i, said)]
+        ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self.asked_to_end |= any(number in ENDING for number in signals)
         events += [Signalled(number) for number in signals if number in ENDING]
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
-        self._glances.turn(time.monotonic(), self._job.size - len(self._statuses))
-        self._tables.turn(time.monotonic(), signal.SIGUSR1 in signals)
+        self._progress_poll.turn(time.monotonic(), self._job.size - len(self._statuses))
+        self._state_poll.turn(time.monotonic(), signal.SIGUSR1 in signals)
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
@@ -305,7 +307,7 @@ class _Running:
             case Exited(rank, status):
                 self._statuses[rank] = status
                 return [found]
-            case Seen(rank) if rank in (heard := self._server.heard):
+            case ProcessActivity(rank) if rank in (heard := self._server.heard):
                 now = time.monotonic()
                 return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
@@ -313,17 +315,17 @@ class _Running:
             case Signalled():
                 self.asked_to_end = True
                 return [found]
-            case Glimpse():
-                self._glances.hear(i, found.glance)
+            case Progress():
+                self._progress_poll.hear(i, found.glance)
             case States():
-                self._tables.hear(i, found.states)
-            case Gone(cause):
+                self._state_poll.hear(i, found.states)
+            case HostLost(cause):
                 return self._lose(i, cause)
         return []
 
     def _lose(self, i: int, cause: str) -> list[Event]:
         """A host is gone, and its ranks with it."""
-        self._crews.lose(i)
+        self._all_hosts.lose(i)
         ranks = self._job.nodes[i].ranks
         for rank in ranks:
             for stream in 1, 2:
@@ -344,23 +346,23 @@ class _Running:
         """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
         if self._held != self._writer.full:
             self._held = not self._held
-            self._crews.hold(self._held)
+            self._all_hosts.hold(self._held)
         decisions = self._supervisor.due or inf, self._silence.due or inf
-        due = min(self._server.due, *decisions, self._crews.due, self._glances.due, self._tables.due)
+        due = min(self._server.due, *decisions, self._all_hosts.due, self._progress_poll.due, self._state_poll.due)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait
 
     def _pause_all(self) -> None:
         """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
-        self._crews.order_all(Stop())
-        self._crews.answers((Stopped,), ANSWER)  # else an agent might take the coming silence for our end
+        self._all_hosts.send_all(Stop())
+        self._all_hosts.answers((Stopped,), ANSWER)  # else an agent might take the coming silence for our end
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._crews.order_all(Send(signal.SIGCONT))
+        self._all_hosts.send_all(SendSignal(signal.SIGCONT))
 
     def _look_at_silent_ranks(self) -> None:
         for rank in self._silence.suspects(self._server.heard, time.monotonic()):
-            if self._node[rank] in self._crews:
-                self._crews.order(self._node[rank], Look(rank, self._server.process(rank)[1]))
+            if self._node[rank] in self._all_hosts:
+                self._all_hosts.send(self._node[rank], AskActivity(rank, self._server.process(rank)[1]))
 
     def _judge(self, judgement: Judgement | None) -> list[Event]:
         match judgement:
@@ -394,39 +396,39 @@ class _Running:
             case AbortJob(cause):
                 self._stacks = self._all_stacks()
                 self._server.abort(cause)
-            case Send(number):
+            case SendSignal(number):
                 self._debug(f"sending {signal.Signals(number).name} to all workers")
-                self._crews.order_all(action)
+                self._all_hosts.send_all(action)
             case Verdict():
                 self._verdict = action
 
     def _fence(self, rank: int) -> None:
-        if self._node[rank] in self._crews:
+        if self._node[rank] in self._all_hosts:
             self._debug(f"killing what is left of rank {rank}")
             self._fencing[rank] = None
-            self._crews.order(self._node[rank], Fence(rank))
+            self._all_hosts.send(self._node[rank], Fence(rank))
 
     def _miss(self, rank: int, cause: str) -> None:
-        if self._job.go_on and rank not in self._missed:
+        if self._job.continue_on_failure and rank not in self._missed:
             self._missed.add(rank)
             self._say(f"rank {rank} ({self._on(rank)}) failed: {cause}")
 
     def _all_stacks(self) -> str:
-        self._crews.order_all(AskStacks())
-        answers = self._crews.answers((Stacks,), ANSWER).values()
+        self._all_hosts.send_all(AskStacks())
+        answers = self._all_hosts.answers((Stacks,), ANSWER).values()
         texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
         return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all crews end what the workers left running, and take the rest of the output."""
-        asked = [i for i in range(len(self._job.nodes)) if i in self._crews]
-        self._crews.order_all(Finish(records=verdict.code != 0))
-        answers = self._crews.answers((Finished,), FINISH)
-        for i, said in self._crews.reports():
+        asked = [i for i in range(len(self._job.nodes)) if i in self._all_hosts]
+        self._all_hosts.send_all(Finish(records=verdict.code != 0))
+        answers = self._all_hosts.answers((Finished,), FINISH)
+        for i, said in self._all_hosts.reports():
             self._take(i, said)
         for i in asked:
             if not isinstance(end := answers.get(i), Finished):
-                why = end.cause if isinstance(end, Gone) else f"it was not told within {FINISH:g} s"
+                why = end.cause if isinstance(end, HostLost) else f"it was not told within {FINISH:g} s"
                 host = self._job.nodes[i].host
                 self._writer.losses.note_cause(host, f"host {host}: what its ranks wrote last may be lost: {why}")
         self._outputs.end()
@@ -435,7 +437,7 @@ class _Running:
         return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # who was killed told no cause
 
     def _on(self, rank: int) -> str:
-        return f"{self._hosts[rank]}, pid {self._pids[rank]}"
+        return f"{self._host_names[rank]}, pid {self._pids[rank]}"
 
     def _elsewhere(self, rank: int) -> str:
         node = self._job.nodes[self._node[rank]]

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from ringcast.monitoring.jobs import INQUIRIES
 
 
-class Inquiries:
+class PsServer:
     """A socket that only who may enter the directory can find. Whoever connects has asked; nobody is waited for.
 
     Raises:

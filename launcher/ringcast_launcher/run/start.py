@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ringcast.config.worker import WorkerConfig
 from ringcast_launcher.decide.start_deadline import StartLimit
-from ringcast_launcher.hosts.all_hosts import Crews
-from ringcast_launcher.hosts.local_host import Crew
-from ringcast_launcher.hosts.messages import Gone, NotStarted, Report, Start, Started
+from ringcast_launcher.hosts.all_hosts import AllHosts
+from ringcast_launcher.hosts.local_host import LocalHost
+from ringcast_launcher.hosts.messages import HostLost, NotStarted, Report, Start, Started
 from ringcast_launcher.plan.job import Job, JobError, Node
 from ringcast_launcher.system.signals import ENDING, caught
 
@@ -20,8 +20,8 @@ STEP = 0.5  # seconds after which signals, and whatever else, are looked at whil
 def start_workers(
     job: Job,
     world: WorkerConfig,
-    crews: Crews,
-    here: Crew,
+    all_hosts: AllHosts,
+    here: LocalHost,
     signals: int,
     limit: StartLimit,
     meanwhile: Callable[[], None],
@@ -36,10 +36,10 @@ def start_workers(
         JobError: some were not started, or not in time; or a signal asks us to end.
     """
     for i in sorted(range(len(job.nodes)), key=lambda i: job.nodes[i].here):
-        crews.order(i, _first_order(job, i, world))
+        all_hosts.send(i, _start_command(job, i, world))
     answers: dict[int, Report] = {}
-    while len(answers) < len(crews):
-        answers |= crews.answers((Started, NotStarted), STEP)
+    while len(answers) < len(all_hosts):
+        answers |= all_hosts.answers((Started, NotStarted), STEP)
         meanwhile()
         if ending := [number for number in caught(signals) if number in ENDING]:
             raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
@@ -55,7 +55,7 @@ def start_workers(
                 limits |= started.limits
             case NotStarted(reason, code):
                 raise JobError(_on_host(node, reason), code)
-            case Gone(cause):
+            case HostLost(cause):
                 raise JobError(f"the job cannot start: {cause}", 1)
             case _:
                 missing = [node.host for i, node in enumerate(job.nodes) if i not in answers]
@@ -64,7 +64,7 @@ def start_workers(
     return pids, limits
 
 
-def _first_order(job: Job, i: int, world: WorkerConfig) -> Start:
+def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
     node = job.nodes[i]
     # A terminal, an address, and most of the environment, mean nothing on another host.
     world = world if node.here else replace(world, terminal="", advertise="")

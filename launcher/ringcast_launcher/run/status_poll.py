@@ -9,35 +9,35 @@ from dataclasses import asdict, replace
 
 from ringcast.monitoring.progress import Glance
 from ringcast.monitoring.rank_state import State, table
-from ringcast_launcher.hosts.all_hosts import Crews
-from ringcast_launcher.hosts.messages import AskGlance, AskStates
+from ringcast_launcher.hosts.all_hosts import AllHosts
+from ringcast_launcher.hosts.messages import AskProgress, AskStates
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status
-from ringcast_launcher.run.ps_server import Inquiries
-from ringcast_launcher.run.query_all import Survey
+from ringcast_launcher.run.ps_server import PsServer
+from ringcast_launcher.run.query_all import Query
 
 GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
 STATES = 3.0  # seconds after which others are told without them
 
 
-class Glances:
+class ProgressPoll:
     """Asks the hosts when the status line is due, and has it drawn when they have told."""
 
-    def __init__(self, status: Status, crews: Crews) -> None:
+    def __init__(self, status: Status, all_hosts: AllHosts) -> None:
         self._status = status
-        self._survey = Survey[Glance](crews, AskGlance(), GLANCE)
-        self.hear = self._survey.hear
+        self._query = Query[Glance](all_hosts, AskProgress(), GLANCE)
+        self.hear = self._query.hear
 
     @property
     def due(self) -> float:
         """The time of the next `turn` at the latest."""
-        return min(self._status.due, self._survey.due)
+        return min(self._status.due, self._query.due)
 
     def turn(self, now: float, up: int) -> None:
         """Do what is due; so many ranks are up."""
         if self._status.due <= now:
-            self._survey.ask(now)
-        if (told := self._survey.result(now)) is not None:
+            self._query.ask(now)
+        if (told := self._query.result(now)) is not None:
             self._status.tell(now, up, sum(told, Glance()))
 
     def end(self) -> None:
@@ -45,37 +45,37 @@ class Glances:
         self._status.end()
 
 
-class Tables:
+class StatePoll:
     """Tells what all ranks do: on standard error when it was `wanted` there, and to those that inquire."""
 
-    def __init__(self, hosts: Sequence[str], crews: Crews, writer: Writer, inquiries: Inquiries | None) -> None:
+    def __init__(self, hosts: Sequence[str], all_hosts: AllHosts, writer: Writer, ps_server: PsServer | None) -> None:
         """`hosts` are those of the ranks, as the job knows them."""
-        self._hosts, self._writer, self._inquiries = hosts, writer, inquiries
-        self._survey = Survey[list[State]](crews, AskStates(), STATES)
-        self.hear = self._survey.hear
+        self._hosts, self._writer, self._ps_server = hosts, writer, ps_server
+        self._query = Query[list[State]](all_hosts, AskStates(), STATES)
+        self.hear = self._query.hear
         self._printed = False
 
     @property
     def due(self) -> float:
         """The time of the next `turn` at the latest."""
-        return self._survey.due
+        return self._query.due
 
     @property
     def files(self) -> list[int]:
         """What can be read when a `turn` is due."""
-        return [] if self._inquiries is None else self._inquiries.files
+        return [] if self._ps_server is None else self._ps_server.files
 
     def turn(self, now: float, wanted: bool) -> None:
         """Do what is due; with `wanted` a table is to be printed."""
         self._printed |= wanted
-        if (self._inquiries is not None and self._inquiries.come()) or self._printed:
-            self._survey.ask(now)
-        if (told := self._survey.result(now)) is None:
+        if (self._ps_server is not None and self._ps_server.come()) or self._printed:
+            self._query.ask(now)
+        if (told := self._query.result(now)) is None:
             return
         found = {state.rank: replace(state, host=self._hosts[state.rank]) for one in told for state in one}
         states = [found[rank] for rank in sorted(found)]
         if self._printed:
             self._writer.put(2, os.fsencode("".join(line + "\n" for line in table(states))))
             self._printed = False
-        if self._inquiries is not None:
-            self._inquiries.answer(json.dumps([asdict(state) for state in states]).encode())
+        if self._ps_server is not None:
+            self._ps_server.answer(json.dumps([asdict(state) for state in states]).encode())

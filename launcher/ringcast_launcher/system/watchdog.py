@@ -6,7 +6,7 @@ without it, the launcher has ended without being able to clean up.
 An agent on another host can also stand still: stopped, or hung. Elsewhere it then counts as lost after a while, and its
 ranks with it, which must not act any more. So it is `watched`: if it gives no sign of life through the pipe, its ranks
 are ended, and it as well unless it is just ending by itself. As with all clocks of this kind only the time counts in
-which the guardian itself ran.
+which the watchdog itself ran.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CHILD = "import sys; sys.path += sys.argv[1:]; from ringcast_launcher.system.wa
 _ROOTS = [os.path.abspath(os.path.join(file, *[os.pardir] * 3)) for file in (__file__, process_tree.__file__)]
 
 
-class Guardian:
-    """The launcher's end of the pipe; a context manager, at whose end the guardian has ended too."""
+class Watchdog:
+    """The launcher's end of the pipe; a context manager, at whose end the watchdog has ended too."""
 
     def __init__(self, environment: Mapping[str, str], *, speaks: bool = False) -> None:
         """Start it, in a session of its own: what ends the launcher's session does not end it.
@@ -80,7 +80,7 @@ class Guardian:
         """Give a sign of life."""
         self.tell("alive", "")
 
-    def __enter__(self) -> Guardian:
+    def __enter__(self) -> Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,7 +95,7 @@ class Guardian:
 
 
 class _End(Enum):
-    """What ends the waiting of the guardian."""
+    """What ends the waiting of the watchdog."""
 
     DONE = "all is done"
     GONE = "the pipe has ended without that"
@@ -103,7 +103,7 @@ class _End(Enum):
 
 
 class _Pipe:
-    """The guardian's end of the pipe, and what was `told` until now."""
+    """The watchdog's end of the pipe, and what was `told` until now."""
 
     def __init__(self) -> None:
         words = b"worker", b"mark", b"imprints", b"directory", b"file", b"watched"
@@ -129,7 +129,7 @@ class _Pipe:
 
 
 def main() -> None:
-    """Be the guardian; the pipe is standard input."""
+    """Be the watchdog; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     process_tree.take_imprint(None)  # of an outer job, too, it is no member
@@ -145,7 +145,7 @@ def main() -> None:
         return
     stood_still = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
     process_tree.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
-    import shutil  # not before it is needed: few guardians ever come here
+    import shutil  # not before it is needed: few watchdogs ever come here
 
     for directory in pipe.told[b"directory"]:
         shutil.rmtree(directory, ignore_errors=True)
