@@ -3,12 +3,13 @@
 # make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
 # make check        style, types and the direction of imports
+# make package      build the source distribution and the wheel in dist, and check them
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-live test-long check
+.PHONY: demo test test-live test-long check package
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
@@ -28,6 +29,13 @@ check: .venv/installed-test
 	$(BIN)/mypy
 	PYTHONPATH=launcher $(BIN)/lint-imports
 
+package: .venv/installed-package
+	rm -rf dist
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
@@ -44,4 +52,8 @@ $(BIN)/python:
 # Dask and Ray, in whose clusters some tests run, are large.
 .venv/installed-live: .venv/installed-test
 	$(INSTALL) -e '.[dask,ray]'
+	touch $@
+
+.venv/installed-package: .venv/installed-test
+	$(INSTALL) --group package
 	touch $@
