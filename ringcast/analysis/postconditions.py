@@ -16,6 +16,8 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TypeAlias
 
+from ringcast.wire.collective import COLLECTIVES
+
 Value: TypeAlias = tuple[int, int]
 Held: TypeAlias = Mapping[int, Value]
 
@@ -165,18 +167,13 @@ PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
         "alltoallv": _alltoall,
         "shift": _shift,
         "reduce_scatter": _reduce_scatter,
-        "reduce_scatterv": _reduce_scatter,
         "scatter": _scatter,
-        "scatterv": _scatter,
         "gather": _gather,
-        "gatherv": _gather,
         "allgather": _allgather,
         "allgatherv": _allgather,
         "merge_sorted": _merge_sorted,
     }
 )
-
-_PART_PER_RANK = frozenset(name for name in PROMISES if "scatter" in name or "gather" in name) | {"merge_sorted"}
 
 
 def promise(
@@ -199,16 +196,13 @@ def promise(
     >>> promise("reduce", 3, (2,), root=1).end
     ({}, {0: (0, 7), 1: (1, 7)}, {})
     """
-    if collective not in PROMISES:
+    facts = COLLECTIVES.get(collective)
+    if facts is None or facts.algorithms not in PROMISES:
         raise ValueError(f"collective must be one of {', '.join(sorted(PROMISES))}, not {collective!r}")
     if not 0 <= root < size:
         raise ValueError(f"root must be in 0..{size - 1}, not {root}")
-    if collective in _PART_PER_RANK and len(parts) != size:
-        raise ValueError(f"{collective} of {size} ranks has one part per rank, not {len(parts)} parts")
-    if collective.startswith("alltoall") and len(parts) != 2 * size:
-        raise ValueError(f"{collective} of {size} ranks has two parts per rank, not {len(parts)} parts")
-    if collective == "shift" and len(parts) != 2:
-        raise ValueError(f"shift has two parts, what a rank has and what it gets, not {len(parts)} parts")
+    if (needed := facts.parts_of(size)) not in (None, len(parts)):
+        raise ValueError(f"{collective} of {size} ranks has {needed} parts, not {len(parts)}")
     if not empty <= frozenset(range(len(parts))):
         raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
-    return PROMISES[collective](_Case(size, root, tuple(parts), empty, distance))
+    return PROMISES[facts.algorithms](_Case(size, root, tuple(parts), empty, distance))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.algorithms import ALGORITHMS, find
+from ringcast.algorithms import find
 from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
@@ -21,16 +21,10 @@ from ringcast.engine.datatypes import as_array, check_counts, check_op, dtype_na
 from ringcast.engine.objects import encode
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
+from ringcast.wire.collective import COLLECTIVES, Parts
 
-_TABLES = {"gatherv": "gather", "scatterv": "scatter"}  # v-forms that share the algorithms of another collective
-_VFORMS = ("gatherv", "scatterv", "allgatherv", "reduce_scatter", "merge_sorted", "alltoallv")
-_COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan")
-_ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
-_REGULAR = ("gather", "scatter", "allgather", "alltoall")  # all parts are equal
-_EXCHANGES = ("alltoall", "alltoallv", "shift")  # a rank gets as much as it gives: both are parts of the buffer
-_WHOLE = ("scatterv", "reduce_scatter", "alltoallv")  # a value is all parts, not one of them
-_ANNOUNCED = ("bcast", "scatter", "scatterv")  # the root describes first what it sends
-COLLECTIVES = (*ALGORITHMS, *_TABLES)
+EXPLAINED = tuple(one.name for one in COLLECTIVES.values() if not one.point_to_point)
+_VFORMS = tuple(one.name for one in COLLECTIVES.values() if one.parts is Parts.COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +99,8 @@ class _Data:
 
 def explain(group: Group, collective: str, size: Size, op: Op, root: int, distance: int, choice: Choice) -> Explanation:
     """Return what the call would do; see `Communicator.explain`."""
-    if collective not in COLLECTIVES:
-        raise ArgumentError(group.rank, "explain", "collective", f"expected one of {', '.join(COLLECTIVES)}")
+    if collective not in EXPLAINED:
+        raise ArgumentError(group.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
     data = _data(group, collective, size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
@@ -131,16 +125,16 @@ def _option(group: Group, stage: Plan, nbytes: int) -> Option:
 
 def _buffer(collective: str, data: _Data) -> int:
     """Return the size of the whole buffer, as the cost model sees it."""
-    return data.nbytes * (2 if collective in _EXCHANGES else 1)
+    return data.nbytes * (2 if COLLECTIVES[collective].exchanges else 1)
 
 
 def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distance: int, choice: Choice) -> Plan:
     """Plan the stage that moves the data, as the collective itself does."""
-    table, dtype = _TABLES.get(collective, collective), data.dtype
+    facts, dtype = COLLECTIVES[collective], data.dtype
+    table = facts.algorithms
     if dtype is None and collective == "allgatherv":
         table = "allgather"  # lists are objects, of which every rank has one
-    combining = collective in _COMBINING
-    if combining and dtype is not None:
+    if facts.combines and dtype is not None:
         check_op(group.rank, collective, op, dtype)
     rides = _rides_along(collective, data, choice)
     return plan(
@@ -150,11 +144,11 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
         dtype="object" if dtype is None or rides else dtype_name(dtype),
         nbytes=0 if rides else _buffer(collective, data),
         itemsize=1 if dtype is None else dtype.itemsize,
-        counts=data.counts if collective != "alltoallv" else (),  # which no other rank knows
-        root=root if collective in _ROOTED else None,
-        distance=distance if collective == "shift" else None,
-        op=op if combining else None,
-        exact=combining and op.exact(dtype),
+        counts=data.counts if facts.counts_known else (),
+        root=root if facts.rooted else None,
+        distance=distance if facts.distance else None,
+        op=op if facts.combines else None,
+        exact=facts.combines and op.exact(dtype),
         name=collective,
     )
 
@@ -177,7 +171,7 @@ def _remarks(collective: str, data: _Data, choice: Choice) -> tuple[str, ...]:
         remarks.append("Python objects: ranks do not know each other's sizes, so this is the choice for no data")
     if _rides_along(collective, data, choice):
         remarks.append("the data is so small that it rides along in the root's description")
-    elif collective in _ANNOUNCED:
+    elif COLLECTIVES[collective].announced:
         remarks.append("before it: the root's description, a few bytes to all ranks")
     return tuple(remarks)
 
@@ -185,7 +179,7 @@ def _remarks(collective: str, data: _Data, choice: Choice) -> tuple[str, ...]:
 def _data(group: Group, collective: str, size: Size) -> _Data:
     """Return what is moved, from the arguments of the call or from their sizes."""
     value, nbytes, counts = size.value, size.nbytes, size.counts
-    if collective == "barrier":
+    if COLLECTIVES[collective].parts is Parts.NONE:
         return _Data(np.dtype(np.uint8), 0)
     if counts is not None and collective not in _VFORMS:
         raise ArgumentError(group.rank, collective, "counts", f"expected None: only {', '.join(_VFORMS)} have counts")
@@ -225,10 +219,11 @@ def _check_dtype(group: Group, collective: str, array: Array | None, dtype: Any)
 
 def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> int:
     """Return how many items `nbytes` are; those of regular parts must be as many for each rank."""
-    unit = dtype.itemsize * (group.size if collective in _REGULAR else 1)
+    equal = COLLECTIVES[collective].parts is Parts.EQUAL
+    unit = dtype.itemsize * (group.size if equal else 1)
     if isinstance(nbytes, int | np.integer) and nbytes >= 0 and nbytes % unit == 0:
         return int(nbytes) // dtype.itemsize
-    parts = f", {group.size} equal parts" if collective in _REGULAR else ""
+    parts = f", {group.size} equal parts" if equal else ""
     expected = f"expected the size of the whole buffer, a multiple of {unit} (dtype {dtype_name(dtype)}{parts})"
     raise ArgumentError(group.rank, collective, "nbytes", f"{expected}, or a value or counts; got {nbytes!r}")
 
@@ -243,13 +238,14 @@ def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[i
         return _data_of_rows(group, collective, rows_of(group, collective, value), counts)
     if array is None:
         return _Data(None, 0)
-    each = group.size if collective in ("gather", "allgather") else 1
+    facts = COLLECTIVES[collective]
+    each = group.size if facts.parts is Parts.EQUAL and not facts.whole else 1
     return _Data(array.dtype, each * array.nbytes)
 
 
 def _data_of_rows(group: Group, collective: str, array: Array, counts: Sequence[int] | None) -> _Data:
     """Return what a v-form moves of which this is one part, or the whole."""
-    whole = collective in _WHOLE
+    whole = COLLECTIVES[collective].whole
     if counts is None and not whole:
         raise ArgumentError(group.rank, collective, "counts", "expected those of all ranks; nothing is exchanged here")
     if counts is None:

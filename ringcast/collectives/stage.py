@@ -24,6 +24,7 @@ from ringcast.ops import Op
 from ringcast.schedules.placement import Hosts
 from ringcast.schedules.schedule import Schedule, relabel
 from ringcast.wire.call import Call
+from ringcast.wire.collective import COLLECTIVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,6 @@ class Choice:
 
 
 AUTOMATIC = Choice()
-ROOTED = ("bcast", "reduce", "gather", "scatter")  # collectives that cannot do without a root
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ def plan(
         ArgumentError: root, algorithm or nblocks are wrong.
     """
     operation = name or collective
-    rooted = root is not None or collective in ROOTED
+    rooted = root is not None or COLLECTIVES[collective].rooted
     if rooted and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
         raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
     if op is not None and not callable(op.fn):

@@ -21,6 +21,7 @@ from ringcast.commands import options as call_options
 from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
 from ringcast.schedules.placement import hosts_of
 from ringcast.schedules.schedule import Schedule
+from ringcast.wire.collective import COLLECTIVES, Parts
 
 USAGE = 2
 MOST = 1_000_000  # steps of all ranks; their list would be some 100 MB
@@ -119,7 +120,7 @@ def _case(options: argparse.Namespace) -> _Case:
     nbytes = sizes.parse(options.nbytes) if options.nbytes is not None else sum(call.counts) or 1_000_000
     facts: dict[str, Any] = {
         "size": call.size,
-        "nbytes": 0 if options.collective == "barrier" else nbytes,
+        "nbytes": 0 if COLLECTIVES[options.collective].parts is Parts.NONE else nbytes,
         "network": NETWORK,
         "root": call.root,
         "counts": call.counts,

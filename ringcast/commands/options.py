@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from ringcast.algorithms import Params, nonsense
+from ringcast.wire.collective import COLLECTIVES
 
-ROOTED = ("bcast", "reduce", "gather", "scatter")
-PARTED = ("allgatherv", "reduce_scatter", "gather", "scatter", "merge_sorted")  # what may have parts of any sizes
+PARTED = tuple(dict.fromkeys(one.algorithms for one in COLLECTIVES.values() if one.counts_known))  # by any counts
 MOST_RANKS = 1_000_000  # beyond that lists of ranks fill the memory
 
 
@@ -35,11 +35,12 @@ def params(options: argparse.Namespace) -> Params:
         ValueError: there is no such call; the message says why.
     """
     name, size = options.collective, options.size
-    if options.root is not None and name not in ROOTED:
+    facts = COLLECTIVES[name]
+    if options.root is not None and not facts.rooted:
         raise ValueError(f"{name} has no root; leave out --root")
     if options.counts is not None and name not in PARTED:
         raise ValueError(f"{name} has no --counts; those of {', '.join(PARTED)} may differ")
-    if options.distance is not None and name != "shift":
+    if options.distance is not None and not facts.distance:
         raise ValueError(f"{name} has no distance; leave out --distance")
     if size > MOST_RANKS:
         raise ValueError(f"{size} ranks are too many; take {MOST_RANKS:,} or fewer")
@@ -47,4 +48,4 @@ def params(options: argparse.Namespace) -> Params:
     call = Params(size, options.root or 0, counts=options.counts or ())
     if reason := nonsense(call):
         raise ValueError(f"{name}: {reason}")
-    return Params(size, call.root, counts=call.counts, distance=distance % size if name == "shift" else 0)
+    return Params(size, call.root, counts=call.counts, distance=distance % size if facts.distance else 0)

@@ -17,6 +17,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
 from ringcast.commands import options as call_options
 from ringcast.commands.compare import Case, Row, compare
+from ringcast.wire.collective import COLLECTIVES, Parts
 
 FAILED, USAGE = 1, 2
 MODEL = NETWORKS["tcp"]
@@ -112,7 +113,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def _sizes(options: argparse.Namespace) -> Sequence[int]:
-    if options.collective == "barrier":
+    if COLLECTIVES[options.collective].parts is Parts.NONE:
         return (0,)
     if options.nbytes is not None:
         return parse_range(options.nbytes)
@@ -125,8 +126,8 @@ def _objection(options: argparse.Namespace) -> str:
     """Return why the plot cannot be drawn, or nothing; asked before minutes of simulating."""
     if options.plot is None:
         return ""
-    if options.collective == "barrier":
-        return "--plot draws time against bytes, of which a barrier has none; leave it out"
+    if COLLECTIVES[options.collective].parts is Parts.NONE:
+        return f"--plot draws time against bytes, of which a {options.collective} has none; leave it out"
     from ringcast.commands.bench.plot import objection
 
     reason = output_files.objection(options.plot) or objection(options.plot)

@@ -6,6 +6,8 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ringcast.wire.collective import BY_BYTE, byte
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -40,30 +42,17 @@ class Call:
         """Say how the call with `fingerprint` differs from this one."""
         theirs, mine = fingerprint.to_bytes(8, "big"), self.fingerprint.to_bytes(8, "big")
         if theirs[0] != mine[0]:
-            return f"{_NAMES.get(theirs[0], 'another call')}, not {self.collective}"
+            return f"{BY_BYTE.get(theirs[0], 'another call')}, not {self.collective}"
         names = [name for i, name in enumerate(_ASPECTS, start=1) if theirs[i] != mine[i]]
-        rest = "distance or shape" if self.collective == "shift" else "shape or counts"
+        rest = "distance or shape" if self.distance is not None else "shape or counts"
         text = f"{self.collective} with another {' and another '.join(names or [rest])}"
-        if theirs[1] != mine[1] and _byte(OBJECT) in (theirs[1], mine[1]):
+        if theirs[1] != mine[1] and byte(OBJECT) in (theirs[1], mine[1]):
             text += " (a Python object on one side, a numpy array or scalar on the other)"
         return text
 
 
 OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
 _ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
-_COLLECTIVES = (
-    *("bcast", "reduce", "allreduce", "gather", "gatherv", "scatter", "scatterv"),
-    *("allgather", "allgatherv", "reduce_scatter", "barrier", "sendrecv", "scan", "exscan", "merge_sorted"),
-    *("alltoall", "alltoallv", "shift"),
-)
-
-
-def _byte(text: str) -> int:
-    return zlib.crc32(text.encode()) & 0xFF
-
-
-_NAMES = {_byte(name): name for name in _COLLECTIVES}
-assert len(_NAMES) == len(_COLLECTIVES)
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,6 +64,6 @@ def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _fingerprint(call: Call) -> int:
     root = 0 if call.root is None else int(call.root) + 1  # as it is: roots that are near each other always differ
     algorithm = f"{call.algorithm}/{call.nblocks}"
-    aspects = _byte(call.collective), _byte(call.dtype), _byte(call.op), root & 0xFF, _byte(algorithm)
+    aspects = byte(call.collective), byte(call.dtype), byte(call.op), root & 0xFF, byte(algorithm)
     everything = (call.collective, call.dtype, call.op, root, algorithm, _plain(call.shape), call.distance)
     return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8

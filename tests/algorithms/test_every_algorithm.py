@@ -15,11 +15,11 @@ from ringcast.analysis.postconditions import promise
 from ringcast.analysis.verify import verify
 from ringcast.schedules import fractional
 from ringcast.schedules.schedule import STORE, Copy, Schedule
+from ringcast.wire.collective import COLLECTIVES
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 QUICK = (*range(1, 14), 16, 17, 20, 31, 33, 36, 65)  # of these sizes every test run knows
 KILLERS = (73, 81, 129, 130, 131, 257, 513, 1025)
-ROOTED = {"bcast", "reduce", "scatter", "gather"}
 REDUCING = {"reduce", "allreduce", "reduce_scatter", "scan", "exscan"}
 V_FORMS = {"allgatherv", "reduce_scatter", "scatter", "gather"}
 
@@ -48,7 +48,7 @@ def cases(entry: Algorithm, p: int) -> list[Params]:
     """Sample the calls of `entry` by `p` ranks: roots, numbers of blocks, counts; fewer where they cost more."""
     if entry.collective == "shift":
         return [Params(p, distance=s) for s in sorted({0, 1 % p, p // 3, p // 2, 5 * p // 7, p - 1})]
-    rooted, cuts = entry.collective in ROOTED, entry.blocks
+    rooted, cuts = COLLECTIVES[entry.collective].rooted, entry.blocks
     roots = sorted({0, p // 2, p - 1} if p <= 33 else {p // 2 + p % 3}) if rooted else [0]
     blocks = [1] if not cuts else [1, 3, 8] if p <= 33 else [1 + p % 5] if p <= 70 else [3]
     plain = [Params(p, root, n) for root in roots for n in blocks]

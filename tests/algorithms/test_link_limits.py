@@ -9,8 +9,10 @@ import pytest
 from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.commands.bench.cases import COLLECTIVES, PARTED, Case, Measurement
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
-from ringcast.commands.bench.limits import BURST, VOLUMES, beats_wire, busiest, payload, wire_limit
+from ringcast.commands.bench.limits import BURST, beats_wire, busiest, payload, wire_limit
 from ringcast.schedules.schedule import Schedule
+from ringcast.wire.collective import COLLECTIVES as TABLE
+from ringcast.wire.collective import Volume
 
 RATE = 100_000_000
 
@@ -84,10 +86,10 @@ def test_allgatherv_is_bound_by_the_rank_that_has_to_receive_or_send_most(name: 
 
 
 BLOCKS = 16
-USES = [(name, "regular") for name in VOLUMES]
+BOUND = [name for name in ALGORITHMS if TABLE[name].wire_volume is not Volume.NONE]
+USES = [(name, "regular") for name in BOUND]
 EVEN = ("allgather", "alltoall", "merge_sorted")  # in which the benchmark has no uneven parts
-USES += [(name, "mod3") for name in VOLUMES if name in PARTED and name not in EVEN]
-EXCHANGES = ("alltoall", "alltoallv", "shift")  # a rank gets as much as it gives: both are parts of the buffer
+USES += [(name, "mod3") for name in BOUND if name in PARTED and name not in EVEN]
 UNREACHED = ("scan", "exscan")  # by a pipeline of blocks, which no algorithm is
 
 
@@ -96,7 +98,7 @@ def sizes(schedule: Schedule, case: Case) -> list[int]:
     mine = case.parts or (case.nbytes,)
     if case.collective == "alltoallv":
         mine = tuple(case.parts[(schedule.rank + j) % case.size] for j in range(case.size))
-    if case.collective in EXCHANGES:
+    if TABLE[case.collective].exchanges:
         mine *= 2
     if len(mine) != len(schedule.parts):
         mine = (case.nbytes,) if len(schedule.parts) == 1 else (case.nbytes // case.size,) * case.size

@@ -16,6 +16,7 @@ from ringcast.schedules.grouptree import schedules_of
 from ringcast.schedules.mesh import Mesh, mesh_tree
 from ringcast.schedules.schedule import Schedule
 from ringcast.schedules.shift import gray
+from ringcast.wire.collective import COLLECTIVES
 
 RINGS = [("allgather", "ring"), ("allgatherv", "pipelined_ring"), ("allreduce", "pipelined_ring"), ("shift", "ring")]
 RINGS += [("alltoall", "ring"), ("alltoall", "ring_two_way"), ("bcast", "linear_pipeline"), ("bcast", "binomial")]
@@ -23,12 +24,11 @@ RINGS += [("reduce", "ring"), ("reduce_scatter", "ring")]
 MESHES = ["bcast", "reduce", "allgather", "allgatherv", "reduce_scatter", "alltoall", "shift"]
 CUBES = ["bcast", "reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter", "scatter", "gather", "alltoall"]
 CUBES += ["scan"]
-ROOTED = ("bcast", "reduce", "scatter", "gather")
 
 
 def schedules(collective: str, algorithm: str, p: int, nblocks: int = 1) -> list[Schedule]:
     distance = p // 3 if collective == "shift" else 0
-    params = Params(p, p // 2 if collective in ROOTED else 0, nblocks, distance=distance)
+    params = Params(p, p // 2 if COLLECTIVES[collective].rooted else 0, nblocks, distance=distance)
     return [build(collective, algorithm, params, rank) for rank in range(p)]
 
 

@@ -27,6 +27,7 @@ from ringcast.schedules.schedule import (
     relabel,
     reverse,
 )
+from ringcast.wire.collective import COLLECTIVES
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,7 @@ def test_exchange_of_one_slot_is_an_ordered_allreduce_and_a_barrier() -> None:
 
 def test_one_rank_needs_nothing() -> None:
     for collective in PROMISES:
-        two = collective in ("alltoall", "alltoallv", "shift")  # what a rank has and what it gets
-        check([Nothing(1, 0, (3, 3) if two else (3,))], collective)
+        check([Nothing(1, 0, (3,) * (COLLECTIVES[collective].parts_of(1) or 1))], collective)
 
 
 def test_a_relabelled_group_keeps_its_promise() -> None:

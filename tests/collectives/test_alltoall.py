@@ -136,7 +136,7 @@ def test_what_the_papers_say_of_rounds_and_volume() -> None:
 
 
 def test_promises_refuse_what_is_not_theirs() -> None:
-    with pytest.raises(ValueError, match="shift has two parts"):
+    with pytest.raises(ValueError, match="shift of 3 ranks has 2 parts"):
         promise("shift", 3, (1,))
     schedules = everything(5, "shift", "direct", 2)
     with pytest.raises(ScheduleError, match="slot 1 has piece 0 of rank 3, not piece 0 of rank 4"):

@@ -17,8 +17,7 @@ from ringcast.commands import cli
 from ringcast.commands import compare as comparison
 from ringcast.commands.compare import Case, Row, compare
 from ringcast.schedules import circulant
-
-ROOTED = ("bcast", "reduce", "scatter", "gather")
+from ringcast.wire.collective import COLLECTIVES
 
 
 def asked(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
@@ -32,7 +31,9 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 
 def case_of(collective: str, p: int, nbytes: int) -> Case:
-    params = Params(p, p // 2 if collective in ROOTED else 0, distance=p // 3 if collective == "shift" else 0)
+    params = Params(
+        p, p // 2 if COLLECTIVES[collective].rooted else 0, distance=p // 3 if COLLECTIVES[collective].distance else 0
+    )
     return Case(collective, params, nbytes, alpha=3.0, beta=0.5)
 
 

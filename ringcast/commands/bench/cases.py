@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ringcast.commands.bench.systems.workload import window
+from ringcast.commands.bench.systems.workload import COMBINING, window
+from ringcast.wire import collective
+from ringcast.wire.collective import Parts
 
 OURS = "ringcast"  # the system that this library is; the others are peers
-REGULAR = ("allgather", "gather", "scatter", "alltoall")  # parts are equal
-IRREGULAR = ("allgatherv", "alltoallv")  # parts are as a distribution says
-PARTED = (*REGULAR, *IRREGULAR, "reduce_scatter", "merge_sorted")
 POINT_TO_POINT = ("latency", "bandwidth")
-COLLECTIVES = (
-    "bcast", "reduce", "allreduce", "allgather", "allgatherv", "reduce_scatter", "gather", "scatter", "scan", "exscan",
-    "alltoall", "alltoallv", "shift", "merge_sorted", "barrier", *POINT_TO_POINT,
-)  # fmt: skip
+_MEASURED = [one for one in collective.COLLECTIVES.values() if one.listed]  # the others do the same by other names
+COLLECTIVES = (*(one.name for one in _MEASURED), *POINT_TO_POINT)
+EMPTY = tuple(one.name for one in _MEASURED if one.parts is Parts.NONE)
+REGULAR = tuple(one.name for one in _MEASURED if one.parts is Parts.EQUAL)
+PARTED = (*REGULAR, *(one.name for one in _MEASURED if one.parts is Parts.COUNTS))
+IRREGULAR = tuple(name for name in PARTED if name not in (*REGULAR, *COMBINING))  # parts are as a distribution says
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Case:
     def from_json(cls, fields: Mapping[str, Any]) -> Case:
         """Return the case whose `to_json` gave `fields`."""
         return cls(**{**fields, "parts": tuple(fields["parts"])})
+
+
+def choosable(case: Case) -> bool:
+    """Return whether the case moves data by an algorithm that can be chosen."""
+    facts = collective.COLLECTIVES.get(case.collective)
+    return facts is not None and facts.parts is not Parts.NONE
 
 
 def title(case: Case) -> str:

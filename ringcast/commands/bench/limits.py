@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from ringcast.commands.bench.cases import Case, Measurement
+from ringcast.commands.bench.cases import POINT_TO_POINT, Case, Measurement
+from ringcast.wire.collective import COLLECTIVES, Volume
 
 DATA_IN_FRAME = Fraction(1448, 1514)
 
@@ -35,9 +36,10 @@ def payload(rate: int) -> float:
 
 def busiest(case: Case) -> Fraction | None:
     """Return the bytes that the busiest rank must at least send or receive; None where there is no such bound."""
-    if case.size == 1 or case.collective not in VOLUMES:
+    if case.size == 1 or case.collective in POINT_TO_POINT:
         return None
-    return Fraction(VOLUMES[case.collective](case))
+    volume = COLLECTIVES[case.collective].wire_volume
+    return None if volume is Volume.NONE else Fraction(FORMULAS[volume](case))
 
 
 def wire_limit(case: Case, rate: int | None) -> float | None:
@@ -75,21 +77,25 @@ def _rooted(case: Case) -> int:
     return case.nbytes - case.parts[case.root]
 
 
-VOLUMES: Mapping[str, Callable[[Case], Fraction | int]] = MappingProxyType(
+def _vector(case: Case) -> int:
+    return case.nbytes
+
+
+def _twice(case: Case) -> Fraction:
+    return Fraction(2 * case.nbytes * (case.size - 1), case.size)
+
+
+def _scattered(case: Case) -> int:
+    return case.nbytes - min(case.parts)
+
+
+FORMULAS: Mapping[Volume, Callable[[Case], Fraction | int]] = MappingProxyType(
     {
-        "bcast": lambda case: case.nbytes,
-        "reduce": lambda case: case.nbytes,
-        "allreduce": lambda case: Fraction(2 * case.nbytes * (case.size - 1), case.size),
-        "allgather": _gathered,
-        "allgatherv": _gathered,
-        "reduce_scatter": lambda case: case.nbytes - min(case.parts),
-        "gather": _rooted,
-        "scatter": _rooted,
-        "scan": lambda case: case.nbytes,  # all that rank 0 has; and a sum is no shorter
-        "exscan": lambda case: case.nbytes,
-        "alltoall": _exchanged,
-        "alltoallv": _exchanged,
-        "shift": lambda case: case.nbytes,
-        "merge_sorted": _gathered,
+        Volume.VECTOR: _vector,
+        Volume.TWICE: _twice,
+        Volume.GATHERED: _gathered,
+        Volume.SCATTERED: _scattered,
+        Volume.ROOTED: _rooted,
+        Volume.EXCHANGED: _exchanged,
     }
 )

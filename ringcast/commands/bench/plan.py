@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.commands.bench import distributions
-from ringcast.commands.bench.cases import IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
+from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
 from ringcast.commands.bench.limits import wire_limit
 from ringcast.commands.bench.systems.workload import COMBINING
 
@@ -58,7 +58,7 @@ def cases(wish: Wish, size: int, rate: int | None) -> list[Case]:
 
 
 def _over_sizes(wish: Wish, collective: str, distribution: str, size: int) -> Iterator[Case]:
-    for m in (0,) if collective == "barrier" else dict.fromkeys(_rounded(collective, m, size) for m in wish.sizes):
+    for m in (0,) if collective in EMPTY else dict.fromkeys(_rounded(collective, m, size) for m in wish.sizes):
         case = Case(collective, size, m, distribution, _parts(collective, distribution, m, size))
         yield replace(case, algorithm=wish.algorithm, nblocks=wish.nblocks, check=wish.check)
 
@@ -110,7 +110,7 @@ def _check(case: Case) -> None:
         raise ValueError(f"{case.collective} needs two ranks")
     if case.algorithm is None and case.nblocks is None:
         return
-    if case.collective not in ALGORITHMS or case.collective == "barrier":
+    if case.collective in (*EMPTY, *POINT_TO_POINT):
         raise ValueError(f"{case.collective} takes neither --algorithm nor --nblocks: there is nothing to choose")
     _choice(case)
 
@@ -134,7 +134,7 @@ def _choice(case: Case) -> tuple[str, int]:
 
 def by_hand(case: Case) -> list[Case]:
     """Return the case with each algorithm that can do it; barrier, latency and bandwidth have no choice."""
-    if case.collective not in ALGORITHMS or case.collective == "barrier":
+    if case.collective in (*EMPTY, *POINT_TO_POINT):
         return []
     named = [replace(case, algorithm=name, nblocks=None) for name in ALGORITHMS[case.collective]]
     return [one for one in named if _legal(one)]

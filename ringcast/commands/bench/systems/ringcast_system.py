@@ -16,9 +16,9 @@ from ringcast.communicator import Communicator
 from ringcast.control import version
 from ringcast.monitoring.trace import Recorder, to_json
 from ringcast.ops import SUM
+from ringcast.wire.collective import COLLECTIVES, Parts
 
 Call = Callable[[], object]
-WITH_COUNTS = ("allgatherv", "alltoallv", "reduce_scatter", "merge_sorted")  # which tell how much there is
 WITHOUT_OUT = ("scatter", "shift", "merge_sorted", *POINT_TO_POINT)
 
 
@@ -71,7 +71,8 @@ class RingcastSystem:
         """Return what the call will do, as the library itself says."""
         if work.collective in POINT_TO_POINT:
             return {}
-        size = {"counts": work.counts} if work.collective in WITH_COUNTS else {"nbytes": work.nbytes}
+        has_counts = COLLECTIVES[work.collective].parts is Parts.COUNTS  # which tell how much there is
+        size = {"counts": work.counts} if has_counts else {"nbytes": work.nbytes}
         explained = self._comm.explain(
             work.collective, **size, dtype=work.out.dtype, op=SUM, root=work.root, **self._wish
         ).chosen
