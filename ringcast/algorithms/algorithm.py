@@ -1,4 +1,4 @@
-"""An algorithm as the table has it: one way to do a collective."""
+"""An entry of the table of algorithms: one way to do a collective."""
 
 from __future__ import annotations
 

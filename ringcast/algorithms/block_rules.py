@@ -1,4 +1,4 @@
-"""How many blocks the rules of thumb of 2022 cut into, beside the model that ringcast uses.
+"""The number of blocks by the rules of thumb of 2022, beside that of ringcast's model.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022, section 3: a broadcast
 cuts into blocks of F sqrt(m / q) bytes, an irregular allgather into sqrt(m q) / G blocks, F and G found by experiment.

@@ -1,9 +1,9 @@
-"""What a collective is predicted to take, and which algorithm to use: the linear cost model.
+"""The linear cost model: the predicted time of a collective, and the choice of its algorithm.
 
 A round takes alpha, and beta for each byte of its largest message; each byte combined takes gamma, each frame of a
-message a little. These add up, as ranks wait for one another; but buffers fill the gaps, until the wire never rests and
-its rate alone counts. Ranks choose without talking, so everything here depends only on what all ranks know, and is
-computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
+message a little. These add up, as ranks wait for one another, unless the busiest link is saturated: then its bytes at
+its best rate are the lower bound. Ranks choose without talking, so everything here depends only on what all ranks know,
+and is computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 """

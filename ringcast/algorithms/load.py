@@ -1,4 +1,4 @@
-"""What the rounds of a collective add up to, by which the cost model tells the time: bytes, frames, bytes combined.
+"""The load of a collective, which the cost model prices: bytes, frames and bytes combined, summed over its rounds.
 
 An algorithm declares it as a function of a call (`Formula`), exact where parts are equal, else from
 above but for rounding, in O(p) at most.
@@ -18,12 +18,12 @@ import numpy as np
 
 from ringcast.algorithms.params import Params
 
-SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; what is longer trickles
+SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the rounds add up to, each with its largest message.
+    """The sums over all rounds, each with its largest message.
 
     Attributes:
         volume: bytes sent.

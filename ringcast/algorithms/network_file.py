@@ -21,7 +21,7 @@ from ringcast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What a constant is, and between which values it is believed.
+    """A constant: its meaning, and the values between which it is believed.
 
     alpha and beta are divided by: one that is next to nothing would cut a message into a million blocks of a byte.
     """

@@ -1,4 +1,4 @@
-"""Where the algorithms are from."""
+"""The papers and books that the algorithms are from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all ranks know about a call of a collective."""
+"""The parameters of a call that all ranks know, as algorithms need them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringcast.schedules.placement import Hosts
 
 @dataclass(frozen=True)
 class Params:
-    """What all ranks know about a call of a collective."""
+    """The parameters of a call that all ranks know."""
 
     size: int
     root: int = 0

@@ -1,4 +1,4 @@
-"""How long a broadcast takes at least, and what the best pipelines take, by the formulas of Sanders and Sibeyn.
+"""Lower bounds on the time of a broadcast, and the time of the best pipelines, by the formulas of Sanders and Sibeyn.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003; numbers in brackets are
 those of its equations. A step of one packet takes t + k/s.
@@ -127,7 +127,7 @@ def simple_time(p: int, k: float, t: float) -> float:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast as the better of linear pipeline and pipelined binary tree: one point of Figure 3."""
+    """The speedup over the better of linear pipeline and pipelined binary tree: one point of Figure 3."""
 
     ratio: float  # k / t
     fractional: float

@@ -40,7 +40,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """What is to be drawn of `size` ranks."""
+    """The content of a diagram of `size` ranks."""
 
     size: int
     rounds: int

@@ -1,9 +1,9 @@
-"""Enacts schedules under the strictest rules of the one-ported model: ranks *meet*.
+"""Runs schedules in lockstep, by the strictest rules of the one-ported model: ranks *meet* in their steps.
 
 A rank does its steps in order, and is in one step at a time; a message moves when its sender and its receiver are both
 in the steps that speak of it; a step ends when its halves have. So the two ends of a message are matched by their
 ordinal (the n-th message from a to b), never by the number of a step, which may differ. This is stricter than any
-transport, which may buffer: what passes cannot deadlock. `verify` and `simulate` are two stages for it.
+transport, which may buffer: what passes cannot deadlock. `verify` and `simulate` build on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ringcast.schedules.schedule import IDLE, Copy, Local, Merge, Schedule, Slot
 
 @dataclass(slots=True)
 class Place:
-    """Where a rank is: the step it does, and the peers of those halves that are not complete yet.
+    """The position of a rank: its step, and the peers of those halves that are not complete yet.
 
     A message moves in the round behind those in which its two ranks ended their steps before; `round` counts the
     rounds until this step began, `until` those until it has ended, as far as is known.
@@ -42,7 +42,7 @@ class Place:
 
 
 class Stage(Protocol):
-    """What happens when ranks meet. Calls come in an order that respects cause and effect, else in any order."""
+    """The effects of meetings. Calls come in an order that respects cause and effect, else in any order."""
 
     def enter(self, place: Place) -> None:
         """The rank begins a step; nothing of the step has arrived yet."""

@@ -1,4 +1,4 @@
-"""What each collective promises: what every rank holds before it and has to hold after it, as plain data.
+"""Pre- and postconditions of the collectives, as plain data: the values that every rank holds before and after.
 
 The value in a slot is a pair (piece, contributors). `piece` is the slot of the user's buffer that the data belongs
 to; `contributors` is a bit mask of the ranks whose data is combined in it, bit r for rank r. Copying keeps a value,

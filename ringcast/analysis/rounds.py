@@ -1,4 +1,4 @@
-"""Which message moves in which round, of the schedules of all ranks: for tables, drawings, and readers."""
+"""The messages of each round, from the schedules of all ranks: for tables, drawings, and readers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from ringcast.schedules.schedule import Schedule
 
 @dataclass(frozen=True)
 class Report:
-    """What a collective costs. Volumes are per rank, in bytes, or in slots where no sizes were given."""
+    """The cost of a collective. Volumes are per rank, in bytes, or in slots where no sizes were given."""
 
     rounds: int
     time: float

@@ -1,4 +1,4 @@
-"""Networks of which not all ranks are neighbours: the links that a message takes, and how many share a link.
+"""Network topologies (ring, mesh, hypercube, crossbar): the links that a message takes, and how many share a link.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, chapter 2 (ring, mesh, hypercube); Sanders and
 Sibeyn, IPL 86, 2003, section 4 (hierarchical crossbar). Routes depend on the two ends only. Every link has two
@@ -29,7 +29,7 @@ KINDS = "full, ring, mesh:AxB, hypercube, crossbar:AxB"
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the messages of a collective do to a network.
+    """The load of a network by the messages of a collective.
 
     Attributes:
         congestion: the most messages that any link has in any round.

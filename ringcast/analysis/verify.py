@@ -1,4 +1,4 @@
-"""Checks schedules symbolically: do they obey the one-ported model, and do they keep the promise of the collective?
+"""Symbolic verification: schedules obey the one-ported model, and fulfil the postcondition of their collective.
 
 `verify` enacts schedules on the symbolic values of `ringcast.analysis.postconditions` and follows what each rank holds
 in which slot.
@@ -39,7 +39,7 @@ def verify(schedules: Sequence[Schedule], promise: Promise, *, ordered: bool = F
 
 
 class _Ledger:
-    """Who holds what: the stage that moves symbolic values."""
+    """The symbolic values of all ranks, as messages move them."""
 
     def __init__(self, schedules: Sequence[Schedule], promise: Promise, *, ordered: bool) -> None:
         layout = schedules[0]

@@ -1,4 +1,4 @@
-"""Which block travels in which round: the broadcast schedules of the circulant graph, in O(log p) a rank.
+"""Block schedules of the circulant graph, which say which block travels in which round, in O(log p) a rank.
 
 Träff, doi 10.1145/3735139 (arXiv 2312.11236, 2407.18004); the graph and the four conditions are those of Träff,
 "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022.

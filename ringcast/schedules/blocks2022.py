@@ -1,4 +1,4 @@
-"""The block schedules in O(log^3 p) a rank, by the construction of 2022: the greatest new block in a range of ranks.
+"""Block schedules in O(log^3 p) a rank, by the construction of 2022: the greatest new block in a range of ranks.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022, Algorithms 3 to 5.
 `ringcast.schedules.blocks` computes the same schedules in O(log p), and is what the collectives use. As printed, the

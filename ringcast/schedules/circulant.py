@@ -1,4 +1,4 @@
-"""Collectives on the circulant graph, whose rounds are as few as they can be.
+"""Collectives on the circulant graph, in the fewest rounds possible.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022 (Algorithms 6-9);
 Träff, doi 10.1145/3735139 (the schedules in O(log p)); arXiv 2407.18004 (the reversals);

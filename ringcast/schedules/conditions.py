@@ -1,4 +1,4 @@
-"""The four conditions of `ringcast.schedules.blocks`, checked: is a table a broadcast schedule, whoever made it?
+"""Checker for block schedules of any origin: the four conditions of `ringcast.schedules.blocks`.
 
 The tables are not unique (Träff 2022, Table 5 has two for p = 9): tables from elsewhere are to be checked by this, not
 compared with ours.

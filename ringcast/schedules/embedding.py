@@ -1,4 +1,4 @@
-"""Groups of ranks on a mesh: where they are, and in which rounds they use which links, so that none is used twice.
+"""Embedding of groups of ranks in a mesh, such that no link is used twice in a round.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, section 4.
 

@@ -97,7 +97,7 @@ class _Hop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """What all ranks do alike: the rounds, and the number of scratch slots."""
+    """The part of a schedule that all ranks share: the rounds, and the number of scratch slots."""
 
     hops: tuple[_Hop, ...]
     rooms: int

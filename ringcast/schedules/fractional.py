@@ -24,7 +24,7 @@ from ringcast.schedules.schedule import Nothing, Schedule, Step, reverse
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank stands in a tree of groups.
+    """The place of a rank in a tree of groups.
 
     Attributes:
         start: the round in which the first block of a run of r comes first; -1 for the root, which has all blocks.

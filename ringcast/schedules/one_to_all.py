@@ -1,4 +1,4 @@
-"""One rank sends to all: by a message to each, or by recursive doubling; and the same from every rank in turn.
+"""One-to-all broadcast by a message to each rank or by recursive doubling, and the same from every rank in turn.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.1, 4.2 and 4.4. Backwards these
 are the reductions and the gathers. Our addition: any number of ranks, where the book has powers of two.

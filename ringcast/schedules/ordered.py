@@ -82,11 +82,11 @@ class OrderedCensus(Schedule):
         return ((low, high), (STORE, further)) if self._has_low(source, i) else ((high,), (further,))
 
     def _has_low(self, rank: int, i: int) -> bool:
-        """Whether `rank` has counted beyond rank p-1 before round i."""
+        """Return whether `rank` has counted beyond rank p-1 before round i."""
         return rank + skips(self.size)[i] - 1 >= self.size
 
     def _has_high(self, i: int) -> bool:
-        """Whether this rank has counted any rank above it before round i."""
+        """Return whether this rank has counted any rank above it before round i."""
         return i > 0 and self.rank < self.size - 1
 
     def _result(self) -> tuple[Local, ...]:
@@ -96,7 +96,7 @@ class OrderedCensus(Schedule):
 
 
 def _with_own(s: tuple[int, ...], i: int) -> bool:
-    """Whether the messages of round i count their sender."""
+    """Return whether the messages of round i count their sender."""
     return 2 * s[i] == s[i + 1]
 
 

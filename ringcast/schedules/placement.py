@@ -1,4 +1,4 @@
-"""Which ranks share a host, as plain data: the number of its host for each rank."""
+"""Placement of ranks on hosts, as plain data: the number of its host for each rank."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class PipelinedRing(Schedule):
 
 @dataclass(frozen=True)
 class _Link:
-    """What travels from rank `start` to rank `end`: runs of blocks, each the part of one rank.
+    """The data that travels from rank `start` to rank `end`: runs of blocks, each the part of one rank.
 
     Run h begins in round rounds[h] with slot slots[h]; its sizes[h] blocks follow each other without a gap.
     """

@@ -1,4 +1,4 @@
-"""In which order ranks lie around a ring: those without data between the others, those of a host side by side.
+"""Order of ranks around a ring: those without data are spread between the others, those of a host are side by side.
 
 Träff, Ripke, Siebert, Balaji, Thakur, Gropp, "A pipelined algorithm for large, irregular all-gather problems",
 IJHPCA 24(1), 2010, section 2.3 and Figures 1 and 3.

@@ -24,7 +24,7 @@ Slots: TypeAlias = "tuple[int, ...] | range | NDArray[np.intp]"
 
 
 class Accept(IntEnum):
-    """What to do with an arriving piece; the order of operands matters for non-commutative operators."""
+    """The use of an arriving piece; the order of operands matters for non-commutative operators."""
 
     STORE = 0
     COMBINE_LEFT = 1  # slot = op(arrival, slot)
@@ -87,14 +87,14 @@ IDLE = Step()
 
 
 def independent(step: Step, following: Step) -> bool:
-    """Whether what `following` receives may arrive while `step` is under way: it touches nothing that `step` uses."""
+    """Return whether the message of `following` may arrive during `step`: it touches no slot that `step` uses."""
     if following.local:
         return False
     return disjoint(following.recv, step.send) and disjoint(following.recv, step.recv)
 
 
 def disjoint(a: Slots | Sequence[int], b: Slots | Sequence[int]) -> bool:
-    """Whether no slot is in both."""
+    """Return whether no slot is in both."""
     if not len(a) or not len(b):
         return True
     if isinstance(a, range) and isinstance(b, range) and a.step == b.step == 1:
@@ -127,7 +127,7 @@ class Schedule(Sequence[Step]):
 
     @property
     def full(self) -> int | None:
-        """How many items every block of a part has but its last; None: blocks are as even as whole items allow."""
+        """Items of every block of a part but the last; None: blocks are as even as whole items allow."""
         return None
 
     @property

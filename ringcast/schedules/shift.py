@@ -1,4 +1,4 @@
-"""Circular shift: every rank's value goes to the rank that is s further.
+"""Circular shift: rank r sends its value to rank r + s (mod p).
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.6, where s is called q.
 
@@ -45,7 +45,7 @@ class Shift(Schedule):
 
     @cached_property
     def _turns(self) -> tuple[int, ...]:
-        """How often the rank has passed something on, before each round and after the last."""
+        """The number of times that the rank has passed something on, before each round and after the last."""
         return tuple(accumulate((peers is not None for peers in self._rounds), initial=0))
 
     def _step(self, i: int) -> Step:
