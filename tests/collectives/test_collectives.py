@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
-from ringcast.algorithms import ALGORITHMS, Params, grama, grama_all
+from ringcast.algorithms import ALGORITHMS, Algorithm, Params
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.collectives.rows import even
 from support.collective_checks import (
@@ -376,22 +377,27 @@ def force(job: Job, collective: str, how: dict[str, Any], size: int, root: int) 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 
 
-# Most of the textbook are taken only by name: the long tests run them on real sockets.
-DEFAULTS = ("scatter_allgather", "reduce_scatter_gather", "linear", "mesh")  # some that are not, on one machine
-TEXTBOOK = [entry for entry in (*grama.ALGORITHMS, *grama_all.ALGORITHMS) if entry.name not in DEFAULTS]
-ON_KINDS = [
-    pytest.param(
-        entry,
-        kind,
-        id=f"{entry.collective}-{entry.name}-{kind}",
-        marks=[pytest.mark.long] * (entry in TEXTBOOK and kind != "threads"),
-    )
-    for entry in ENTRIES
-    for kind in KINDS
-]
+def name_of(entry: Algorithm) -> str:
+    return f"{entry.collective}-{entry.name}"
 
 
-@pytest.mark.parametrize(("entry", "kind"), ON_KINDS)
+def one_of(entry: Algorithm, choices: Sequence[Any]) -> Any:
+    """Choose by the name: every test run uses each algorithm in one way, the long tests use it in all."""
+    return choices[crc32(name_of(entry).encode()) % len(choices)]
+
+
+def in_ways(ways: Sequence[Any]) -> list[Any]:
+    return [
+        pytest.param(entry, way, id=f"{name_of(entry)}-{way}", marks=[pytest.mark.long] * (way != one_of(entry, ways)))
+        for entry in ENTRIES
+        for way in ways
+    ]
+
+
+ON_KINDS = pytest.mark.parametrize(("entry", "kind"), in_ways(KINDS))
+
+
+@ON_KINDS
 def test_every_algorithm(jobs: Jobs, kind: str, entry: Any) -> None:
     for p in SIZES if kind == "threads" else (3, 8):
         if entry.fits(Params(p)):
@@ -403,8 +409,7 @@ def test_every_algorithm(jobs: Jobs, kind: str, entry: Any) -> None:
             force(jobs(kind, p), entry.collective, how, size, (3 * size + 1) % p)
 
 
-@pytest.mark.parametrize("p", [33, 65])
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
+@pytest.mark.parametrize(("entry", "p"), in_ways([33, 65]))
 def test_every_algorithm_on_many_ranks(jobs: Jobs, p: int, entry: Any) -> None:
     if entry.fits(Params(p)):
         p = 1 << p.bit_length() - 1
@@ -454,7 +459,7 @@ def test_large_arrays(jobs: Jobs, kind: str, p: int) -> None:
     all_collectives(jobs(kind, p), "i4", 3_000_000 // 4 + 1)
 
 
-@pytest.mark.parametrize(("entry", "kind"), ON_KINDS)
+@ON_KINDS
 def test_every_algorithm_on_large_arrays(jobs: Jobs, kind: str, entry: Any) -> None:
     how: dict[str, Any] = {"algorithm": entry.name} | ({"nblocks": 3} if entry.blocks else {})
     force(jobs(kind, 4 if entry.fits(Params(5)) else 5), entry.collective, how, 150_000, 2)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
+    pytest.mark.live,
     pytest.mark.usefixtures("nothing_left"),
     pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="masks of signals are read from /proc"),
 ]

@@ -19,7 +19,7 @@ import pytest
 from ringcast.procs import process_tree
 from support.fleets import QUIET
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
 LIMIT = 60.0  # seconds; nothing here takes nearly as long

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 # An agent that never tells that its workers, and their output, have ended.
 AGENT = """

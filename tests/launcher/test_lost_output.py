@@ -17,7 +17,7 @@ from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import Losses
 from ringcast_launcher.output.output import LogFile, Writer
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 60  # seconds; nothing here takes nearly as long

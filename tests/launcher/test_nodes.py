@@ -547,6 +547,7 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
     made.close()
 
 
+@pytest.mark.live
 def test_ranks_run_with_the_environment_of_their_node_and_are_printed_on_node_0(launched: Launched) -> None:
     launched.start(1, "-N", "2", "-x", "MINE", OLD_KEY=KEY, RINGCAST_KEY=KEY)
     launched.start(0, "-x", "MINE", OLD_KEY=KEY, RINGCAST_KEY=KEY)
@@ -558,6 +559,7 @@ def test_ranks_run_with_the_environment_of_their_node_and_are_printed_on_node_0(
     }
 
 
+@pytest.mark.live
 def test_the_exit_code_and_the_cause_are_those_of_the_job_everywhere_and_after_restarts(launched: Launched) -> None:
     for node in 0, 1:  # without a key: they share a home
         launched.start(node, "--on-failure", "restart", "--max-restarts", "1", program=FAIL)
@@ -570,6 +572,7 @@ def test_the_exit_code_and_the_cause_are_those_of_the_job_everywhere_and_after_r
     assert len(ended[1][2].splitlines()) == 2
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("ranks", "code", "shown", "said"),
     [
@@ -588,6 +591,7 @@ def test_a_filter_names_ranks_of_all_nodes(
     assert all(said in error for _, _, error in ended.values()), ended
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("own", "joined"),
     [(["localhost", ""], ["localhost", "127.0.0.1"]), (["", "localhost"], ["127.0.0.1", "localhost"])],
@@ -603,6 +607,7 @@ def test_each_node_says_by_itself_how_its_ranks_are_reached(
         assert f"rank {rank} joined: tcp://{host}:" in error
 
 
+@pytest.mark.live
 def test_who_is_back_before_node_0_has_closed_the_job_that_failed_joins_the_next(launched: Launched) -> None:
     again = ("--on-failure", "restart", "--max-restarts", "1", "--start-timeout", "30")
     launched.start(0, *again, program=FAIL, launch=[sys.executable, "-c", SLOW_TO_CLOSE])
@@ -617,6 +622,7 @@ def keys(launched: Launched) -> list[Path]:
     return list((launched.folder / "home").glob(".ringcast/nodes-*"))
 
 
+@pytest.mark.live
 def test_the_key_of_a_node_0_that_is_killed_while_it_waits_goes_with_it(launched: Launched) -> None:
     launched.start(0)
     until(lambda: keys(launched))
@@ -626,6 +632,7 @@ def test_the_key_of_a_node_0_that_is_killed_while_it_waits_goes_with_it(launched
     until(lambda: not list((launched.folder / "jobs").iterdir()))
 
 
+@pytest.mark.live
 def test_the_watchdog_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Launched) -> None:
     launched.start(0)
     until(lambda: keys(launched))
@@ -642,6 +649,7 @@ def test_the_watchdog_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Lau
     file.unlink()
 
 
+@pytest.mark.live
 def test_a_key_that_node_0_and_its_watchdog_left_behind_gives_way_to_the_next(launched: Launched) -> None:
     launched.start(0)
     until(lambda: keys(launched))
@@ -657,6 +665,7 @@ def test_a_key_that_node_0_and_its_watchdog_left_behind_gives_way_to_the_next(la
     assert [code for code, _, _ in ended.values()] == [0, 0], ended
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("node", "number"), [(1, signal.SIGINT), (0, signal.SIGTERM)])
 def test_a_signal_on_any_node_ends_the_job_on_all(launched: Launched, node: int, number: signal.Signals) -> None:
     for each in 0, 1:
@@ -668,6 +677,7 @@ def test_a_signal_on_any_node_ends_the_job_on_all(launched: Launched, node: int,
     assert not any(worker.is_running() for worker in workers)
 
 
+@pytest.mark.live
 def test_a_node_that_waits_can_be_ended(launched: Launched) -> None:
     launched.start(1)
     until(lambda: list((launched.folder / "home").glob(".ringcast")))
@@ -676,6 +686,7 @@ def test_a_node_that_waits_can_be_ended(launched: Launched) -> None:
     assert (code, error) == (130, "ringcast-launch: ended by SIGINT\n")
 
 
+@pytest.mark.live
 def test_node_0_is_not_there(launched: Launched) -> None:
     launched.start(1, "--start-timeout", "0.5", RINGCAST_KEY=KEY)
     launched.start(2, "--start-timeout", "0.5", of=3)
@@ -693,6 +704,7 @@ def test_an_endpoint_that_has_no_address_is_awaited_too(capfd: pytest.CaptureFix
     assert "--rdzv-endpoint nowhere.invalid:29400: the host name 'nowhere.invalid'" in capfd.readouterr().err
 
 
+@pytest.mark.live
 def test_another_key_is_named(launched: Launched) -> None:
     launched.start(0, RINGCAST_KEY=KEY)
     launched.start(1, RINGCAST_KEY=new_key())

@@ -27,7 +27,7 @@ out.write(MARK + encode(plain(Hello(version(), platform.python_version(), socket
 out.flush()
 """
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 
 def starter(tmp_path: Path, text: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 60

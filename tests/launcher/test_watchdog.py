@@ -16,7 +16,7 @@ import pytest
 
 from ringcast_launcher.system import watchdog
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 LIMIT = 60.0  # seconds; nothing here takes nearly as long
 SILENCE = 2.0  # seconds without a sign of life that are borne

@@ -10,7 +10,7 @@ from ringcast.schedules.blocks import baseblock, schedule_tables
 KILLERS = [513, 1025]  # beyond the exhaustive test, where known wrong constructions fail
 
 
-@pytest.mark.parametrize("p", range(1, 301))
+@pytest.mark.parametrize("p", [pytest.param(p, marks=[pytest.mark.long] * (p > 130)) for p in range(1, 301)])
 def test_both_constructions_agree(p: int) -> None:
     recv, send = (table.T.tolist() for table in schedule_tables(p))
     assert [list(blocks2022.recv_schedule(p, r)) for r in range(p)] == recv

@@ -17,8 +17,8 @@ from ringcast.schedules.schedule import Schedule
 
 CROSSBARS = [(a, b, r) for a in (1, 2, 3, 4, 7, 8) for b in (2, 3, 4, 6, 8) for r in (1, 2, 3) if a * b < 60]
 GROUPS = [*product(range(1, 5), repeat=2), (5, 5), (6, 6), (2, 7), (7, 2), (1, 9), (9, 1)]
-SIDES = (1, 2, 4, 8)
-LARGE = [(16, group) for group in GROUPS] + [(32, group) for group in GROUPS]
+SIDES = (1, 2, 4)
+LARGE = [*product((8, 16, 32), GROUPS)]
 
 
 def broadcasts(root: Group, run: int, nblocks: int) -> Sequence[Schedule]:

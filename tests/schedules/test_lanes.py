@@ -25,19 +25,8 @@ AROUND = [
     for name, entry in named.items()
     if name.startswith("pipelined_ring") or name == "linear_pipeline"
 ]
-EVEN = [
-    (2, 2),
-    (2, 3),
-    (3, 2),
-    (4, 4),
-    (5, 3),
-    (3, 5),
-    (8, 2),
-    (2, 8),
-    (11, 3),
-    (13, 5),
-    (2, 33),
-]  # hosts, ranks on each
+EVEN = [(2, 2), (2, 3), (3, 2), (4, 4), (5, 3), (3, 5), (8, 2), (2, 8), (11, 3)]  # hosts, ranks on each
+LARGE = [(13, 5), (2, 33)]
 BYTES = Network(alpha=0.0, beta=1.0, gamma=0.0, frame=0.0, local=0.0)
 
 
@@ -76,7 +65,7 @@ def far(entry: Algorithm, params: Params) -> list[Message]:
     return [m for m in sent if params.hosts[m.source] != params.hosts[m.dest]]
 
 
-@pytest.mark.parametrize(("hosts", "each"), EVEN)
+@pytest.mark.parametrize(("hosts", "each"), [*EVEN, *(pytest.param(*large, marks=pytest.mark.long) for large in LARGE)])
 @pytest.mark.parametrize("entry", LANES, ids=lambda entry: entry.collective)
 def test_full_lanes_keep_their_promise_wherever_ranks_are(entry: Algorithm, hosts: int, each: int) -> None:
     for placement in placements(hosts, each):
@@ -97,7 +86,7 @@ def test_rings_and_rows_keep_their_promise_and_one_message_leaves_a_host_at_a_ti
 
 @pytest.mark.parametrize("root", [0, 5])
 def test_each_host_receives_a_broadcast_once(root: int) -> None:
-    for hosts, each in EVEN:
+    for hosts, each in EVEN + LARGE:
         for placement in placements(hosts, each):
             params = Params(hosts * each, root % (hosts * each), 3, hosts=placement)
             into = Counter(params.hosts[m.dest] for m in far(ALGORITHMS["bcast"]["full_lane"], params) for _ in m.slots)
@@ -106,7 +95,7 @@ def test_each_host_receives_a_broadcast_once(root: int) -> None:
 
 
 def test_each_host_receives_each_part_of_an_allgather_once() -> None:
-    for hosts, each in EVEN:
+    for hosts, each in EVEN + LARGE:
         for placement in placements(hosts, each):
             params = Params(hosts * each, hosts=placement)
             sent = far(ALGORITHMS["allgatherv"]["full_lane"], params)
