@@ -152,6 +152,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("by", ["option", "variable", "exported"])
 def test_the_launcher_hands_the_file_to_all_ranks(tmp_path: Path, by: str) -> None:
     (tmp_path / "network.toml").write_text(GOOD.replace("alpha = 0.00015", "alpha = 0.125"))
@@ -175,6 +176,7 @@ def test_the_launcher_refuses_a_wrong_file_before_anything_starts(tmp_path: Path
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.live
 def test_ranks_with_different_constants_are_refused_by_name(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"{rank}.toml").write_text(network_file.text(Network(1 + rank, 1e-9, 0, 0), "ipc"))

@@ -84,6 +84,7 @@ def launch(folder: Path, p: int, program: str, *options: str) -> tuple[int, str,
     return done.returncode, (done.stderr.splitlines() or [""])[-1], json.loads(report.read_text())
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("p", [2, 3, pytest.param(5, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("options", [(), pytest.param(CONTINUE, marks=pytest.mark.long)])
@@ -101,6 +102,7 @@ def test_a_job_whose_errors_are_caught_has_failed(tmp_path: Path, fault: str, p:
     assert all("neither shrink nor agree followed" in failure for failure in failed)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("options", [(), CONTINUE])
 @pytest.mark.parametrize(
     ("fault", "answer"),
@@ -117,6 +119,7 @@ def test_errors_that_are_answered_are_none(tmp_path: Path, fault: str, answer: s
     assert (code, report["cause"]) == (0, ""), last
 
 
+@pytest.mark.live
 def test_an_error_after_the_answer_counts(tmp_path: Path) -> None:
     program = f"{FAULTS['a mismatch']}\ncomm = comm.shrink()\n{FAULTS['a revocation']}"
     code, last, _ = launch(tmp_path, 3, program)
@@ -124,6 +127,7 @@ def test_an_error_after_the_answer_counts(tmp_path: Path) -> None:
     assert "called revoke()" in last
 
 
+@pytest.mark.live
 def test_those_that_go_on_without_a_rank_that_was_killed_still_have_to_answer(tmp_path: Path) -> None:
     killed = "import signal\nif comm.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ncaught(comm.barrier)\n"
     code, last, _ = launch(tmp_path, 3, killed, *CONTINUE)
@@ -136,12 +140,14 @@ def test_those_that_go_on_without_a_rank_that_was_killed_still_have_to_answer(tm
     assert (code, "CollectiveMismatch" in last) == (1, True), last
 
 
+@pytest.mark.live
 def test_restarts_happen_for_errors_that_are_caught(tmp_path: Path) -> None:
     program = f"if os.environ['RINGCAST_RESTART'] == '0':\n    {FAULTS['a mismatch']}"
     code, _, report = launch(tmp_path, 2, program, "--on-failure", "restart")
     assert (code, report["cause"]) == (0, "")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     "call",
     ["comm.allreduce(1, timeout=-1)", "comm.bcast(1, root=7)", "comm.gather(1, algorithm='none')", "comm.agree('x')"],
@@ -184,6 +190,7 @@ def loose(folder: Path, program: str) -> list[tuple[int, str, str]]:
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, said, strict=True)]
 
 
+@pytest.mark.live
 def test_without_a_launcher_each_rank_ends_with_1_and_says_why(tmp_path: Path) -> None:
     for rank, (code, out, errors) in enumerate(loose(tmp_path, LOOSE.replace("ANSWER", ""))):
         assert code == 1
@@ -193,12 +200,14 @@ def test_without_a_launcher_each_rank_ends_with_1_and_says_why(tmp_path: Path) -
         assert line.endswith("neither shrink nor agree followed)")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("answer", ["comm.agree()", "comm.shrink().barrier()"])
 def test_without_a_launcher_an_answer_counts_too(tmp_path: Path, answer: str) -> None:
     for code, _, errors in loose(tmp_path, LOOSE.replace("ANSWER", answer)):
         assert (code, errors) == (0, "")
 
 
+@pytest.mark.live
 def test_without_a_launcher_an_error_that_ends_a_rank_is_told_once(tmp_path: Path) -> None:
     program = "import ringcast\ncomm = ringcast.init()\ncomm.allreduce(1, ringcast.MAX if comm.rank else ringcast.SUM)"
     for code, _, errors in loose(tmp_path, program):
@@ -214,6 +223,7 @@ def mismatch(comm: Communicator) -> str:
     return ""
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 @pytest.mark.parametrize("p", [2, 3])
 def test_run_raises_for_errors_that_were_caught(backend: str, p: int) -> None:

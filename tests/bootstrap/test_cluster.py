@@ -197,6 +197,7 @@ def run_all(environments: list[dict[str, str]]) -> list[tuple[str, str]]:
     return [process.communicate(timeout=100) for process in started]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("engine", ["Slurm on one node", "Slurm on two nodes", "a key and a head", "Open MPI"])
 def test_ranks_find_each_other_and_leave_nothing(engine: str, short_path: Path) -> None:
     base = {"HOME": str(short_path), "TMPDIR": str(short_path)}

@@ -87,6 +87,7 @@ def launch(ports: PortRange, size: int, folder: Path) -> subprocess.CompletedPro
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.live
 def test_all_ports_of_a_job_are_in_the_range_and_none_is_too_many(tmp_path: Path) -> None:
     ports = free_range(4)
     done = launch(ports, 3, tmp_path)

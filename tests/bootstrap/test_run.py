@@ -128,6 +128,7 @@ def test_sys_exit_without_a_code_is_a_failure_too(backend: str) -> None:
     assert info.value.rank == 1
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("how", ["exit 5", "exit 0", "kill"])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_worker_that_dies(how: str, n: int) -> None:
@@ -144,6 +145,7 @@ def test_a_worker_that_dies(how: str, n: int) -> None:
     assert info.value.rank == n - 1, info.value
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_result_that_cannot_be_pickled(rank: int) -> None:
     with pytest.raises(RunFailed, match=f"^rank {rank}: TypeError: cannot pickle"):
@@ -192,6 +194,7 @@ def test_the_communicator_of_a_thread_is_closed_in_the_end() -> None:
     assert all(comm.closed for comm in kept)
 
 
+@pytest.mark.live
 def test_a_rank_may_return_before_the_others_have_its_messages() -> None:
     def work(comm: Communicator) -> Any:
         if comm.rank == 0:
@@ -274,6 +277,7 @@ def test_different_roots_never_end_well(backend: str) -> None:
         run(lambda comm: comm.bcast(comm.rank, root=comm.rank % 2), 4, backend=backend)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
 def test_a_process_without_standard_streams_gets_results(tmp_path: Path, closed: str) -> None:
     program = """
@@ -294,6 +298,7 @@ open(sys.argv[1], "w").write(str(ringcast.run(work, 2)))
     assert (tmp_path / "results").read_text() == "[2, 2]"
 
 
+@pytest.mark.live
 def test_a_standard_error_that_the_program_has_closed_is_an_error(tmp_path: Path) -> None:
     program = """
 import sys
@@ -309,6 +314,7 @@ except ValueError as error:
     assert done.stdout.startswith("I/O operation on closed file")
 
 
+@pytest.mark.live
 def test_functions_of_modules_beside_the_script_are_found(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("def work(comm):\n    return comm.allreduce(comm.rank)\n")
     (tmp_path / "script.py").write_text(

@@ -110,6 +110,7 @@ def test_who_could_rename_our_directories_is_not_trusted(short: Path, monkeypatc
     assert "relative" not in socket_path.everywhere("relative")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 @pytest.mark.parametrize(
     "length", [pytest.param(n, marks=() if n in (78, 79, 80, 81) else pytest.mark.long) for n in LENGTHS if n < 110]
@@ -128,6 +129,7 @@ def test_a_job_runs_however_long_the_name_is(short: Path, length: int) -> None:
     test_a_job_runs_and_leaves_nothing(short, length, "ipc")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("name", ["with blank", "two\nlines", "é" * 30, os.fsdecode(b"\xff")])
 def test_a_job_runs_whatever_the_name_is(short: Path, name: str) -> None:
     folder = os.path.join(short, name)
@@ -138,6 +140,7 @@ def test_a_job_runs_whatever_the_name_is(short: Path, name: str) -> None:
     assert os.listdir(folder) == []
 
 
+@pytest.mark.live
 def test_ringcast_ps_finds_it(short: Path) -> None:
     launcher, directory = waiting(long(short, 150))
     asked = [sys.executable, "-m", "ringcast", "ps", "--json", str(launcher.pid)]
@@ -148,6 +151,7 @@ def test_ringcast_ps_finds_it(short: Path) -> None:
     assert not Path(directory).exists()
 
 
+@pytest.mark.live
 def test_the_next_launcher_removes_it_if_the_watchdog_was_killed_too(short: Path) -> None:
     launcher, directory = waiting(long(short, 100))
     children = psutil.Process(launcher.pid).children()
@@ -160,6 +164,7 @@ def test_the_next_launcher_removes_it_if_the_watchdog_was_killed_too(short: Path
     assert not Path(directory).exists()
 
 
+@pytest.mark.live
 def test_a_launcher_that_is_killed_leaves_nothing(short: Path) -> None:
     launcher, directory = waiting(long(short, 100))
     (watchdog,) = [
@@ -173,6 +178,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(short: Path) -> None:
     assert not Path(directory).exists()
 
 
+@pytest.mark.live
 def test_a_tmpdir_that_is_not_there_is_one_sentence(short: Path) -> None:
     for name in ("none", "x" * 100):
         done = launch(short / name, "-n", "2", "true")

@@ -131,6 +131,7 @@ def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_to_do() -> None
     assert "a rank of 5000 may need 256 open files, but only 120 are allowed; raise the hard limit" in done.stderr
 
 
+@pytest.mark.live
 def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
     """More than the 1023 that a context of ZeroMQ's has by default, and files beyond the usual 1024."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -147,6 +148,7 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.live
 def test_the_launcher_raises_its_own_limit(tmp_path: Path) -> None:
     """60 workers have two pipes each: more than the soft limit that it was given."""
     command = f"ulimit -Sn 100; exec {sys.executable} -m ringcast_launcher -n 60 --output none true"

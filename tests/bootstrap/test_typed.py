@@ -130,6 +130,7 @@ def test_arguments_and_variables_that_are_no_text(verbose: list[str], tmp_path: 
     assert b"Error" not in done.stderr
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
 def test_they_reach_other_hosts_as_they_are(verbose: list[str], tmp_path: Path) -> None:
     program, starter = tmp_path / f"{BYTES}.py", tmp_path / "starter"
@@ -145,6 +146,7 @@ def test_they_reach_other_hosts_as_they_are(verbose: list[str], tmp_path: Path) 
     assert os.fsencode(BYTES) in told.stdout
 
 
+@pytest.mark.live
 def test_what_is_not_there_and_no_text(tmp_path: Path) -> None:
     for arguments in (
         ["-n", "1", f"{BYTES}.py"],
@@ -175,6 +177,7 @@ def test_a_blank_command_is_none(blank: str) -> None:
     assert (done.returncode, done.stdout) == (0, usual.stdout)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("option", [["-n", "1", "--config"], ["--hostfile"]])
 def test_files_without_end(option: list[str], tmp_path: Path) -> None:
     assert "more than 1 MB" in refused(*option, "/dev/zero", "true")

@@ -89,6 +89,7 @@ assert len(done) == sum(map(len, ALGORITHMS.values())), done
 """
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("n", "transport"), [(2, "ipc"), (5, "ipc"), (3, "tcp")])
 def test_every_algorithm_on_real_processes(tmp_path: Path, n: int, transport: str) -> None:
     (tmp_path / "program.py").write_text(EVERY_ALGORITHM)
@@ -113,6 +114,7 @@ def test_sockets_are_refused_where_others_may_enter(tmp_path: Path) -> None:
     assert "No such file" in init(RINGCAST_CONTROL=f"ipc://{tmp_path}/none/control")
 
 
+@pytest.mark.live
 def test_an_environment_that_cannot_work_is_a_clear_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     key = "RINGCAST_KEY is not a key"

@@ -196,6 +196,7 @@ leave(7)
     assert re.search(r"rank 1 \(.*\) failed: it exited with code 0 without finishing$", last_line(done))
 
 
+@pytest.mark.live
 def test_a_rank_that_left_while_others_needed_it_is_named(
     launch: Launch,
 ) -> None:
@@ -231,6 +232,7 @@ def test_timeout(launch: Launch) -> None:
     assert last_line(done).endswith("the job did not end within 0.5 s; still running: ranks 0, 1")
 
 
+@pytest.mark.live
 def test_who_ignores_sigterm_is_killed(launch: Launch) -> None:
     done = launch("-n", "2", program="""
 import os, signal, sys, time
@@ -341,6 +343,7 @@ def test_what_the_user_tells_the_workers_arrives(launch: Launch) -> None:
     assert "RINGCAST_TIMEOUT='never': must be a number of seconds" in done.stderr
 
 
+@pytest.mark.live
 def test_large_output_of_many_ranks_arrives_whole(launch: Launch) -> None:
     done = launch("-n", "3", program="""
 import os, sys
@@ -490,6 +493,7 @@ def test_a_signal_to_the_launcher_ends_everything(
     assert list(job.jobs.iterdir()) == []
 
 
+@pytest.mark.live
 def test_a_second_interrupt_kills_at_once(start: Callable[[str], Running]) -> None:
     job = start("""
 import os, signal, time
@@ -507,12 +511,14 @@ while True:
     assert_gone(job.workers)
 
 
+@pytest.mark.live
 def test_no_worker_outlives_a_killed_launcher(start: Callable[[str], Running]) -> None:
     job = start(SLEEPERS)
     job.launcher.kill()
     assert_gone(job.workers, timeout=10)
 
 
+@pytest.mark.live
 def test_children_of_workers_are_ended_with_the_job(launch: Launch) -> None:
     done = launch("-n", "2", "sh", "-c", "sleep 60 & echo $!")
     assert done.returncode == 0
@@ -532,6 +538,7 @@ print(os.getpid(), away.pid, subprocess.check_output(hide).decode().strip(), flu
 """
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "os.kill(os.getpid(), 9)"])
 def test_no_grandchild_outlives_the_job(launch: Launch, end: str) -> None:
     done = launch("-n", "2", program=AWAY + BARE + end)
@@ -541,6 +548,7 @@ def test_no_grandchild_outlives_the_job(launch: Launch, end: str) -> None:
     assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
 
 
+@pytest.mark.live
 def test_a_killed_launcher_leaves_nothing(start: Callable[[str], Running]) -> None:
     job = start(AWAY + "print(os.getpid(), away.pid, flush=True)\ntime.sleep(60)")
     begin = time.monotonic()
@@ -551,6 +559,7 @@ def test_a_killed_launcher_leaves_nothing(start: Callable[[str], Running]) -> No
         time.sleep(0.01)
 
 
+@pytest.mark.live
 def test_a_stopped_launcher_stops_its_workers_and_goes_on_with_them(
     start: Callable[[str], Running], tmp_path: Path
 ) -> None:
@@ -572,6 +581,7 @@ while not os.path.exists("{tmp_path}/go"):
     assert job.launcher.returncode == 0
 
 
+@pytest.mark.live
 def test_a_message_that_nobody_takes_fails_the_job(launch: Launch) -> None:
     program = """
 import ringcast, numpy
@@ -585,6 +595,7 @@ comm.barrier()  # rank 1 leaves after they were sent
     assert "failed: it finished without taking a message of rank" in last_line(done)
 
 
+@pytest.mark.live
 def test_what_was_sent_before_the_end_is_delivered(launch: Launch) -> None:
     done = launch("-n", "2", program="""
 import ringcast, numpy
@@ -599,6 +610,7 @@ ringcast.finalize()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.live
 def test_the_next_launcher_removes_what_a_killed_one_left(start: Callable[[str], Running]) -> None:
     running = start(SLEEPERS)
     (alive,) = os.listdir(running.jobs)
