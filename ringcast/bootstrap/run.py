@@ -7,7 +7,6 @@ import itertools
 import json
 import operator
 import pickle
-import re
 import subprocess
 import sys
 import tempfile
@@ -162,8 +161,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             finally:
                 errors.join()
         # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
-        if code := launcher.returncode or _reported_code(report):
-            raise _failure(folder, "".join(tail), code)
+        told = _read_report(report)
+        if code := launcher.returncode or told["exit_code"]:
+            raise _failure(folder, "".join(tail), code, told)
         if lost:
             raise lost[0]
         results = [folder / f"result-{rank}" for rank in range(n)]
@@ -173,12 +173,13 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         return [pickle.loads(file.read_bytes()) for file in results]
 
 
-def _reported_code(report: Path) -> int:
-    """Return the exit code that the launcher has written; 1 if it ended before it could."""
+def _read_report(file: Path) -> dict[str, Any]:
+    """Return the launcher's report; if it ended before it could write one, a report of exit code 1 without a rank."""
     try:
-        return int(json.loads(report.read_text(encoding="utf-8"))["exit_code"])
+        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return 1
+        return {"exit_code": 1, "rank": None}
+    return told
 
 
 def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:
@@ -200,14 +201,13 @@ def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost
         tail.extend(source)
 
 
-def _failure(folder: Path, output: str, code: int) -> RunFailed:
-    """Return the error that tells of the rank which the launcher holds responsible."""
-    verdicts = re.findall(r"^ringcast-launch: rank (\d+) \(.*?\) (?:failed: )?(.*)$", output, re.MULTILINE)
-    if not verdicts:
+def _failure(folder: Path, output: str, code: int, report: dict[str, Any]) -> RunFailed:
+    """Return the error that names the rank which the launcher holds responsible."""
+    rank = report["rank"]
+    if rank is None:
         return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
-    rank, cause = int(verdicts[-1][0]), verdicts[-1][1]
     error = folder / f"error-{rank}"
     if not error.exists():
-        return RunFailed(rank, cause, output)
+        return RunFailed(rank, report["cause"].partition("\n")[0].removeprefix("failed: "), output)
     cause, text = pickle.loads(error.read_bytes())
     return RunFailed(rank, cause, text)
