@@ -34,13 +34,13 @@ from ringcast.wire.header import Kind
 
 LOOK = 2e-6  # seconds between two looks for circles, times the square of the ranks that wait: a bound of their cost …
 MOST = 1.0  # … and at most this
-TOLD = 8  # ranks of a circle whose calls are told
+CALLS_SHOWN = 8  # ranks of a circle whose calls are told
 
 Node = TypeVar("Node")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CallRecord:
     """A call that a rank has made."""
 
     number: int  # in its communicator; 0 for point-to-point, -n for its n-th agreement
@@ -55,14 +55,14 @@ class Report:
 
     rank: int
     context: int
-    call: Made
+    call: CallRecord
     round: int | None
     waits: tuple[int, ...]  # ranks of which it needs something: all of them
     sources: tuple[int, ...]  # those from which it receives
     owes: tuple[int, ...]  # ranks to which it withholds a grant until it has received that
     sent: Mapping[int, int]  # messages ever, by rank, without those that only ask or answer whether all is well
     seen: Mapping[int, int]
-    ended: tuple[Made, ...] = ()  # the last calls in this communicator that have ended
+    ended: tuple[CallRecord, ...] = ()  # the last calls in this communicator that have ended
     seconds: float = 0.0  # that the call has taken
     times: int = 1  # how often this wait was reported
 
@@ -89,7 +89,7 @@ def read(rank: int, message: Mapping[str, Any]) -> Report | None:
             "seconds": int() | float() as seconds,
             "times": int(times),
         }:
-            calls = [made for each in (call, *ended) if (made := _made(each)) is not None]
+            calls = [made for each in (call, *ended) if (made := _call_record(each)) is not None]
             numbers = (context, round_ or 0, times, *waits, *sources, *owes, *sent, *sent.values())
             if len(calls) != 1 + len(ended) or not are_counts((*numbers, *seen, *seen.values())):
                 return None
@@ -110,10 +110,10 @@ def read(rank: int, message: Mapping[str, Any]) -> Report | None:
     return None
 
 
-def _made(message: object) -> Made | None:
+def _call_record(message: object) -> CallRecord | None:
     match message:
         case {"number": int(number), "fingerprint": int(fingerprint), "text": str(text), "site": str(site)}:
-            return Made(number, fingerprint, text, site)
+            return CallRecord(number, fingerprint, text, site)
     return None
 
 
@@ -191,7 +191,7 @@ def decode(data: bytes) -> Finding | None:
     return None
 
 
-class Waits:
+class DeadlockDetector:
     """The last report of every rank that waits."""
 
     def __init__(self) -> None:
@@ -247,13 +247,13 @@ class Waits:
 
     def _deadlock(self) -> list[Finding]:
         edges = (edge for rank in sorted(self._reports) for edge in self._edges(rank, self._reports[rank].waits))
-        found = circle_in(edges, self._after)
+        found = find_cycle(edges, self._after)
         if not found:
             return []
         ranks = [rank for rank, _ in found]
         first = ranks.index(min(ranks))
         circle = (*ranks[first:], *ranks[:first])
-        made = [self._reports[rank].call for rank in circle[:TOLD]]
+        made = [self._reports[rank].call for rank in circle[:CALLS_SHOWN]]
         calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in made)
         reports = (self._reports[rank] for rank in dict.fromkeys(circle))
         return [Deadlock(r.rank, r.context, r.call.number, r.seconds, circle, calls) for r in reports]
@@ -278,16 +278,16 @@ class Waits:
                 yield rank, peer
 
 
-def _mismatch(rank: int, context: int, mine: Made, peer: int, theirs: Made) -> Mismatch:
+def _mismatch(rank: int, context: int, mine: CallRecord, peer: int, theirs: CallRecord) -> Mismatch:
     same = theirs.text == mine.text
     text = "the same, with other arguments" if same else theirs.text
     return Mismatch(rank, context, mine.number, peer, mine.text, mine.site, text, theirs.site)
 
 
-def circle_in(starts: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> list[Node]:
+def find_cycle(starts: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> list[Node]:
     """Return the nodes of a circle that can be reached from `starts`, each before one that is `after` it; or none.
 
-    >>> circle_in([1], {1: [2, 3], 2: [], 3: [4], 4: [3]}.__getitem__)
+    >>> find_cycle([1], {1: [2, 3], 2: [], 3: [4], 4: [3]}.__getitem__)
     [3, 4]
     """
     done: set[Node] = set()

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ringcast.control.agreement import Agreements, Decision, Vote
-from ringcast.control.deadlocks import Finding, Report, Waits
+from ringcast.control.deadlocks import DeadlockDetector, Finding, Report
 from ringcast.control.events import (
     Abort,
     Accusing,
@@ -50,7 +50,7 @@ from ringcast.control.events import (
     Waiting,
     in_words,
 )
-from ringcast.control.suspicions import PATIENCE, Accusations, Sentence
+from ringcast.control.suspicions import PATIENCE, Accusations, Eviction
 from ringcast.procs.timing import TIMING
 from ringcast.wire.failure import Failure
 
@@ -79,7 +79,7 @@ class _Member:
         return self.hello.pid
 
 
-class Roster:
+class Membership:
     """The state of one job; `handle` takes an event and returns what to do about it."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Roster:
         self._failed: dict[int, str] = {}
         self._revoked: set[int] = set()
         self._revokes: Counter[int] = Counter()
-        self._waits = Waits()
+        self._deadlocks = DeadlockDetector()
         self._agreements = Agreements(size)
         self._accusations = Accusations(patience=PATIENCE if hosted else 0.0)
         self._lost: set[int] = set()  # of which the owner was told
@@ -166,7 +166,7 @@ class Roster:
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.
-            roster = _roster([self._members[rank].hello for rank in range(self.size)])
+            roster = _roster_message([self._members[rank].hello for rank in range(self.size)])
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
@@ -205,13 +205,13 @@ class Roster:
             case Waiting():
                 return self._compare(event.report, now)
             case Moving():
-                self._waits.moved(event.rank)
+                self._deadlocks.moved(event.rank)
             case Vote() if self._started:
-                self._waits.voted(event.context)
+                self._deadlocks.voted(event.context)
                 return self._announce(self._agreements.vote(event))
             case Failing():
                 member.report = event
-                self._waits.moved(event.rank)
+                self._deadlocks.moved(event.rank)
                 return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
             case Finished() if member.finished is None:
                 return self._finished(event, member)
@@ -223,7 +223,7 @@ class Roster:
         if self._revokes[event.rank] >= MOST_REVOKED:
             return self.lose(event.rank, f"it gave up more than {MOST_REVOKED} communicators")
         self._revoked.add(event.context)
-        self._waits.ends(event.context)
+        self._deadlocks.ends(event.context)
         self._revokes[event.rank] += 1
         facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
         return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
@@ -243,20 +243,20 @@ class Roster:
         gone = self._lost | self._failed.keys()
         return member is not None and not member.finished and not member.left and rank not in gone
 
-    def _sentence(self, now: float) -> list[Action]:
+    def _evict(self, now: float) -> list[Action]:
         """Give up ranks because of dead links."""
 
         def silent(rank: int) -> bool:
             return now - self._members[rank].heard > SILENT * self.beat
 
-        sentences = self._accusations.decide(self._here, silent, now)
+        evictions = self._accusations.decide(self._here, silent, now)
         return [
-            action for sentence in sentences for action in self._lose_for_all(sentence.given_up, self._link(sentence))
+            action for eviction in evictions for action in self._lose_for_all(eviction.given_up, self._link(eviction))
         ]
 
-    def _link(self, sentence: Sentence) -> str:
-        ends = [f"rank {rank} ({self._members[rank].hello.address})" for rank in (sentence.reporter, sentence.peer)]
-        return f"the link between {ends[0]} and {ends[1]} is dead: {sentence.cause}"
+    def _link(self, eviction: Eviction) -> str:
+        ends = [f"rank {rank} ({self._members[rank].hello.address})" for rank in (eviction.reporter, eviction.peer)]
+        return f"the link between {ends[0]} and {ends[1]} is dead: {eviction.cause}"
 
     def _lose_for_all(self, rank: int, cause: str) -> list[Action]:
         return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
@@ -266,12 +266,12 @@ class Roster:
         failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
         if report.call.number >= 0 and (failed or report.context in self._revoked):
             return []  # the call ends as soon as the rank hears of that
-        findings = self._waits.report(self._agreements.refined(report), now)
+        findings = self._deadlocks.report(self._agreements.refined(report), now)
         return [SendTo(self._members[found.rank].connection, _finding(found)) for found in findings]
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
-        self._waits.moved(event.rank)
+        self._deadlocks.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
         failure = Failure(event.error, member.host, member.pid, event.traceback)
@@ -326,7 +326,7 @@ class Roster:
         if rank in self._failed or (member is not None and member.finished):
             return []
         self._failed[rank] = cause
-        self._waits.forget()
+        self._deadlocks.forget()
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         host, pid = (member.host, member.pid) if member is not None else ("", 0)
@@ -340,7 +340,7 @@ class Roster:
         """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
         actions: list[Action] = []
         for decision in decisions:
-            self._waits.voted(decision.context)
+            self._deadlocks.voted(decision.context)
             message = {"type": "agreed", "context": decision.context, "number": decision.number}
             message |= {"decision": decision.encode()}
             actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]
@@ -359,7 +359,7 @@ class Roster:
 
     def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
         self._forgive(now)
-        actions = [*self._check_start(now), *self._sentence(now)]
+        actions = [*self._check_start(now), *self._evict(now)]
         if not self.hosted:
             actions += self._check_silence(unreachable, now)
         if now >= self._next_beat:
@@ -430,7 +430,7 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
     return ""
 
 
-def _roster(hellos: Sequence[Hello]) -> Message:
+def _roster_message(hellos: Sequence[Hello]) -> Message:
     """Return what all ranks are told of all ranks."""
     told = {"addresses": [h.address for h in hellos], "keys": [h.key for h in hellos], "near": [h.near for h in hellos]}
     return {"type": "roster", **told}

@@ -42,7 +42,7 @@ from ringcast.control.events import (
     Tick,
     Waiting,
 )
-from ringcast.control.membership import Roster
+from ringcast.control.membership import Membership
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
@@ -82,7 +82,7 @@ class ControlServer:
             RendezvousError: the address cannot be bound.
         """
         self._nonce, self._clock = nonce, clock
-        self._roster = Roster(
+        self._membership = Membership(
             size,
             version=version(),
             hosted=hosted,
@@ -126,17 +126,17 @@ class ControlServer:
     @property
     def due(self) -> float:
         """The latest time, on the owner's clock, for the next call of `service`."""
-        return self._roster.due
+        return self._membership.due
 
     @property
     def over(self) -> bool:
         """Whether all ranks have left or failed."""
-        return self._roster.over
+        return self._membership.over
 
     @property
     def heard(self) -> dict[int, float]:
         """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
-        return self._roster.heard
+        return self._membership.heard
 
     @property
     def strangers(self) -> int:
@@ -145,7 +145,7 @@ class ControlServer:
 
     def process(self, rank: int) -> tuple[str, int]:
         """Return the host and the process number of a rank that joined."""
-        return self._roster.process(rank)
+        return self._membership.process(rank)
 
     def guard(self) -> None:
         """Turn away strangers that are too many, or say too much, as long as `service` was not called."""
@@ -189,24 +189,24 @@ class ControlServer:
             self.dropped += 1
             return []
         number, message = envelope
-        rank = self._roster.rank_of(connection)
+        rank = self._membership.rank_of(connection)
         notices = [] if rank is None else self._check_number(rank, number, self._received[connection])
         event = _event(message, connection, rank)
         if event is None:
             self.dropped += 1
         else:
             notices += self._handle(event)
-        if self._roster.rank_of(connection) is not None:  # nothing is kept for strangers
+        if self._membership.rank_of(connection) is not None:  # nothing is kept for strangers
             self._received[connection] = number + 1
         return notices
 
     def _check_number(self, rank: int, number: int, expected: int) -> list[Notice]:
         if number == expected:
             return []
-        return self._perform_all(self._roster.lose(rank, "messages on its control connection were lost"))
+        return self._perform_all(self._membership.lose(rank, "messages on its control connection were lost"))
 
     def _handle(self, event: Event) -> list[Notice]:
-        return self._perform_all(self._roster.handle(event, self._clock()))
+        return self._perform_all(self._membership.handle(event, self._clock()))
 
     def _perform_all(self, actions: Iterable[Action]) -> list[Notice]:
         return [notice for action in actions for notice in self._perform(action)]
@@ -214,7 +214,7 @@ class ControlServer:
     def _perform(self, action: Action) -> list[Notice]:
         if not isinstance(action, SendTo):
             return [action]
-        rank, number = self._roster.rank_of(action.connection), self._sent.get(action.connection, 0)
+        rank, number = self._membership.rank_of(action.connection), self._sent.get(action.connection, 0)
         if action.message is not self._packed[0]:
             self._packed = action.message, pack(action.message)
         reached = self._send(action.connection, seal_packed(self._nonce, number, self._packed[1]))

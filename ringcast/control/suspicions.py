@@ -24,7 +24,7 @@ SETTLE, PATIENCE = TIMING.accusation_settle, TIMING.accusation_patience
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class Eviction:
     """Rank `given_up` has to go, for `reporter` has found its link to `peer` dead; one of the two is given up."""
 
     given_up: int
@@ -50,7 +50,7 @@ class Accusations:
             if self.due is None:
                 self.due, self._until = now + self._settle, now + self._settle + self._patience
 
-    def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Sentence]:
+    def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Eviction]:
         """Return the ranks to give up, once the accusations have settled.
 
         Args:
@@ -66,11 +66,11 @@ class Accusations:
             return []
         self.due = None
         self._links = {}
-        sentences = []
+        evictions = []
         while links:
             dead = Counter(rank for pair in links for rank in pair)
             victim = max(dead, key=lambda rank: (silent(rank), dead[rank], rank))
             told = next(told for pair, told in links.items() if victim in pair)
-            sentences.append(Sentence(victim, *told))
+            evictions.append(Eviction(victim, *told))
             links = {pair: told for pair, told in links.items() if victim not in pair}
-        return sentences
+        return evictions

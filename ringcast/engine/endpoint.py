@@ -16,7 +16,7 @@ from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
 from ringcast.wire.header import Kind, notice
-from ringcast.wire.unanswered import Errors, Unanswered
+from ringcast.wire.unanswered import Unanswered, UnansweredErrors
 
 HEARSAY = TIMING.report_grace
 
@@ -80,7 +80,7 @@ class Endpoint:
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
-        self.unanswered = Errors()
+        self.unanswered = UnansweredErrors()
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle

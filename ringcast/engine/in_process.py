@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from ringcast.control.agreement import Agreements, Decision, Vote
-from ringcast.control.deadlocks import Report, Waits
+from ringcast.control.deadlocks import DeadlockDetector, Report
 from ringcast.engine.endpoint import Endpoint
 from ringcast.transports.base import Transport
 from ringcast.transports.simulated import SimulatedWire
@@ -23,35 +23,35 @@ class Board:
     def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
         self._nonce, self._transports = nonce, transports
         self.lock = threading.Lock()
-        self.waits, self._agreements = Waits(), Agreements(len(transports))
+        self.deadlocks, self._agreements = DeadlockDetector(), Agreements(len(transports))
 
     def waiting(self, report: Report) -> None:
         """Take note that a rank waits, and tell those whom that concerns if it waits in vain."""
         with self.lock:
-            for found in self.waits.report(self._agreements.refined(report), self._transports[report.rank].clock()):
+            for found in self.deadlocks.report(self._agreements.refined(report), self._transports[report.rank].clock()):
                 header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
                 self._transports[found.rank].inject([header, found.encode()])
 
     def moving(self, rank: int) -> None:
         """Take note that a rank waits no more."""
         with self.lock:
-            self.waits.moved(rank)
+            self.deadlocks.moved(rank)
 
     def vote(self, vote: Vote) -> None:
         """Take a rank's vote."""
         with self.lock:
-            self.waits.voted(vote.context)
+            self.deadlocks.voted(vote.context)
             self._announce(self._agreements.vote(vote))
 
     def lose(self, rank: int) -> None:
         """Count a rank as gone; those that live have been told so before."""
         with self.lock:
-            self.waits.forget()
+            self.deadlocks.forget()
             self._announce(self._agreements.lose(rank))
 
     def _announce(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
-            self.waits.voted(decision.context)
+            self.deadlocks.voted(decision.context)
             header = wire.notice(wire.Kind.AGREED, self._nonce, context=decision.context, length=decision.number)
             for rank in decision.members:
                 self._transports[rank].inject([header, decision.encode()])
@@ -67,7 +67,7 @@ class LocalControl:
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         word = 0 if failed is None else failed + 1
         with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
-            self._board.waits.ends(context)
+            self._board.deadlocks.ends(context)
             self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
 
     def waiting(self, report: Report) -> None:

@@ -34,7 +34,7 @@ import struct
 from collections.abc import Callable, Collection, Sequence
 
 from ringcast.control.agreement import Vote
-from ringcast.control.deadlocks import Made, Report
+from ringcast.control.deadlocks import CallRecord, Report
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
 from ringcast.protocol.aborting import Endings
 from ringcast.protocol.communicators import Context, Contexts
@@ -283,21 +283,21 @@ class Protocol:
         return Report(
             self.rank,
             op.context,
-            op.made,
+            op.call_record,
             op.round,
             waits=tuple(sorted({t.peer for t in waits})),
             sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
             owes=tuple(sorted({recv.peer for recv in withheld})),
             sent=sent,
             seen=seen,
-            ended=tuple(ended.made for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
+            ended=tuple(ended.call_record for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
             seconds=seconds,
             times=times,
         )
 
     def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
         """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
-        call = Made(-vote.number, 0, f"{vote.verb}()", place)
+        call = CallRecord(-vote.number, 0, f"{vote.verb}()", place)
         sent, seen = self._accounts.without_talk()
         facts = self.rank, vote.context, call, None, awaited, awaited, ()
         return Report(*facts, sent, seen, seconds=seconds, times=times)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from ringcast.control.deadlocks import Made
+from ringcast.control.deadlocks import CallRecord
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
 from ringcast.wire.call import Call
@@ -149,10 +149,10 @@ class Operation:
         return _plain(f"{os.path.basename(file)}:{line}") if file else ""
 
     @property
-    def made(self) -> Made:
+    def call_record(self) -> CallRecord:
         """The call as other ranks are told of it."""
         text = str(self.call) if self.number else self.label
-        return Made(self.number, self.fingerprint, _plain(text), self.place)
+        return CallRecord(self.number, self.fingerprint, _plain(text), self.place)
 
     @property
     def progress(self) -> float | None:

@@ -64,7 +64,7 @@ def parse(fields: Sequence[Any]) -> Unanswered | None:
     raise ValueError("not an error that was caught")
 
 
-class Errors:
+class UnansweredErrors:
     """The errors of one rank's communicators that nothing has answered yet."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from ringcast.errors import (
     Where,
 )
 from ringcast.wire import unanswered
-from ringcast.wire.unanswered import Errors, Unanswered, parse
+from ringcast.wire.unanswered import Unanswered, UnansweredErrors, parse
 from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor, Verdict
 from support.jobs import Job
 
@@ -269,7 +269,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("error", NAMED, ids=lambda error: type(error).__name__)
 def test_the_named_errors_count_with_their_place(error: Exception) -> None:
-    errors = Errors()
+    errors = UnansweredErrors()
     errors.raised(1, error, "barrier", SITE)
     assert errors.first is not None
     text = str(error).partition("\n")[0]
@@ -281,7 +281,7 @@ def test_the_named_errors_count_with_their_place(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", OTHERS, ids=lambda error: type(error).__name__)
 def test_all_others_do_not(error: BaseException) -> None:
-    errors = Errors()
+    errors = UnansweredErrors()
     errors.raised(1, error, "barrier", SITE)
     assert errors.first is None
 
@@ -299,7 +299,7 @@ def test_an_answer_counts_for_a_communicator_and_those_made_from_it() -> None:
     family = {2: 1, 3: 2, 5: 1}  # 3 is from 2, which is from 1; 4 is a stranger
 
     def left(answered: int) -> set[int]:
-        errors = Errors()
+        errors = UnansweredErrors()
         for context, parent in family.items():
             errors.made(context, parent)
         for context in range(1, 6):
@@ -314,7 +314,7 @@ def test_an_answer_counts_for_a_communicator_and_those_made_from_it() -> None:
 
 
 def test_the_first_error_of_a_communicator_stands_and_its_text_is_bounded() -> None:
-    errors = Errors()
+    errors = UnansweredErrors()
     errors.raised(1, Revoked(0, "x" * 10**6), "barrier", ("f" * 10**6, 1))
     errors.raised(1, Revoked(0, "later"), "barrier", SITE)
     assert errors.first is not None

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlServer, Pace, new_key, version
 from ringcast.control import server as server_module
-from ringcast.control.deadlocks import Deadlock, Made, Report, decode
+from ringcast.control.deadlocks import CallRecord, Deadlock, Report, decode
 from ringcast.control.envelope import pack
 from ringcast.control.events import Failing, Finished, Started
 from ringcast.errors import RendezvousError
@@ -90,7 +90,7 @@ def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, addre
         assert workers[2].inbox.empty()
 
 
-WAIT = Report(0, 7, Made(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
+WAIT = Report(0, 7, CallRecord(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
 
 
 def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:

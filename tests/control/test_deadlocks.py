@@ -16,13 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast.control import deadlocks
-from ringcast.control.deadlocks import Deadlock, Made, Mismatch, Report, Waits, circle_in, decode, read
+from ringcast.control.deadlocks import (
+    CallRecord,
+    Deadlock,
+    DeadlockDetector,
+    Mismatch,
+    Report,
+    decode,
+    find_cycle,
+    read,
+)
 
-CALL = Made(3, 77, "barrier()", "prog.py:5")
-OTHER = Made(3, 78, "scan()", "prog.py:9")
+CALL = CallRecord(3, 77, "barrier()", "prog.py:5")
+OTHER = CallRecord(3, 78, "scan()", "prog.py:9")
 
 
-def report(rank: int, *peers: int, call: Made = CALL, context: int = 1, times: int = 2, **facts: Any) -> Report:
+def report(rank: int, *peers: int, call: CallRecord = CALL, context: int = 1, times: int = 2, **facts: Any) -> Report:
     return Report(rank, context, call, 0, peers, peers, facts.pop("owes", ()), {}, {}, times=times, **facts)
 
 
@@ -41,7 +50,7 @@ graphs = st.integers(1, 7).flatmap(
 
 @given(graphs)
 def test_a_circle_is_found_where_there_is_one(after: list[list[int]]) -> None:
-    circle = circle_in(range(len(after)), after.__getitem__)
+    circle = find_cycle(range(len(after)), after.__getitem__)
     assert all(b in after[a] for a, b in zip(circle, circle[1:] + circle[:1], strict=True))
     try:
         graphlib.TopologicalSorter(dict(enumerate(after))).prepare()
@@ -52,7 +61,7 @@ def test_a_circle_is_found_where_there_is_one(after: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("p", [*range(1, 9), 100])
 def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
-    board = Waits()
+    board = DeadlockDetector()
     for rank in range(p):
         found = board.report(report(rank, (rank + 1) % p, context=rank, seconds=rank), 10.0 * rank)
         assert (found != []) == (rank == p - 1)
@@ -66,13 +75,13 @@ def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
 
 def test_a_deadlock_needs_two_reports_of_every_rank() -> None:
     for first, second in product((1, 2), repeat=2):
-        board = Waits()
+        board = DeadlockDetector()
         board.report(report(0, 1, times=first), 0.0)
         assert (board.report(report(1, 0, times=second), 1.0) != []) == (first == second == 2)
 
 
 def test_a_rank_that_has_moved_is_no_part_of_a_circle() -> None:
-    board = Waits()
+    board = DeadlockDetector()
     board.report(report(0, 1), 0.0)
     board.moved(0)
     assert board.report(report(1, 0), 1.0) == []
@@ -83,7 +92,7 @@ def test_a_rank_that_has_moved_is_no_part_of_a_circle() -> None:
 def test_nobody_is_accused_while_one_message_is_under_way(p: int, back: bool) -> None:
     for at in range(p):
         sender, receiver = ((at + 1) % p, at) if back else (at, (at + 1) % p)
-        board = Waits()
+        board = DeadlockDetector()
         for rank in range(p):
             said = report(rank, (rank + 1) % p)
             said = replace(said, sent={receiver: 1}) if rank == sender else said
@@ -95,7 +104,7 @@ def test_nobody_is_accused_while_one_message_is_under_way(p: int, back: bool) ->
 def test_a_withheld_grant_waits_for_what_is_received_only() -> None:
     """Rank 1 receives from 3 and will then grant to 0; that it also sends to 2 does not keep it from that."""
     for slow in True, False:
-        board = Waits()
+        board = DeadlockDetector()
         board.report(report(0, 1), 0.0)
         board.report(replace(report(1, 2, 3, owes=(0,)), sources=(3,)), 10.0)
         assert board.report(report(2, 0), 20.0) == []
@@ -108,7 +117,7 @@ class World:
     """Ranks that compute, send, and wait for a message of each of several others; their reports come late, in order."""
 
     def __init__(self, p: int) -> None:
-        self.p, self.board, self.now = p, Waits(), 0.0
+        self.p, self.board, self.now = p, DeadlockDetector(), 0.0
         self.needs: list[set[int]] = [set() for _ in range(p)]  # empty: computes
         self.sent: Counter[tuple[int, int]] = Counter()
         self.seen: Counter[tuple[int, int]] = Counter()  # [a, b]: of those from b
@@ -207,7 +216,7 @@ def test_findings_are_true_at_any_time_and_complete_in_the_end(p: int, data: st.
 def test_another_call_with_the_same_number_is_a_mismatch_of_both(ended: bool, first: int) -> None:
     later = replace(CALL, number=9)
     said = [report(0, 1, times=1), report(1, 0, call=later, ended=(OTHER,)) if ended else report(1, 0, call=OTHER)]
-    board = Waits()
+    board = DeadlockDetector()
     assert board.report(said[first], 0.0) == []
     found = board.report(said[1 - first], 0.0) or board.report(said[0], 1.0)  # at the latest when it says so again
     sides = {each.rank: each for each in found}
@@ -227,13 +236,13 @@ def test_another_call_with_the_same_number_is_a_mismatch_of_both(ended: bool, fi
     ],
 )
 def test_other_communicators_numbers_and_ranks_are_no_mismatch(other: Report) -> None:
-    board = Waits()
+    board = DeadlockDetector()
     board.report(other, 0.0)
     assert board.report(report(0, 1), 0.0) == []
 
 
 def test_exchanges_between_two_have_no_number_by_which_they_could_differ() -> None:
-    board = Waits()
+    board = DeadlockDetector()
     board.report(report(0, 1, call=replace(CALL, number=0), times=1), 0.0)
     assert board.report(report(1, 0, call=replace(OTHER, number=0), times=1), 0.0) == []
 
@@ -242,7 +251,7 @@ def test_exchanges_between_two_have_no_number_by_which_they_could_differ() -> No
 
 
 counts = st.dictionaries(st.integers(0, 2**40), st.integers(0, 2**63))
-made = st.builds(Made, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.text(), st.text())
+made = st.builds(CallRecord, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.text(), st.text())
 ranks = st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple)
 reports = st.builds(
     Report,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ringcast.control.agreement import AGREE, SHRINK, Decision, Vote
-from ringcast.control.deadlocks import Deadlock, Made, Mismatch, Report, decode
+from ringcast.control.deadlocks import CallRecord, Deadlock, Mismatch, Report, decode
 from ringcast.control.events import (
     Abort,
     Accusing,
@@ -30,7 +30,7 @@ from ringcast.control.events import (
     Unread,
     Waiting,
 )
-from ringcast.control.membership import MOST_REVOKED, Roster
+from ringcast.control.membership import MOST_REVOKED, Membership
 from ringcast.control.suspicions import SETTLE
 from ringcast.wire.failure import Failure
 
@@ -39,8 +39,8 @@ def hello(rank: int, size: int = 3, version: str = "1", connection: bytes = b"")
     return Hello(connection or b"c%d" % rank, rank, size, f"addr{rank}", 100 + rank, "host", version)
 
 
-def started(size: int = 3, **settings: object) -> Roster:
-    roster = Roster(size, version="1", **settings)
+def started(size: int = 3, **settings: object) -> Membership:
+    roster = Membership(size, version="1", **settings)
     for rank in range(size):
         roster.handle(hello(rank, size), 0.0)
     return roster
@@ -66,7 +66,7 @@ def sent(actions: list[Action]) -> dict[str, list[dict[str, object]]]:
     ],
 )
 def test_ranks_that_differ_in_what_they_let_in_are_refused(differs: dict[str, object], words: str) -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(hello(2), 0.0)
     ((refusal,),) = sent(roster.handle(replace(hello(0), **differs), 0.0)).values()
     assert refusal["type"] == "refused"
@@ -74,7 +74,7 @@ def test_ranks_that_differ_in_what_they_let_in_are_refused(differs: dict[str, ob
 
 
 def test_the_roster_has_the_keys_of_all_and_where_they_are_near() -> None:
-    roster = Roster(2, version="1")
+    roster = Membership(2, version="1")
     roster.handle(replace(hello(1, 2), key="one", near="here"), 0.0)
     told = sent(roster.handle(replace(hello(0, 2), key="zero"), 0.0))
     assert [(m["keys"], m["near"]) for m in told["c1"] if m["type"] == "roster"] == [(["zero", "one"], ["", "here"])]
@@ -95,7 +95,7 @@ def beatless(actions: list[Action]) -> list[Action]:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     for rank in order[:-1]:
         assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host", f"addr{rank}")]
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
@@ -120,7 +120,7 @@ class Compared(str):
 def test_4096_ranks_meet_in_a_number_of_steps_that_grows_with_them_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compared, "count", 0)
     p = 4096
-    roster, seen = Roster(p, version="1"), 0
+    roster, seen = Membership(p, version="1"), 0
     for rank in reversed(range(p)):
         actions = roster.handle(replace(hello(rank, p), network=Compared("constants")), 0.0)
         seen += len(actions)
@@ -141,7 +141,7 @@ def test_4096_ranks_meet_in_a_number_of_steps_that_grows_with_them_only(monkeypa
     ],
 )
 def test_a_worker_that_does_not_fit_is_refused_and_disturbs_nobody(wrong: Hello, words: str) -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(hello(0), 0.0)
     actions = roster.handle(wrong, 0.0)
     assert [*sent(actions)] == ["x"]
@@ -153,7 +153,7 @@ def test_a_worker_that_does_not_fit_is_refused_and_disturbs_nobody(wrong: Hello,
 
 
 def test_ranks_that_would_choose_differently_are_kept_apart() -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(replace(hello(2), network="Network(1)"), 0.0)
     refused = sent(roster.handle(replace(hello(0), network="Network(2)"), 0.0))
     assert [*refused] == ["c0"]
@@ -164,13 +164,13 @@ def test_ranks_that_would_choose_differently_are_kept_apart() -> None:
 
 
 def test_the_same_hello_again_is_not_a_second_worker() -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(hello(0), 0.0)
     assert roster.handle(hello(0), 0.0) == []
 
 
 def test_missing_ranks_are_named_to_all_when_the_time_is_over() -> None:
-    roster = Roster(4, version="1", start_timeout=60)
+    roster = Membership(4, version="1", start_timeout=60)
     roster.handle(Tick(), 500.0)  # nobody hurries a program that has not begun to communicate
     roster.handle(hello(1, 4), 1000.0)
     assert beatless(roster.handle(Tick(), 1059.9)) == []
@@ -183,7 +183,7 @@ def test_missing_ranks_are_named_to_all_when_the_time_is_over() -> None:
 
 
 def test_the_next_tick_is_due_no_later_than_the_end_of_the_start() -> None:
-    roster = Roster(2, version="1", start_timeout=0.5, beat=1.0)
+    roster = Membership(2, version="1", start_timeout=0.5, beat=1.0)
     roster.handle(hello(0, 2), 10.0)
     roster.handle(Tick(), 10.0)
     assert roster.due == 10.5
@@ -192,7 +192,7 @@ def test_the_next_tick_is_due_no_later_than_the_end_of_the_start() -> None:
 
 
 def test_a_rank_that_dies_before_the_start_ends_the_start_for_those_before_and_after() -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(hello(0), 0.0)
     told = sent(roster.handle(Died(2, "exit code 1"), 1.0))
     assert told == {"c0": [{"type": "refused", "reason": "rank 2 ended before all ranks had joined: exit code 1"}]}
@@ -254,7 +254,7 @@ def test_a_revocation_reaches_all_others() -> None:
 
 
 def waiting(rank: int, peer: int, fingerprint: int = 7) -> Waiting:
-    call = Made(1, fingerprint, f"call {fingerprint}", "prog.py:1")
+    call = CallRecord(1, fingerprint, f"call {fingerprint}", "prog.py:1")
     return Waiting(rank, Report(rank, 5, call, 0, (peer,), (peer,), (), {}, {}, times=2))
 
 
@@ -287,7 +287,7 @@ def test_abort_reaches_all_and_ends_a_start() -> None:
     assert sent(started().handle(Abort("enough"), 1.0)) == {
         f"c{rank}": [{"type": "abort", "cause": "enough"}] for rank in range(3)
     }
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     roster.handle(hello(0), 0.0)
     assert sent(roster.handle(Abort("enough"), 1.0)) == {"c0": [{"type": "refused", "reason": "enough"}]}
 
@@ -312,7 +312,7 @@ def test_beats_go_to_members_once_a_period() -> None:
 GONE = "there is no connection to it, and nothing was heard of it for 10 s"
 
 
-def silent_history(roster: Roster, until: int, unreachable: frozenset[int] = frozenset({1})) -> list[Action]:
+def silent_history(roster: Membership, until: int, unreachable: frozenset[int] = frozenset({1})) -> list[Action]:
     """Let all ranks but rank 1 be alive every second."""
     found: list[Action] = []
     for second in range(1, until + 1):
@@ -370,7 +370,7 @@ def test_a_finished_rank_that_never_leaves_does_not_keep_the_job_alive() -> None
 
 
 def test_what_a_stranger_says_in_the_name_of_a_rank_is_ignored() -> None:
-    roster = Roster(3, version="1")
+    roster = Membership(3, version="1")
     assert roster.handle(Finished(1, {}), 0.0) == []
 
 
@@ -456,18 +456,18 @@ def test_only_a_member_revokes_a_shrunk_communicator() -> None:
 
 
 def test_nobody_votes_before_the_start() -> None:
-    roster = Roster(2, version="1")
+    roster = Membership(2, version="1")
     roster.handle(hello(0, 2), 0.0)
     assert roster.handle(Vote(0, WORLD, 1, AGREE), 0.0) == []
 
 
 def votes(rank: int, *peers: int) -> Waiting:
-    call = Made(-1, 0, "agree()", "")
+    call = CallRecord(-1, 0, "agree()", "")
     return Waiting(rank, Report(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
 
 
 def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
-    call = Made(3, 77, "barrier()", "")
+    call = CallRecord(3, 77, "barrier()", "")
     return Waiting(rank, Report(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
 
 

@@ -14,10 +14,10 @@ from ringcast.communicator import Communicator
 from ringcast.config.worker import WorkerConfig
 from ringcast.control.agreement import AGREE, SHRINK, Decision, Vote
 from ringcast.control.client import ControlClient
-from ringcast.control.deadlocks import Deadlock, Made, Report
+from ringcast.control.deadlocks import CallRecord, Deadlock, Report
 from ringcast.control.envelope import longest_to_server, longest_to_worker, seal
 from ringcast.control.events import Failing, Hello, Message
-from ringcast.control.membership import _finding, _roster
+from ringcast.control.membership import _finding, _roster_message
 from ringcast.errors import Revoked
 from ringcast.ops import Op
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -127,7 +127,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
         said.append(client._hello)
         client._post = said.append  # type: ignore[method-assign]
         ranks, long = tuple(range(size)), LONG[text]
-        made = Made(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
+        made = CallRecord(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
         client.revoke(NUMBER, long, size)
         client.vote(Vote(0, NUMBER, NUMBER, SHRINK, -NUMBER, ranks))
         client.finished(counts(size), counts(size), counts(size), ranks, long, long)
@@ -152,7 +152,7 @@ def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, s
     decision = Decision(NUMBER, NUMBER, ranks, (AGREE,) * size, -NUMBER, ranks, NUMBER)
     calls = ("\U0001f600" * 1000 + " at " + "\U0001f600" * 1000,) * 8
     messages: list[Message] = [
-        _roster([hello] * size),
+        _roster_message([hello] * size),
         {"type": "failed", "rank": 0, "failure": failure},
         {"type": "bye", "rank": 0, "failure": failure, "sent": NUMBER},
         {"type": "agreed", "context": NUMBER, "number": NUMBER, "decision": decision.encode()},

@@ -244,7 +244,7 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         return c.allreduce(c.rank)
 
     assert job.run(work) == [6] * 4
-    assert not control._board.waits._reports  # all have moved
+    assert not control._board.deadlocks._reports  # all have moved
     job.close()
 
 
@@ -264,7 +264,7 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
     errors = job.run(work)
     assert isinstance(errors[0], CollectiveTimeout)
     assert (errors[0].circle, errors[1]) == ((), None)
-    assert not control._board.waits._reports
+    assert not control._board.deadlocks._reports
     job.close()
 
 
@@ -272,7 +272,7 @@ def await_reports(board: Board, ranks: tuple[int, ...], times: int) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with board.lock:
-            reports = [board.waits._reports.get(rank) for rank in ranks]
+            reports = [board.deadlocks._reports.get(rank) for rank in ranks]
         if all(report is not None and report.times >= times for report in reports):
             return
         time.sleep(0.001)  # a clock tick: what is waited for is the condition above

@@ -20,7 +20,7 @@ import numpy as np
 from ringcast import collectives
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
-from ringcast.control.deadlocks import Report, Waits
+from ringcast.control.deadlocks import DeadlockDetector, Report
 from ringcast.control.suspicions import SETTLE, Accusations
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, driven
@@ -98,7 +98,7 @@ class Plane:
 
     def moving(self) -> None:
         if self._rank not in self._world.silent:
-            self._world.waits.moved(self._rank)
+            self._world.deadlocks.moved(self._rank)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -121,7 +121,7 @@ class World:
         self.results: dict[int, Any] = {}  # of the call
         self.errors: dict[int, Exception] = {}
         self.ended: dict[int, float] = {}  # when a rank's program was over
-        self.waits = Waits()
+        self.deadlocks = DeadlockDetector()
         self.sent: Counter[tuple[int, int]] = Counter()  # messages, by rank and place
         self._places = [-1] * p
         self._number = count()
@@ -167,7 +167,7 @@ class World:
 
     def compare(self, report: Report) -> None:
         """Let the control plane learn what a rank waits for, and tell what follows."""
-        for found in self.waits.report(report, self.wire.now):
+        for found in self.deadlocks.report(report, self.wire.now):
             header = wire.notice(found.kind, NONCE, source=report.rank, context=found.context)
             self._send_notice(found.rank, [header, found.encode()], PLANE)
 

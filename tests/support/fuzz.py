@@ -28,7 +28,7 @@ from ringcast.control import ControlClient
 from ringcast.control import client as client_module
 from ringcast.control.envelope import open_sealed
 from ringcast.control.events import Tick
-from ringcast.control.membership import Roster
+from ringcast.control.membership import Membership
 from ringcast.control.server import _event
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, Task
@@ -397,7 +397,7 @@ def petition(seed: int, messages: int = 300) -> None:
     """Let strangers and members say anything to the server; it answers in messages that can be sent, and goes on."""
     rng = random.Random(seed)
     nonce, size = rng.getrandbits(64), 3
-    roster = Roster(size, version="1", hosted=rng.random() < 0.5)
+    roster = Membership(size, version="1", hosted=rng.random() < 0.5)
     for i in range(messages):
         message = open_sealed(envelope(rng, nonce, i, REQUESTS), nonce)
         connection = b"c%d" % rng.randrange(6)
