@@ -92,7 +92,7 @@ class Task(Generic[Result]):
         """Whether this ends with a mismatch of which the other side has not told its call yet."""
         if self.operation is None or self.operation.error is None:
             return False
-        error = self.endpoint.protocol.verdict(self.operation)
+        error = self.endpoint.protocol.error_of(self.operation)
         return self.curious and isinstance(error, CollectiveMismatch) and not error.complete
 
     def advance(self) -> bool:
@@ -121,7 +121,7 @@ class Task(Generic[Result]):
                 )
             if self.operation.error is None or self.unexplained:
                 return False
-            error = self.endpoint.protocol.verdict(self.operation)
+            error = self.endpoint.protocol.error_of(self.operation)
             assert error is not None
             raise error
         except StopIteration as stop:
@@ -218,9 +218,9 @@ def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = Non
                     raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
                 if heard:
                     watch.heard(now)
-                until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.talk
+                until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.keepalives
                 came = yield until if deadline is None else min(until, deadline)
-                heard = came and protocol.talk == talk
+                heard = came and protocol.keepalives == talk
                 if not came and task.unexplained:
                     task.curious = False
                 elif not came and clock() >= watch.due:

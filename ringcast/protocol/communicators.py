@@ -14,12 +14,12 @@ from ringcast.protocol.matching import Mailbox
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import BUDGET_RETURN, DATA, DONE, GRANT, NUMBERS, P2P, Header
+from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, DONE, NUMBERS, P2P, Header
 
 NAMED = 4096  # communicators that a peer may name before this rank has come to them
 REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
 
-Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a GRANT has no frames
+Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a CTS has no frames
 
 
 class Context:
@@ -28,15 +28,15 @@ class Context:
     __slots__ = (
         "active",
         "ended",
+        "error",
         "exchanges",
         "grants",
         "mail",
         "members",
         "namer",
+        "notified",
         "number",
-        "poison",
         "reported",
-        "told",
     )
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Context:
         self.exchanges: set[Operation] = set()  # point-to-point
         self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
         self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
-        self.poison: BaseException | None = None
+        self.error: BaseException | None = None
         self.reported = False
         self.namer: int | None = None  # the peer that spoke of it before this rank has come to it
-        self.told: set[tuple[int, int]] = set()  # peers that were refused since it is dead, with the flags
+        self.notified: set[tuple[int, int]] = set()  # peers that were refused since it is dead, with the flags
 
     def operations(self) -> list[Operation]:
         return [*self.active.values(), *self.exchanges]
@@ -117,7 +117,7 @@ class Context:
 
     def mismatch_with(self, peer: int) -> CollectiveMismatch | None:
         """Return the mismatch with `peer` because of which this communicator was given up."""
-        return self.poison if isinstance(self.poison, CollectiveMismatch) and self.poison.peer == peer else None
+        return self.error if isinstance(self.error, CollectiveMismatch) and self.error.peer == peer else None
 
     def clear(self) -> None:
         """End all operations, and keep nothing that has come."""
@@ -171,7 +171,7 @@ class Contexts(dict[int, Context]):
         Raises:
             Broken: it speaks of too many.
         """
-        if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == GRANT and h.flags & BUDGET_RETURN):
+        if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == CTS and h.flags & CREDIT_RETURN):
             return
         if self._named[h.source] >= NAMED:
             raise Broken(f"it has named {NAMED} communicators that this rank does not know")
@@ -185,20 +185,20 @@ class Contexts(dict[int, Context]):
 
     def given_up(self, context: int) -> bool:
         """Whether a communicator was freed or given up, for whatever reason."""
-        return context in self.retired or (context in self and self[context].poison is not None)
+        return context in self.retired or (context in self and self[context].error is not None)
 
-    def poisons(self) -> list[BaseException]:
+    def causes(self) -> list[BaseException]:
         """Return what ended those communicators that were given up."""
-        return [state.poison for state in self.values() if state.poison is not None]
+        return [state.error for state in self.values() if state.error is not None]
 
     @property
     def blamed(self) -> tuple[int, ...]:
         """The ranks that the errors of these communicators name as their cause."""
-        return tuple(sorted({rank for error in self.poisons() for rank in blames(error)}))
+        return tuple(sorted({rank for error in self.causes() for rank in blames(error)}))
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that no call has raised."""
         for state in self.values():
-            if isinstance(state.poison, CollectiveMismatch) and not state.reported:
-                return state.poison
+            if isinstance(state.error, CollectiveMismatch) and not state.reported:
+                return state.error
         return None

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ringcast.protocol.outbox import Outgoing
+from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Frame
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import BUDGET_RETURN, EAGER, GRANT, SIZE, Header
+from ringcast.wire.header import CREDIT_RETURN, CTS, EAGER, SIZE, Header
 
-BUDGET = 1 << 20  # bytes of unmatched eager messages per peer …
-BUDGET_OF_ALL = 64 << 20  # … and of all peers together
+EAGER_CREDIT = 1 << 20  # bytes of unmatched eager messages per peer …
+EAGER_CREDIT_OF_ALL = 64 << 20  # … and of all peers together
 KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
 
 
-class Budgets:
+class EagerCredits:
     """The budgets of one rank. An eager message counts with its header, and until it is matched or dropped."""
 
-    def __init__(self, size: int, outgoing: Outgoing) -> None:
-        self.each = min(BUDGET, BUDGET_OF_ALL // size)
+    def __init__(self, size: int, outbox: Outbox) -> None:
+        self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
         self.spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self.held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
         self.owed: Counter[int] = Counter()  # matched, but not yet given back
         self.kept: Counter[int] = Counter()  # bytes of requests and grants from each peer that wait
-        self._outgoing = outgoing
+        self._outbox = outbox
 
     def spend(self, peer: int, size: int) -> bool:
         """Take what an eager message of `size` bytes needs; False: there is too little left."""
@@ -57,7 +57,7 @@ class Budgets:
         self.owed[source] += size
         if self.owed[source] >= self.each // 2:
             owed = self.owed.pop(source)
-            self._outgoing.post(GRANT, BUDGET_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
+            self._outbox.post(CTS, CREDIT_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
 
     def keep(self, h: Header, size: int) -> None:
         """Count a request of `size` bytes, or a grant, that waits for this rank to come to it.
@@ -66,7 +66,7 @@ class Budgets:
             Broken: too many of that peer wait.
         """
         self.kept[h.source] += KEPT + size
-        if self.kept[h.source] > BUDGET:
+        if self.kept[h.source] > EAGER_CREDIT:
             raise Broken(f"{self.kept[h.source]} bytes of its requests and grants wait")
 
     def forget(self, h: Header, frames: Sequence[Frame] = ()) -> None:

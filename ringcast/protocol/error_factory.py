@@ -23,12 +23,12 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.header import LOST, Header
 
 
-def own(op: Operation | None) -> str:
+def own_call(op: Operation | None) -> str:
     """Return what the other side of a mismatch is told of this one: the call, and in a second line its place."""
     return f"{op.call}\n{op.place}" if op is not None else "another call\n"
 
 
-class Verdicts:
+class ErrorFactory:
     """The errors of one rank, and of which ranks it knows that they have failed."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -44,17 +44,17 @@ class Verdicts:
             self.rank, peer, why.cause, where, ranks=ranks, host=why.host, pid=why.pid, remote_traceback=why.traceback
         )
 
-    def hearsay(self, source: int, peer: int, op: Operation | None, why: Failure) -> RingcastError:
+    def reported_failure(self, source: int, peer: int, op: Operation | None, why: Failure) -> RingcastError:
         """Return the error for a failed rank of which another rank has told, before the control plane does."""
         if peer == self.rank:  # so it seems from there
             return Revoked(self.rank, f"rank {source}: peer rank {peer} failed: {why.cause}", source)
         return self.peer_failed(peer, op.where if op is not None else None, self.failed.get(peer, why))
 
-    def departed(self, peer: int, op: Operation, farewell: Failure) -> PeerFailed:
+    def departed(self, peer: int, op: Operation, exit_record: Failure) -> PeerFailed:
         """Return the error of an operation that needs a rank which has left."""
-        after = f" after {farewell.cause}" if farewell.cause else ""
+        after = f" after {exit_record.cause}" if exit_record.cause else ""
         cause = f"rank {peer} finished (it left the job{after}), but this rank still communicates with it"
-        return self.peer_failed(peer, op.where, replace(farewell, cause=cause))
+        return self.peer_failed(peer, op.where, replace(exit_record, cause=cause))
 
     def freed(self) -> Revoked:
         """Return the error of a communicator that was retired."""

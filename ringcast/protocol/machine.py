@@ -11,7 +11,7 @@ plane). A part knows those below it only; a peer that breaks the rules makes it 
 2. Small messages go eagerly, on a budget per peer that is given back when the message is *matched*. Without budget the
    sender asks first (RTS). Control messages need none. So a root that runs ahead cannot fill a slow rank's memory.
 3. Larger messages go in segments, under a window of credits.
-4. A GRANT without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
+4. A CTS without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
    another transfer is really moving and more than `lookahead` bytes of that are missing, never because of a grant
    that nobody uses: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE
    while at most `lookahead` bytes are without it: transports copy what they are given.
@@ -36,26 +36,26 @@ from collections.abc import Callable, Collection, Sequence
 from ringcast.control.agreement import Vote
 from ringcast.control.deadlocks import CallRecord, Report
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
-from ringcast.protocol.aborting import Endings
+from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.communicators import Context, Contexts
-from ringcast.protocol.counters import Accounts
-from ringcast.protocol.eager_credits import Budgets
-from ringcast.protocol.error_factory import Verdicts
+from ringcast.protocol.counters import Counters
+from ringcast.protocol.eager_credits import EagerCredits
+from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.notices import Notices
 from ringcast.protocol.operations import Operation, Receive, Send, Sink, place
-from ringcast.protocol.outbox import Outgoing
-from ringcast.protocol.receiving import Granting
+from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival, Frame
 from ringcast.wire.call import Call
 from ringcast.wire.failure import Broken, Failure
 from ringcast.wire.header import (
-    BUDGET_RETURN,
+    CREDIT_RETURN,
+    CTS,
     DATA,
     DONE,
     EAGER,
     ECHO,
-    GRANT,
     P2P,
     PAIR,
     PROBE,
@@ -81,28 +81,28 @@ class Protocol:
 
     def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
         self.rank, self.size, self.nonce = rank, size, nonce
-        self._contexts, self._accounts, self._verdicts = Contexts(), Accounts(), Verdicts(rank, size)
-        self._outgoing = Outgoing(rank, nonce, self._accounts)
-        self._budgets = Budgets(size, self._outgoing)
-        self._sending = Sending(self._outgoing, lookahead)
-        self._granting = Granting(self._outgoing, lookahead)
-        parts = self._accounts, self._budgets, self._outgoing, self._sending, self._granting
-        self._endings = Endings(self._verdicts, self._contexts, *parts)
-        self._notices = Notices(self._verdicts, self._contexts, self._accounts, self._endings)
+        self._contexts, self._counters, self._errors = Contexts(), Counters(), ErrorFactory(rank, size)
+        self._outbox = Outbox(rank, nonce, self._counters)
+        self._eager_credits = EagerCredits(size, self._outbox)
+        self._sending = Sending(self._outbox, lookahead)
+        self._receiving = Receiving(self._outbox, lookahead)
+        parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
+        self._aborter = Aborter(self._errors, self._contexts, *parts)
+        self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter)
         # What others may see of the parts.
-        self.outbox = self._outgoing.queue
-        self.sent, self.posted = self._accounts.sent, self._accounts.posted
-        self.seen, self.matched = self._accounts.seen, self._accounts.matched
-        self.dropped, self.finished = self._accounts.dropped, self._accounts.finished
-        self.failed, self.found = self._verdicts.failed, self._endings.found
+        self.outbox = self._outbox.queue
+        self.sent, self.posted = self._counters.sent, self._counters.posted
+        self.seen, self.matched = self._counters.seen, self._counters.matched
+        self.dropped, self.finished = self._counters.dropped, self._counters.finished
+        self.failed, self.found = self._errors.failed, self._aborter.found
         self.decisions, self.stuck = self._notices.decisions, self._notices.stuck
         self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
             EAGER: self._on_eager,
             RTS: self._on_rts,
-            GRANT: self._on_grant,
+            CTS: self._on_cts,
             DATA: self._on_data,
             DONE: self._sending.on_done,
-            REFUSE: self._endings.on_refuse,
+            REFUSE: self._aborter.on_refuse,
         }
 
     @property
@@ -112,21 +112,21 @@ class Protocol:
 
     @lookahead.setter
     def lookahead(self, size: int) -> None:
-        self._sending.lookahead = self._granting.lookahead = size
+        self._sending.lookahead = self._receiving.lookahead = size
 
     @property
     def payload(self) -> list[int] | memoryview[int]:
         """One number: bytes of users' data ever sent, headers not counted; it may be put elsewhere."""
-        return self._outgoing.payload
+        return self._outbox.payload
 
     @payload.setter
     def payload(self, count: list[int] | memoryview[int]) -> None:
-        self._outgoing.payload = count
+        self._outbox.payload = count
 
     @property
-    def talk(self) -> int:
+    def keepalives(self) -> int:
         """Messages ever that only asked or answered whether all is well."""
-        return self._accounts.talk
+        return self._counters.keepalives
 
     @property
     def aborted(self) -> str | None:
@@ -137,11 +137,11 @@ class Protocol:
 
     def enrol(self, context: int, members: Collection[int]) -> None:
         """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
-        self._endings.enrol(context, members)
+        self._aborter.enrol(context, members)
 
     def retire(self, context: int) -> None:
         """End the use of a communicator; what still arrives for it is refused."""
-        self.poison(context, self._verdicts.freed())
+        self.invalidate(context, self._errors.freed())
         self._contexts.retire(context)
 
     def begin(
@@ -161,27 +161,27 @@ class Protocol:
             Revoked: afterwards.
         """
         if context in self._contexts.retired:
-            raise self._verdicts.freed()
+            raise self._errors.freed()
         if self.aborted is not None:
-            self.poison(context, JobAborted(self.rank, self.aborted))
+            self.invalidate(context, JobAborted(self.rank, self.aborted))
         state = self._contexts[context]
         if state.members is None:
             self.enrol(context, range(self.size))
-        if state.poison is not None:
+        if state.error is not None:
             raise self._cause(state)
         op = Operation(context, P2P if p2p else state.upcoming, call, granted, align, site)
         state.begin(op)
         if not p2p:
             for header in state.early(op.number):
-                self._endings.agree(op, header)
+                self._aborter.agree(op, header)
         return op
 
     def _cause(self, state: Context) -> BaseException:
-        assert state.poison is not None
+        assert state.error is not None
         if state.reported:
-            return Revoked(self.rank, self.reason(state.poison))
+            return Revoked(self.rank, self.reason(state.error))
         state.reported = True
-        return state.poison
+        return state.error
 
     def end(self, op: Operation) -> None:
         """Finish an operation whose transfers are complete; `op.error` tells if messages are left over."""
@@ -189,10 +189,10 @@ class Protocol:
         if op.number == P2P:
             state.exchanges.discard(op)
             return
-        told: set[int] = set()
+        notified: set[int] = set()
         for header, frames in state.clear_out(op.number):
-            self._budgets.forget(header, frames)
-            self._endings.mismatch(op, header, "a call with a message that this rank does not expect", told)
+            self._eager_credits.forget(header, frames)
+            self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
         state.end(op)
 
     def send(
@@ -205,22 +205,22 @@ class Protocol:
         op.sent[peer] = ordinal + 1
         total = sum(map(len, frames))
         self.posted[peer] += 1
-        if peer in self.finished and self._endings.left(op, peer):
+        if peer in self.finished and self._aborter.left(op, peer):
             return None
-        budgets = self._budgets
-        if not op.granted and total <= op.eager and budgets.spend(peer, total):
-            self._outgoing.emit(EAGER, 0, peer, op, ordinal, 0, total, budgets.owed.pop(peer, 0), _copies(frames))
+        eager_credits = self._eager_credits
+        if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
+            self._outbox.emit(EAGER, 0, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), _copies(frames))
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
         if not op.granted:
-            self._sending.ask(send, budgets.owed.pop(peer, 0))
+            self._sending.ask(send, eager_credits.owed.pop(peer, 0))
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
-            budgets.forget(grant)
+            eager_credits.forget(grant)
             try:
                 self._granted(send, grant)
             except Broken as how:
-                self._endings.broke(peer, how)
+                self._aborter.broke(peer, how)
         else:
             self._sending.promised[peer, op.context, op.number, ordinal] = send
         return send
@@ -243,15 +243,15 @@ class Protocol:
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
         if found is not None:
             if found[0].kind == RTS:
-                self._budgets.forget(*found)
+                self._eager_credits.forget(*found)
             try:
                 self._meet(recv, *found)
             except Broken as how:
-                self._endings.broke(peer, how)
+                self._aborter.broke(peer, how)
         elif op.granted:
-            self._granting.allow(recv)
+            self._receiving.allow(recv)
         if peer in self.finished and recv in op.pending:
-            self._endings.left(op, peer)
+            self._aborter.left(op, peer)
         return recv
 
     def catch_up(self, op: Operation) -> None:
@@ -260,7 +260,7 @@ class Protocol:
         if recv is not None:
             op.pending.add(recv)
             if recv.peer in self.finished:
-                self._endings.left(op, recv.peer)
+                self._aborter.left(op, recv.peer)
 
     def probe(self, op: Operation) -> None:
         """Ask the ranks that `op` waits for whether they are in the same call; for when nothing has come for a while.
@@ -269,17 +269,17 @@ class Protocol:
         """
         for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
             if peer not in self.finished:
-                self._accounts.asked[peer] += 1
-                self._outgoing.emit(GRANT, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
-            elif self._accounts.given_up(peer):
+                self._counters.keepalives_sent[peer] += 1
+                self._outbox.emit(CTS, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+            elif self._counters.probes_exhausted(peer):
                 missing = self.finished[peer] - self.seen[peer]
                 self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
 
     def report(self, op: Operation, *, seconds: float, times: int) -> Report:
         """Return the report of `op`, which has taken `seconds` and hears nothing (see `ringcast.control.deadlocks`)."""
-        withheld = self._granting.withheld_in(op)
+        withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
-        sent, seen = self._accounts.without_talk()
+        sent, seen = self._counters.without_keepalives()
         return Report(
             self.rank,
             op.context,
@@ -298,7 +298,7 @@ class Protocol:
     def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
         """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
         call = CallRecord(-vote.number, 0, f"{vote.verb}()", place)
-        sent, seen = self._accounts.without_talk()
+        sent, seen = self._counters.without_keepalives()
         facts = self.rank, vote.context, call, None, awaited, awaited, ()
         return Report(*facts, sent, seen, seconds=seconds, times=times)
 
@@ -307,22 +307,22 @@ class Protocol:
     @property
     def gave_up(self) -> bool:
         """Whether some communicator was given up, so that messages under way were lost."""
-        return bool(self._contexts.poisons())
+        return bool(self._contexts.causes())
 
     @property
     def hopeless(self) -> bool:
         """Whether the job or all communicators were given up, so that no message counts any more."""
-        return self.aborted is not None or 0 < len(self._contexts) == len(self._contexts.poisons())
+        return self.aborted is not None or 0 < len(self._contexts) == len(self._contexts.causes())
 
     @property
     def blamed(self) -> tuple[int, ...]:
         """The ranks that the errors of this rank's communicators name as their cause."""
         return self._contexts.blamed
 
-    def verdict(self, op: Operation) -> BaseException | None:
+    def error_of(self, op: Operation) -> BaseException | None:
         """Return what ended `op`, with all that is known about it by now."""
-        poison = self._contexts[op.context].poison
-        return poison if isinstance(op.error, CollectiveMismatch) and poison is not None else op.error
+        error = self._contexts[op.context].error
+        return error if isinstance(op.error, CollectiveMismatch) and error is not None else op.error
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that was noticed after the last call."""
@@ -330,15 +330,15 @@ class Protocol:
 
     def reason(self, error: BaseException) -> str:
         """Return what other ranks are told of an error: the first cause, not who passed it on."""
-        return self._verdicts.reason(error)
+        return self._errors.reason(error)
 
-    def poison(self, context: int, error: BaseException) -> None:
+    def invalidate(self, context: int, error: BaseException) -> None:
         """Give up a communicator: its operations end with `error`, its peers are told, later calls raise."""
-        self._endings.poison(context, error)
+        self._aborter.invalidate(context, error)
 
     def revoke(self, context: int, error: BaseException) -> None:
         """Give up a communicator with an error that the caller knows: from now on calls raise Revoked."""
-        self.poison(context, error)
+        self.invalidate(context, error)
         self._contexts[context].reported = True
 
     def revoked(self, context: int) -> bool:
@@ -354,7 +354,7 @@ class Protocol:
 
         A text is what this rank has found itself: the other members of these communicators have to hear of it.
         """
-        self._endings.lose(peer, why)
+        self._aborter.lose(peer, why)
 
     # What arrives.
 
@@ -382,10 +382,10 @@ class Protocol:
                 self._contexts.name(header)
             handler(header, arrival)
         except Broken as how:
-            self._endings.broke(header.source, how)
+            self._aborter.broke(header.source, how)
         if header.source in self.finished:
-            self._accounts.stirs(header.source)
-            self._endings.check_left(header.source)
+            self._counters.note_arrival(header.source)
+            self._aborter.check_left(header.source)
 
     def _out_of_turn(self, h: Header) -> None:
         """Drop a message that is not the next one of a rank that takes part."""
@@ -393,7 +393,7 @@ class Protocol:
             self.dropped["foreign"] += 1
         elif h.source in self.failed:
             self.dropped["zombie"] += 1
-        elif (missing := self._accounts.missing(h)) == 0:
+        elif (missing := self._counters.missing(h)) == 0:
             self.dropped["replayed"] += 1
         else:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
@@ -402,9 +402,9 @@ class Protocol:
         frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
         while arrival.more:
             frames.append(arrival.read())
-        self._budgets.hold(h, sum(map(len, frames)))
-        if self._endings.dead(h, answer=False):
-            self._budgets.give_back(h)
+        self._eager_credits.hold(h, sum(map(len, frames)))
+        if self._aborter.dead(h, answer=False):
+            self._eager_credits.give_back(h)
         else:
             self._deliver(h, frames)
 
@@ -412,8 +412,8 @@ class Protocol:
         sizes = arrival.read() if arrival.more else b""
         if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
             raise Broken(f"a request for {h.length} bytes whose frames do not add up")
-        self._budgets.refund(h)
-        if not self._endings.dead(h):
+        self._eager_credits.refund(h)
+        if not self._aborter.dead(h):
             self._deliver(h, [sizes])
 
     def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
@@ -421,21 +421,21 @@ class Protocol:
         op = state.active.get(h.operation)
         if op is None and h.operation != P2P and state.begun(h.operation):
             self._forget_eager(h)
-            self._endings.unexpected(h)
+            self._aborter.unexpected(h)
             return
-        if op is not None and not self._endings.agree(op, h):
+        if op is not None and not self._aborter.agree(op, h):
             self._forget_eager(h)
             return
         recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
         if recv is not None:
             self._meet(recv, h, frames)
         elif h.kind == RTS:
-            self._budgets.keep(h, len(frames[0]))
+            self._eager_credits.keep(h, len(frames[0]))
 
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
         """Bring a posted receive and its message together; collectives have been compared when it arrived."""
         op = recv.operation
-        if op.number == P2P and not self._endings.agree(op, h):
+        if op.number == P2P and not self._aborter.agree(op, h):
             self._forget_eager(h)
             return
         if recv.total is None:
@@ -443,11 +443,11 @@ class Protocol:
                 return
         elif recv.total != h.length:
             self._forget_eager(h)
-            self._endings.mismatch(op, h, f"a message of {h.length} bytes where {recv.total} are expected")
+            self._aborter.mismatch(op, h, f"a message of {h.length} bytes where {recv.total} are expected")
             return
         if h.kind == RTS:
-            self._granting.start(recv, h)
-            self._granting.allow(recv)
+            self._receiving.start(recv, h)
+            self._receiving.allow(recv)
             return
         offset = 0
         try:
@@ -455,8 +455,8 @@ class Protocol:
                 place(recv.sink, offset, memoryview(frame))
                 offset += len(frame)
         except BaseException as error:  # of the user's operator: it ends this call, but breaks off nothing here
-            self.poison(op.context, error)
-        self._budgets.give_back(h)
+            self.invalidate(op.context, error)
+        self._eager_credits.give_back(h)
         self.matched[h.source] += 1
         op.complete(recv)
 
@@ -467,7 +467,7 @@ class Protocol:
             recv.sink.announce(sizes)
         except MemoryError as error:  # that is no fault of the peer
             self._forget_eager(h)
-            self.poison(recv.operation.context, error)
+            self.invalidate(recv.operation.context, error)
             return False
         except (ValueError, OverflowError) as error:
             self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
@@ -478,13 +478,13 @@ class Protocol:
     def _forget_eager(self, h: Header) -> None:
         """Return the budget of a message that nobody will take."""
         if h.kind == EAGER:
-            self._budgets.give_back(h)
+            self._eager_credits.give_back(h)
 
-    def _on_grant(self, h: Header, _: Arrival) -> None:
-        if h.flags & BUDGET_RETURN:
-            self._budgets.refund(h)
+    def _on_cts(self, h: Header, _: Arrival) -> None:
+        if h.flags & CREDIT_RETURN:
+            self._eager_credits.refund(h)
         elif h.flags & (PROBE | ECHO):
-            self._accounts.small_talk(h.source)
+            self._counters.count_keepalive(h.source)
             if h.flags & PROBE:
                 self._on_probe(h)
         elif h.transfer:
@@ -493,67 +493,67 @@ class Protocol:
                 self.dropped["stale grant"] += 1
             else:
                 self._sending.credit(send, h.word)
-        elif not self._endings.dead(h):
+        elif not self._aborter.dead(h):
             send = self._sending.promised.pop((h.source, h.context, h.operation, h.ordinal), None)
             if send is None:
-                self._keep_grant(h)
+                self._keep_cts(h)
             else:
                 self._granted(send, h)
 
-    def _keep_grant(self, h: Header) -> None:
+    def _keep_cts(self, h: Header) -> None:
         """Keep a grant for a message that this rank has not come to."""
         state = self._contexts[h.context]
         op = state.active.get(h.operation)
         if op is not None:
-            if not self._endings.agree(op, h):
+            if not self._aborter.agree(op, h):
                 return
         elif state.begun(h.operation):
-            self._endings.unexpected(h)
+            self._aborter.unexpected(h)
             return
         grants = state.grants[h.operation]
         if (h.source, h.ordinal) in grants:
             raise Broken(f"it granted message {h.ordinal} of operation {h.operation} twice")
         grants[h.source, h.ordinal] = h
-        self._budgets.keep(h, 0)
+        self._eager_credits.keep(h, 0)
 
     def _on_probe(self, h: Header) -> None:
         """Somebody waits for this rank: in the same call, or in one that this rank has not come to, all is well."""
-        if self._endings.dead(h):
+        if self._aborter.dead(h):
             return
         state = self._contexts[h.context]
         op, ended = state.active.get(h.operation), state.ended.get(h.operation)
         if op is not None and op.fingerprint != h.fingerprint:
-            self._endings.mismatch(op, h, op.call.difference(h.fingerprint))
+            self._aborter.mismatch(op, h, op.call.difference(h.fingerprint))
         elif ended is not None and ended.fingerprint != h.fingerprint:
-            self._endings.unexpected(h)
+            self._aborter.unexpected(h)
         else:
-            self._accounts.asked[h.source] += 1
+            self._counters.keepalives_sent[h.source] += 1
             name = h.source, h.context, h.operation, h.ordinal
-            self._outgoing.post(GRANT, ECHO, *name, 0, 0, 0, h.fingerprint, ())
+            self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
 
     def _granted(self, send: Send, h: Header) -> None:
         """Take the first grant of a message that was promised."""
         op = send.operation
-        if not self._endings.agree(op, h):
+        if not self._aborter.agree(op, h):
             return
         if h.length != send.total:
-            self._endings.mismatch(op, h, f"a receive of {h.length} bytes where {send.total} are sent")
+            self._aborter.mismatch(op, h, f"a receive of {h.length} bytes where {send.total} are sent")
             return
         self._sending.credit(send, h.word)
 
     def _on_data(self, h: Header, arrival: Arrival) -> None:
-        recv = self._granting.receiving.get((h.source, h.transfer)) or self._bind(h)
+        recv = self._receiving.transfers.get((h.source, h.transfer)) or self._bind(h)
         if recv is None:
             self.dropped["dead data"] += 1
             return
         try:
-            self._granting.take(recv, h, arrival)
+            self._receiving.take(recv, h, arrival)
         except Broken:
             raise
         except BaseException as error:  # of the user's operator, as above
-            self.poison(recv.operation.context, error)
+            self.invalidate(recv.operation.context, error)
             return
-        if self._granting.advance(recv):
+        if self._receiving.advance(recv):
             self.matched[h.source] += 1
 
     def _bind(self, h: Header) -> Receive | None:
@@ -564,5 +564,5 @@ class Protocol:
             return None
         recv = state.mail[h.operation].take_posted((h.source, h.ordinal))
         if recv is not None:
-            self._granting.start(recv, h)
+            self._receiving.start(recv, h)
         return recv

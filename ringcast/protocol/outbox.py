@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ringcast.protocol.counters import Accounts
+from ringcast.protocol.counters import Counters
 from ringcast.protocol.operations import Operation
 from ringcast.transports.base import Frame
-from ringcast.wire.header import BUDGET_RETURN, DATA, EAGER, GRANT, PAIR, REFUSE, VERSION, pack_fields
+from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, EAGER, PAIR, REFUSE, VERSION, pack_fields
 
 
-class Outgoing:
+class Outbox:
     """The messages of one rank, in the order in which they leave."""
 
-    def __init__(self, rank: int, nonce: int, accounts: Accounts) -> None:
+    def __init__(self, rank: int, nonce: int, counters: Counters) -> None:
         self.queue: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
         # One number: bytes of users' data ever sent, headers not counted.
         self.payload: list[int] | memoryview[int] = [0]
-        self._rank, self._nonce, self._sent = rank, nonce, accounts.sent
+        self._rank, self._nonce, self._sent = rank, nonce, counters.sent
 
     def emit(
         self,
@@ -75,6 +75,6 @@ class Outgoing:
                 header, frames = b"".join((header, frames[0])), ()
         elif kind == DATA:
             self.payload[0] += length
-        elif kind == REFUSE or (kind == GRANT and flags & BUDGET_RETURN):
+        elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):
             vital = False  # a peer that has left, properly or not, misses neither
         self.queue.append((peer, [header, *frames], vital))

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections import deque
 
 from ringcast.protocol.operations import Operation, Receive, place
-from ringcast.protocol.outbox import Outgoing
+from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import DONE, GRANT, PACKED, Header
+from ringcast.wire.header import CTS, DONE, PACKED, Header
 
 
-class Granting:
+class Receiving:
     """The messages of one rank that are on their way in."""
 
-    def __init__(self, outgoing: Outgoing, lookahead: int) -> None:
-        self.receiving: dict[tuple[int, int], Receive] = {}  # by (peer, transfer)
+    def __init__(self, outbox: Outbox, lookahead: int) -> None:
+        self.transfers: dict[tuple[int, int], Receive] = {}  # by (peer, transfer)
         self.moving: set[Receive] = set()
         self.withheld: deque[Receive] = deque()
         self.lookahead = lookahead
-        self._outgoing = outgoing
+        self._outbox = outbox
 
     def start(self, recv: Receive, h: Header) -> None:
         """Know a receive by the sender's number of the transfer.
@@ -30,10 +30,10 @@ class Granting:
         Raises:
             Broken: another one has it.
         """
-        if (h.source, h.transfer) in self.receiving:
+        if (h.source, h.transfer) in self.transfers:
             raise Broken(f"it began transfer {h.transfer} twice")
         recv.transfer = h.transfer
-        self.receiving[h.source, h.transfer] = recv
+        self.transfers[h.source, h.transfer] = recv
 
     def allow(self, recv: Receive) -> None:
         """Grant a transfer, or withhold that while another one moves (one-ported)."""
@@ -45,7 +45,7 @@ class Granting:
             return
         assert recv.total is not None
         recv.granted = min(recv.total, op.window)
-        self._outgoing.emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
+        self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
 
     def release(self) -> None:
         """Grant what was withheld, as far as that is possible now."""
@@ -92,20 +92,20 @@ class Granting:
         op = recv.operation
         complete = recv.received == recv.total
         if complete:
-            del self.receiving[recv.peer, recv.transfer]
+            del self.transfers[recv.peer, recv.transfer]
             self.moving.discard(recv)
             op.complete(recv)
-            self._outgoing.emit(DONE, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, 0)
+            self._outbox.emit(DONE, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, 0)
         elif recv.granted < recv.total and recv.granted - recv.received <= op.window // 2:
             more = min(recv.total - recv.granted, op.window - (recv.granted - recv.received))
             recv.granted += more
-            self._outgoing.emit(GRANT, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, more)
+            self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, 0, more)
         self.release()
         return complete
 
     def drop(self, recv: Receive) -> None:
         """Give up a receive; what still comes for it is read and dropped."""
-        self.receiving.pop((recv.peer, recv.transfer), None)
+        self.transfers.pop((recv.peer, recv.transfer), None)
         self.moving.discard(recv)
         if recv in self.withheld:
             self.withheld.remove(recv)

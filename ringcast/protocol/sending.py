@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from ringcast.protocol.operations import Operation, Send
-from ringcast.protocol.outbox import Outgoing
+from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import DATA, PACKED, PAIR, RTS, Header
@@ -15,13 +15,13 @@ from ringcast.wire.header import DATA, PACKED, PAIR, RTS, Header
 class Sending:
     """The messages of one rank that are on their way out."""
 
-    def __init__(self, outgoing: Outgoing, lookahead: int) -> None:
+    def __init__(self, outbox: Outbox, lookahead: int) -> None:
         self.transfers: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
         # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
         self.promised: dict[tuple[int, int, int, int], Send] = {}
         self.trailing = 0  # bytes of messages whose completion nobody waits for, at most `lookahead`
         self.lookahead = lookahead
-        self._outgoing = outgoing
+        self._outbox = outbox
         self._last = 0  # number of a transfer
 
     def start(self, op: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> Send:
@@ -37,7 +37,7 @@ class Sending:
         """Request a grant, and return `owed` bytes of budget with that."""
         sizes = struct.pack(f"<{len(send.frames)}Q", *map(len, send.frames))
         facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
-        self._outgoing.emit(RTS, 0, *facts, [sizes])
+        self._outbox.emit(RTS, 0, *facts, [sizes])
 
     def credit(self, send: Send, more: int) -> None:
         """Send what a grant of `more` bytes allows.
@@ -59,7 +59,7 @@ class Sending:
                 break
             frames = send.take(op.segment)
             size = sum(map(len, frames))
-            self._outgoing.emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
+            self._outbox.emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
             send.offset += size
             if send.total == 0:
                 break

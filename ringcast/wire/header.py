@@ -1,7 +1,7 @@
 """The 64-byte header that precedes every message between two ranks, the kinds of messages, and their flags.
 
 All integers are little-endian. `word` means, by kind: EAGER the budget that the sender returns (bytes), RTS the
-same, GRANT the credit (bytes that may now be sent), DATA the offset of this segment in its transfer.
+same, CTS the credit (bytes that may now be sent), DATA the offset of this segment in its transfer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
     EAGER = 1  # a whole small message
     RTS = 2  # request to send; the payload lists the sizes of the frames (u64 each)
-    GRANT = 3  # the receiver allows `word` more bytes of a transfer
+    CTS = 3  # the receiver allows `word` more bytes of a transfer
     DATA = 4  # a segment of a granted transfer, at offset `word`
     DONE = 5  # the receiver has all of the transfer
     REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
@@ -41,11 +41,11 @@ class Kind(IntEnum):
 
 
 # As plain integers, which are twice as fast to look up and to pack.
-EAGER, RTS, GRANT, DATA, DONE, REFUSE = (int(kind) for kind in Kind if kind <= Kind.REFUSE)
+EAGER, RTS, CTS, DATA, DONE, REFUSE = (int(kind) for kind in Kind if kind <= Kind.REFUSE)
 
-BUDGET_RETURN = 1  # flag of GRANT: `word` bytes of the eager budget come back
-PROBE = 2  # flag of GRANT: it allows nothing, but asks whether both ranks are in the same call
-ECHO = 4  # flag of GRANT: it allows nothing, but answers a PROBE, and shows by its number what was lost before it
+CREDIT_RETURN = 1  # flag of CTS: `word` bytes of the eager budget come back
+PROBE = 2  # flag of CTS: it allows nothing, but asks whether both ranks are in the same call
+ECHO = 4  # flag of CTS: it allows nothing, but answers a PROBE, and shows by its number what was lost before it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself

@@ -168,7 +168,7 @@ def test_an_interrupt_in_the_middle_ends_the_communicator_everywhere(when: int) 
         with pytest.raises(Revoked, match="KeyboardInterrupt"):
             drive(endpoint, barrier(endpoint))
         assert not endpoint.protocol._sending.transfers
-        assert not endpoint.protocol._granting.receiving
+        assert not endpoint.protocol._receiving.transfers
     quietly_close(made)
 
 
@@ -184,7 +184,7 @@ def test_an_operator_that_raises_ends_the_communicator() -> None:
         drive_together(simulated_of(made), made, steps)
     for endpoint in made:
         endpoint.progress(endpoint.transport.clock())
-    states = [endpoint.protocol._contexts[CONTEXT].poison for endpoint in made]
+    states = [endpoint.protocol._contexts[CONTEXT].error for endpoint in made]
     assert any(isinstance(state, ZeroDivisionError) for state in states)
     assert all(states)
 

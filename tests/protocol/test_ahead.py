@@ -35,11 +35,11 @@ def two_rounds(lookahead: int = 0) -> tuple[Net, list[Operation], Buffer, Buffer
 
 def test_the_next_round_is_granted_when_this_one_has_arrived_though_its_send_has_not_left() -> None:
     net, ops, first, second = two_rounds()
-    assert (net.kinds(0, 1), net.kinds(0, 2)) == ([Kind.GRANT], [])
+    assert (net.kinds(0, 1), net.kinds(0, 2)) == ([Kind.CTS], [])
     net.ranks[1].send(ops[1], 0, [memoryview(content(1, 0, 0, SIZE))])
     net.run()
     assert first.data == content(1, 0, 0, SIZE)
-    assert net.kinds(0, 2) == [Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS]
     assert {t.peer for t in ops[0].pending} == {3}  # nobody waits for the next round yet
     net.ranks[2].send(ops[2], 0, [memoryview(content(2, 0, 0, SIZE))])
     net.run()
@@ -67,7 +67,7 @@ def test_a_round_that_begins_waits_for_what_was_posted_ahead() -> None:
 
 def test_with_lookahead_the_next_round_is_granted_at_once() -> None:
     net, _, _, _ = two_rounds(lookahead=SIZE)
-    assert (net.kinds(0, 1), net.kinds(0, 2)) == ([Kind.GRANT], [Kind.GRANT])
+    assert (net.kinds(0, 1), net.kinds(0, 2)) == ([Kind.CTS], [Kind.CTS])
 
 
 def test_giving_up_tells_the_peer_of_the_next_round_too() -> None:

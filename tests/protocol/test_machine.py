@@ -182,8 +182,8 @@ def test_a_question_has_one_answer_and_an_answer_has_none() -> None:
     net.ranks[1].receive(ops[1], 0, Buffer(1))
     net.ranks[1].probe(ops[1])
     net.run()
-    assert (net.kinds(0, 1), net.kinds(1, 0)) == ([Kind.GRANT], [Kind.GRANT])
-    assert [protocol.talk for protocol in net.ranks] == [1, 1]
+    assert (net.kinds(0, 1), net.kinds(1, 0)) == ([Kind.CTS], [Kind.CTS])
+    assert [protocol.keepalives for protocol in net.ranks] == [1, 1]
     assert ops[1].error is None
 
 
@@ -293,12 +293,12 @@ def test_a_peer_that_breaks_the_protocol_has_failed(fields: dict[str, int], fram
     [
         (Kind.EAGER, "context"),
         (Kind.RTS, "context"),
-        (Kind.GRANT, "context"),
+        (Kind.CTS, "context"),
         (Kind.REFUSE, "context"),
         (Kind.RTS, "operation"),
         (Kind.RTS, "ordinal"),
-        (Kind.GRANT, "operation"),
-        (Kind.GRANT, "ordinal"),
+        (Kind.CTS, "operation"),
+        (Kind.CTS, "ordinal"),
     ],
 )
 def test_a_peer_that_speaks_of_ever_more_to_come_has_failed_before_memory_is_full(kind: Kind, counting: str) -> None:
@@ -364,7 +364,7 @@ def test_who_has_no_memory_for_a_message_blames_nobody(size: int) -> None:
 def test_the_dead_are_answered_once() -> None:
     """Else who asks without end, and reads no answer, fills the memory of who answers."""
     net = Net(2)
-    net.ranks[1].poison(CONTEXT, Revoked(1, "tired"))
+    net.ranks[1].invalidate(CONTEXT, Revoked(1, "tired"))
     for pair in range(100):
         flags = MISMATCH if pair % 2 else 0
         kind = Kind.REFUSE if pair % 2 else Kind.RTS
@@ -393,7 +393,7 @@ def test_a_grant_of_more_than_there_is_is_a_failure() -> None:
     net = Net(2)
     op, _ = net.begin()
     net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])
-    net.inject(0, forged(kind=Kind.GRANT, source=1, transfer=1, word=LARGE + 1))
+    net.inject(0, forged(kind=Kind.CTS, source=1, transfer=1, word=LARGE + 1))
     assert "granted" in str(op.error)
 
 
@@ -438,7 +438,7 @@ def test_a_root_that_runs_ahead_cannot_fill_a_slow_rank(size: int) -> None:
     eager = kinds.count(Kind.EAGER)
     net.run()  # checks after every message what is held
     assert kinds == [Kind.EAGER] * eager + [Kind.RTS] * (count - eager)
-    assert eager == min(count, net.ranks[0]._budgets.each // (size + 64))
+    assert eager == min(count, net.ranks[0]._eager_credits.each // (size + 64))
     assert len(ops[0].pending) == count - eager
     for message in data:
         sink = Buffer(size)
@@ -449,7 +449,7 @@ def test_a_root_that_runs_ahead_cannot_fill_a_slow_rank(size: int) -> None:
     for protocol, op in zip(net.ranks, ops, strict=True):
         protocol.end(op)
     check_quiet(net)
-    assert net.ranks[0]._budgets.spent[1] < net.ranks[0]._budgets.each // 2
+    assert net.ranks[0]._eager_credits.spent[1] < net.ranks[0]._eager_credits.each // 2
 
 
 def test_budget_comes_back_with_the_next_message_that_way() -> None:
@@ -457,11 +457,11 @@ def test_budget_comes_back_with_the_next_message_that_way() -> None:
     ops = net.begin()
     net.ranks[0].send(ops[0], 1, [memoryview(b"ping")])
     net.run()
-    assert net.ranks[0]._budgets.spent[1] == 4 + 64
+    assert net.ranks[0]._eager_credits.spent[1] == 4 + 64
     net.ranks[1].receive(ops[1], 0, Buffer(4))
     net.ranks[1].send(ops[1], 0, [memoryview(b"pong")])
     net.run()
-    assert net.ranks[0]._budgets.spent[1] == 0
+    assert net.ranks[0]._eager_credits.spent[1] == 0
     assert net.log[-1][2].word == 4 + 64
     assert net.kinds(1, 0) == [Kind.EAGER]
 
@@ -474,27 +474,27 @@ def test_budget_comes_back_with_an_rts_too() -> None:
     net.run()
     net.ranks[1].send(ops[1], 0, [memoryview(bytes(LARGE))])
     net.run()
-    assert net.ranks[0]._budgets.spent[1] == 0
+    assert net.ranks[0]._eager_credits.spent[1] == 0
 
 
 def test_half_of_the_budget_comes_back_by_itself() -> None:
     net = Net(2)
     ops = net.begin()
-    half = net.ranks[0]._budgets.each // 2
+    half = net.ranks[0]._eager_credits.each // 2
     for i in range(1, 100):
         net.ranks[0].send(ops[0], 1, [memoryview(bytes(EAGER_LIMIT))])
         net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
         net.run()
-        assert net.ranks[0]._budgets.spent[1] < half
+        assert net.ranks[0]._eager_credits.spent[1] < half
         spent = i * (EAGER_LIMIT + 64) % (-(-half // (EAGER_LIMIT + 64)) * (EAGER_LIMIT + 64))
-        assert net.ranks[0]._budgets.spent[1] == spent
+        assert net.ranks[0]._eager_credits.spent[1] == spent
     assert Kind.RTS not in net.kinds(0, 1)
-    assert set(net.kinds(1, 0)) == {Kind.GRANT}
+    assert set(net.kinds(1, 0)) == {Kind.CTS}
 
 
 @pytest.mark.parametrize("p", [2, 64, 65, 1000, 100_000])
 def test_all_budgets_together_are_bounded(p: int) -> None:
-    assert Protocol(0, p, NONCE)._budgets.each == min(1 << 20, (64 << 20) // p)
+    assert Protocol(0, p, NONCE)._eager_credits.each == min(1 << 20, (64 << 20) // p)
 
 
 def test_budgets_of_peers_are_separate() -> None:
@@ -519,7 +519,7 @@ def test_budget_comes_back_for_messages_that_nobody_takes(how: str) -> None:
     elif how == "ended":
         theirs.end(other)
     elif how == "poisoned":
-        theirs.poison(CONTEXT, Revoked(1, "for a reason"))
+        theirs.invalidate(CONTEXT, Revoked(1, "for a reason"))
     elif how == "retired":
         theirs.retire(CONTEXT)
     mine.send(op, 1, [memoryview(b"1234")])
@@ -527,8 +527,8 @@ def test_budget_comes_back_for_messages_that_nobody_takes(how: str) -> None:
         net.run()
         theirs.end(other)
     net.run()
-    assert theirs._budgets.held[0] == 0
-    assert theirs._budgets.owed[0] == mine._budgets.spent[1] == 4 + 64
+    assert theirs._eager_credits.held[0] == 0
+    assert theirs._eager_credits.owed[0] == mine._eager_credits.spent[1] == 4 + 64
 
 
 # Rule 3: larger messages go in segments, under a window.
@@ -614,7 +614,7 @@ def test_a_granted_message_needs_no_request() -> None:
     net = Net(2)
     transfer(net, LARGE, granted=True)
     assert net.kinds(0, 1) == [Kind.DATA]
-    assert net.kinds(1, 0) == [Kind.GRANT, Kind.DONE]
+    assert net.kinds(1, 0) == [Kind.CTS, Kind.DONE]
 
 
 def test_an_early_grant_waits_for_its_sender() -> None:
@@ -655,16 +655,16 @@ def test_a_grant_is_withheld_only_while_another_transfer_moves() -> None:
     size = 3 * SEGMENT
     for peer in 1, 2:
         net.ranks[0].receive(ops[0], peer, Buffer(size))
-    assert net.kinds(0, 1) == net.kinds(0, 2) == [Kind.GRANT]  # the first is not used yet: no reason to wait
+    assert net.kinds(0, 1) == net.kinds(0, 2) == [Kind.CTS]  # the first is not used yet: no reason to wait
     net.ranks[1].send(ops[1], 0, [memoryview(bytes(size))])
     net.step(0, 1)
     net.step(1, 0)  # now it moves
     net.ranks[0].receive(ops[0], 2, Buffer(size))
-    assert net.kinds(0, 2) == [Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS]
     net.step(1, 0)
-    assert net.kinds(0, 2) == [Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS]
     net.step(1, 0)  # the last segment
-    assert net.kinds(0, 2) == [Kind.GRANT, Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS, Kind.CTS]
 
 
 @pytest.mark.parametrize(("lookahead", "segments"), [(0, 3), (SEGMENT - 1, 3), (SEGMENT, 2), (2 * SEGMENT, 1)])
@@ -680,7 +680,7 @@ def test_the_next_grant_may_go_out_when_little_is_missing(lookahead: int, segmen
         net.step(1, 0)
         if not net.kinds(0, 2) and _ == 0:
             net.ranks[0].receive(ops[0], 2, Buffer(size))
-    assert net.kinds(0, 2) == [Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS]
 
 
 def test_an_error_of_the_moving_transfer_sets_the_others_free() -> None:
@@ -696,7 +696,7 @@ def test_an_error_of_the_moving_transfer_sets_the_others_free() -> None:
     net.ranks[0].receive(second[0], 2, Buffer(size))
     assert net.kinds(0, 2) == []
     net.ranks[0].fail(first[0], TimeoutError())
-    assert net.kinds(0, 2) == [Kind.GRANT]
+    assert net.kinds(0, 2) == [Kind.CTS]
 
 
 # Rule 5: after an error the transfers are dead.
@@ -738,7 +738,7 @@ def test_a_stale_grant_gets_no_data(granted: bool) -> None:
     net.ranks[0].fail(ops[0], TimeoutError("too late"))
     net.step(0, 1)
     net.step(0, 1)  # rank 1 sends more credit
-    assert net.kinds(1, 0)[-1] == Kind.GRANT
+    assert net.kinds(1, 0)[-1] == Kind.CTS
     net.run()
     assert len(data_of(net)) == sent
     assert isinstance(ops[1].error, Revoked)
@@ -807,7 +807,7 @@ def test_a_failure_of_this_rank_or_of_none_is_not_believed(word: int) -> None:
     net = Net(2)
     ops = net.begin(granted=True)
     net.ranks[0].receive(ops[0], 1, Buffer(5))
-    net.ranks[1]._endings.refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
+    net.ranks[1]._aborter.refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
     net.run()
     assert isinstance(ops[0].error, Revoked)
 
@@ -816,7 +816,7 @@ def test_only_when_no_communicator_is_left_nothing_counts_any_more() -> None:
     rank = Net(2).ranks[0]
     assert not rank.hopeless
     rank.begin(CONTEXT, CALL)
-    rank.poison(CONTEXT, TimeoutError())
+    rank.invalidate(CONTEXT, TimeoutError())
     assert rank.hopeless
     rank.begin(CONTEXT + 1, CALL)
     assert not rank.hopeless
@@ -825,7 +825,7 @@ def test_only_when_no_communicator_is_left_nothing_counts_any_more() -> None:
 def test_the_cause_is_raised_once_and_then_revoked() -> None:
     net = Net(2)
     cause = PeerFailed(0, 1, "killed")
-    net.ranks[0].poison(CONTEXT, cause)
+    net.ranks[0].invalidate(CONTEXT, cause)
     with pytest.raises(PeerFailed) as first:
         net.ranks[0].begin(CONTEXT, CALL)
     assert first.value is cause
@@ -848,7 +848,7 @@ def test_a_dead_operation_sends_nothing_more(granted: bool) -> None:
     net = Net(2)
     mine, theirs = net.ranks
     op = mine.begin(CONTEXT, CALL, granted=granted)
-    mine.poison(CONTEXT, Revoked(0, "for a reason"))
+    mine.invalidate(CONTEXT, Revoked(0, "for a reason"))
     theirs.begin(CONTEXT, CALL, granted=granted)
     net.run()
     before = len(net.log)
@@ -863,8 +863,8 @@ def test_a_dead_operation_sends_nothing_more(granted: bool) -> None:
 def check_quiet_rank(protocol: Protocol) -> None:
     assert not protocol._sending.transfers
     assert not protocol._sending.promised
-    assert not protocol._granting.receiving
-    assert not protocol._granting.withheld
+    assert not protocol._receiving.transfers
+    assert not protocol._receiving.withheld
     assert not any(box._posted for context in protocol._contexts.values() for box in context.mail.values())
 
 
@@ -991,7 +991,7 @@ def test_what_another_rank_says_about_a_communicator_is_refused_and_changes_noth
     assert isinstance(foreign.error, Revoked)
     assert "no member" in foreign.error.cause
     assert mine.error is None
-    net.ranks[1].poison(2, foreign.error)  # its own refusals are not listened to either
+    net.ranks[1].invalidate(2, foreign.error)  # its own refusals are not listened to either
     net.run()
     net.ranks[0].end(mine)
     assert mine.error is None
@@ -1313,11 +1313,11 @@ def test_a_peer_that_is_gone_need_not_take_its_budget_back() -> None:
     assert returned == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.RTS, Kind.GRANT])
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.RTS, Kind.CTS])
 def test_what_a_rank_needs_its_peer_for_is_vital(kind: Kind) -> None:
     net = Net(2)
-    op = net.ranks[0].begin(CONTEXT, CALL, granted=kind == Kind.GRANT)
-    if kind == Kind.GRANT:
+    op = net.ranks[0].begin(CONTEXT, CALL, granted=kind == Kind.CTS)
+    if kind == Kind.CTS:
         net.ranks[0].receive(op, 1, Buffer(5))
     else:
         net.ranks[0].send(op, 1, [memoryview(bytes(1 if kind == Kind.EAGER else LARGE))])
@@ -1448,8 +1448,8 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
     if any(player.op.error for player in players):
         for protocol in net.ranks:
             check_quiet_rank(protocol)
-            assert not +protocol._budgets.held
-            assert not any(protocol._budgets.kept.values())
+            assert not +protocol._eager_credits.held
+            assert not any(protocol._eager_credits.kept.values())
             assert not protocol.failed
 
 
@@ -1474,7 +1474,7 @@ def test_two_early_requests_of_one_number_are_found_when_the_receives_are_posted
 def test_an_early_grant_of_too_much_is_found_when_the_message_is_sent() -> None:
     net = Net(2)
     op = net.begin(granted=True)[1]
-    net.inject(1, early(op, kind=Kind.GRANT, length=10, word=50))
+    net.inject(1, early(op, kind=Kind.CTS, length=10, word=50))
     net.ranks[1].send(op, 0, [memoryview(bytes(10))])
     assert "it granted 50 bytes of a message of 10" in net.ranks[1].failed[0].cause
     assert isinstance(op.error, PeerFailed)

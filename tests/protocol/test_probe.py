@@ -43,7 +43,7 @@ def test_asking_is_answered_once_and_counted_apart(p2p: bool) -> None:
         net.ranks[0].probe(ops[0])
         net.run()
         assert [h.flags for _, _, h in net.log] == [PROBE, ECHO] * times
-        assert [protocol.talk for protocol in net.ranks] == [times, times]
+        assert [protocol.keepalives for protocol in net.ranks] == [times, times]
         for protocol, op in zip(net.ranks, ops, strict=True):
             said = protocol.report(op, seconds=1.0, times=times)
             assert not any([*said.sent.values(), *said.seen.values()])
@@ -61,7 +61,7 @@ def test_a_peer_of_which_two_messages_are_missing_is_asked_once() -> None:
     net, ops = two(p2p=False)
     net.ranks[0].receive(ops[0], 1, Buffer(5))
     net.ranks[0].probe(ops[0])
-    assert net.kinds(0, 1) == [Kind.GRANT]
+    assert net.kinds(0, 1) == [Kind.CTS]
 
 
 def tell(net: Net, found: Finding, context: int = CONTEXT) -> None:

@@ -112,7 +112,7 @@ class World:
         self.wire = FaultyWire(p, self._fate)
         self.ends = [Endpoint(rank, p, NONCE, self.wire.ends[rank], Plane(self, rank)) for rank in range(p)]
         for end in self.ends:
-            end.protocol._budgets.each = BUDGET.get(case.nbytes, end.protocol._budgets.each)
+            end.protocol._eager_credits.each = BUDGET.get(case.nbytes, end.protocol._eager_credits.each)
         self.when: float | None = None  # of the fault
         self.link: tuple[int, int] | None = None  # of the message that it is about
         self.silent: set[int] = set()  # dead or stopped

@@ -35,7 +35,7 @@ from ringcast.engine.execute import Steps, Task
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import CollectiveTimeout, PeerFailed, RingcastError
 from ringcast.ops import SUM
-from ringcast.protocol.eager_credits import BUDGET
+from ringcast.protocol.eager_credits import EAGER_CREDIT
 from ringcast.protocol.machine import Protocol
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
@@ -337,16 +337,18 @@ MOST = 40_000  # things that one member may make another keep: small messages fi
 
 def check(protocol: Protocol) -> None:
     """Assert what holds after every message, whoever sent it."""
-    for source, size in protocol._budgets.held.items():
-        assert 0 <= size <= protocol._budgets.each + wire.SIZE, f"{size} eager bytes of rank {source} are held"
-    for spent in protocol._budgets.spent.values():
-        assert 0 <= spent <= protocol._budgets.each
-    for recv in protocol._granting.receiving.values():
+    for source, size in protocol._eager_credits.held.items():
+        assert 0 <= size <= protocol._eager_credits.each + wire.SIZE, f"{size} eager bytes of rank {source} are held"
+    for spent in protocol._eager_credits.spent.values():
+        assert 0 <= spent <= protocol._eager_credits.each
+    for recv in protocol._receiving.transfers.values():
         assert recv.total is not None
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
     assert 0 <= protocol._sending.trailing <= protocol.lookahead
-    assert all(0 <= kept <= BUDGET for peer, kept in protocol._budgets.kept.items() if peer not in protocol.failed)
+    assert all(
+        0 <= kept <= EAGER_CREDIT for peer, kept in protocol._eager_credits.kept.items() if peer not in protocol.failed
+    )
     assert len(protocol._contexts) < MOST
 
 

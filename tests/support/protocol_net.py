@@ -105,21 +105,21 @@ class Net:
 
 def check_laws(protocol: Protocol) -> None:
     """Assert what holds after every message."""
-    for source, held in protocol._budgets.held.items():
-        assert 0 <= held <= protocol._budgets.each, f"{held} eager bytes of rank {source} are held"
-    for spent in protocol._budgets.spent.values():
-        assert 0 <= spent <= protocol._budgets.each
-    for recv in protocol._granting.receiving.values():
+    for source, held in protocol._eager_credits.held.items():
+        assert 0 <= held <= protocol._eager_credits.each, f"{held} eager bytes of rank {source} are held"
+    for spent in protocol._eager_credits.spent.values():
+        assert 0 <= spent <= protocol._eager_credits.each
+    for recv in protocol._receiving.transfers.values():
         assert recv.total is not None
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
     for send in protocol._sending.transfers.values():
         assert send.offset <= max(send.credit, 0) or send.total == 0
-    for recv in protocol._granting.withheld:
+    for recv in protocol._receiving.withheld:
         before = (
             {t for t in recv.operation.pending if isinstance(t, Receive)} if recv.operation.ahead is recv else set()
         )
-        assert protocol._granting.moving or before, "a grant is withheld while nothing moves, and no round comes before"
+        assert protocol._receiving.moving or before, "a grant is withheld while nothing moves or comes before"
     assert 0 <= protocol._sending.trailing <= protocol.lookahead
 
 
@@ -134,10 +134,10 @@ def check_quiet(net: Net) -> None:
             assert not context.exchanges
             assert not any(box._posted or box._arrived for box in context.mail.values())
             assert not any(context.grants.values())
-        assert not +protocol._budgets.held
-        assert not any(protocol._budgets.kept.values())
+        assert not +protocol._eager_credits.held
+        assert not any(protocol._eager_credits.kept.values())
     for a, b in net.links:
-        assert net.ranks[a]._budgets.spent[b] == net.ranks[b]._budgets.owed[a]
+        assert net.ranks[a]._eager_credits.spent[b] == net.ranks[b]._eager_credits.owed[a]
 
 
 def content(a: int, b: int, n: int, size: int) -> bytes:

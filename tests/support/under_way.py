@@ -9,9 +9,9 @@ from ringcast.protocol.machine import Protocol
 TRANSFERS = (
     "_sending.transfers",
     "_sending.promised",
-    "_granting.receiving",
-    "_granting.moving",
-    "_granting.withheld",
+    "_receiving.transfers",
+    "_receiving.moving",
+    "_receiving.withheld",
 )
 
 

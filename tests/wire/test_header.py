@@ -38,7 +38,7 @@ def test_the_bytes_on_the_wire() -> None:
     assert [kind.name for kind in Kind] == [
         "EAGER",
         "RTS",
-        "GRANT",
+        "CTS",
         "DATA",
         "DONE",
         "REFUSE",
