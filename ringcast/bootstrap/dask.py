@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ringcast.bootstrap import hosted
-from ringcast.bootstrap.hosted import Outcome, Results, Seat
+from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
 from ringcast.control.events import in_words
 from ringcast.errors import RendezvousError, UsageError
 
@@ -46,12 +46,12 @@ def on_dask(
     if client.asynchronous:
         raise UsageError("on_dask blocks until all ranks have ended; give it a Client without asynchronous=True")
     workers = _workers(client, n)
-    job = hosted.seats(fn, n, args, timeout)
+    job = hosted.rank_specs(fn, n, args, timeout)
     results = Results(n)
     board = f"ringcast-{job[0].nonce:016x}"  # where rank 0 tells its address
     futures = {
-        client.submit(_rank, seat, board, workers=[worker], key=f"{board}-{seat.rank}", pure=False, retries=0): worker
-        for seat, worker in zip(job, workers, strict=True)
+        client.submit(_rank, spec, board, workers=[worker], key=f"{board}-{spec.rank}", pure=False, retries=0): worker
+        for spec, worker in zip(job, workers, strict=True)
     }
     try:
         _wait(client, futures, job, results)
@@ -73,7 +73,7 @@ def _workers(client: Client, n: int) -> list[str]:
     return hosted.spread(threads, n)
 
 
-def _wait(client: Client, futures: dict[Future[Outcome], str], job: Sequence[Seat], results: Results) -> None:
+def _wait(client: Client, futures: dict[Future[RankResult], str], job: Sequence[RankSpec], results: Results) -> None:
     """Collect outcomes until all are there, or until the ranks that are left had their time after a failure."""
     ranks = {future: rank for rank, future in enumerate(futures)}
     aborted = False
@@ -90,7 +90,7 @@ def _wait(client: Client, futures: dict[Future[Outcome], str], job: Sequence[Sea
             _abort(client, left, job[0].nonce, "a rank failed; the error in the client names it")
 
 
-def _collect(client: Client, running: dict[Future[Outcome], int], results: Results) -> None:
+def _collect(client: Client, running: dict[Future[RankResult], int], results: Results) -> None:
     from distributed import wait
 
     with client.as_current(), contextlib.suppress(TimeoutError):
@@ -111,7 +111,7 @@ def _abort(client: Client, workers: Sequence[str], nonce: int, cause: str) -> No
         client.run(tell, workers=sorted(set(workers)), wait=False, on_error="ignore")
 
 
-def _forget(client: Client, futures: list[Future[Outcome]], board: str) -> None:
+def _forget(client: Client, futures: list[Future[RankResult]], board: str) -> None:
     from distributed import Variable
 
     with contextlib.suppress(Exception):  # of a cluster that is gone nothing is left
@@ -119,19 +119,19 @@ def _forget(client: Client, futures: list[Future[Outcome]], board: str) -> None:
         Variable(board, client).delete()
 
 
-def _rank(seat: Seat, board: str) -> Outcome:
+def _rank(spec: RankSpec, board: str) -> RankResult:
     """Be a rank; a task of Dask."""
     from distributed import Variable, get_worker
 
     variable = Variable(board)
     try:
-        if seat.rank == 0:
-            lifeline, address = hosted.host(seat, urlsplit(get_worker().address).hostname or "127.0.0.1")
+        if spec.rank == 0:
+            lifeline, address = hosted.host(spec, urlsplit(get_worker().address).hostname or "127.0.0.1")
             variable.set(address)
-            return hosted.work(seat, address, lifeline)
-        return hosted.work(seat, variable.get(timeout=MEET))
+            return hosted.work(spec, address, lifeline)
+        return hosted.work(spec, variable.get(timeout=MEET))
     except TimeoutError:
-        cause = f"rank {seat.rank}: rank 0 did not begin within {MEET:g} s; are threads of the cluster busy?"
-        return hosted.failed(seat.rank, RendezvousError(cause))
+        cause = f"rank {spec.rank}: rank 0 did not begin within {MEET:g} s; are threads of the cluster busy?"
+        return hosted.failed(spec.rank, RendezvousError(cause))
     except Exception as error:
-        return hosted.failed(seat.rank, error)
+        return hosted.failed(spec.rank, error)

@@ -15,7 +15,7 @@ from typing import IO, Any
 import cloudpickle
 
 from ringcast.algorithms.cost import NETWORKS
-from ringcast.bootstrap.rendezvous import Met, serve
+from ringcast.bootstrap.rendezvous import JoinInfo, serve
 from ringcast.bootstrap.world import adopt, join
 from ringcast.communicator import Communicator
 from ringcast.config.worker import WorkerConfig
@@ -29,7 +29,7 @@ GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSpec:
     """What a rank has to know to join its job, and what it calls."""
 
     rank: int
@@ -46,7 +46,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RankResult:
     """How a rank ended: with a result, or with an error, of which `cause` is the text."""
 
     rank: int
@@ -57,56 +57,56 @@ class Outcome:
     blames: tuple[int, ...] = ()
 
 
-def seats(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Seat]:
+def rank_specs(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[RankSpec]:
     """Return the seats of a new job."""
     call, key, nonce = cloudpickle.dumps((fn, tuple(args))), new_key(), secrets.randbits(64)
-    return [Seat(rank, n, nonce, timeout, key, call) for rank in range(n)]
+    return [RankSpec(rank, n, nonce, timeout, key, call) for rank in range(n)]
 
 
-def host(seat: Seat, address: str) -> tuple[IO[bytes], str]:
+def host(spec: RankSpec, address: str) -> tuple[IO[bytes], str]:
     """Start the control plane at a host's address, on a free port; return its lifeline and where it listens."""
-    return serve(seat.config(""), address)
+    return serve(spec.config(""), address)
 
 
-def work(seat: Seat, control: str, lifeline: IO[bytes] | None = None) -> Outcome:
-    """Be a rank in this thread: join, call the function, leave. Never raises; the outcome tells."""
+def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> RankResult:
+    """Be a rank in this thread: join, call the function, leave. Never raises; the result tells."""
     try:
-        group = join(Met(seat.config(control), lifeline), NETWORKS["tcp"])
+        group = join(JoinInfo(spec.config(control), lifeline), NETWORKS["tcp"])
     except BaseException as error:
-        return failed(seat.rank, error)
+        return failed(spec.rank, error)
     endpoint = group.endpoint
-    comm = Communicator(group, seat.timeout)
+    comm = Communicator(group, spec.timeout)
     with _lock:
-        _members.setdefault(seat.nonce, []).append(endpoint)
+        _members.setdefault(spec.nonce, []).append(endpoint)
     adopt(comm)
     try:
         comm.connect_neighbours()
         assert isinstance(endpoint.transport, ZeroMQTransport)
         endpoint.transport.stop_watching()
-        fn, args = cloudpickle.loads(seat.call)
+        fn, args = cloudpickle.loads(spec.call)
         result = cloudpickle.dumps(fn(comm, *args))
         comm.finalize()  # may notice that a call was not the same on all ranks
         if (caught := endpoint.unanswered.first) is not None:
-            return Outcome(seat.rank, cause=str(caught), follows=caught.follows, blames=caught.blames)
-        return Outcome(seat.rank, result)
+            return RankResult(spec.rank, cause=str(caught), follows=caught.follows, blames=caught.blames)
+        return RankResult(spec.rank, result)
     except BaseException as error:
         assert isinstance(endpoint.control, ControlClient)
         endpoint.control.failing(f"{type(error).__name__}: {error}", traceback.format_exc(), blames(error))
-        return failed(seat.rank, error)
+        return failed(spec.rank, error)
     finally:
         comm.finalize()
         adopt(None)
         with _lock:
-            _members[seat.nonce].remove(endpoint)
-            if not _members[seat.nonce]:
-                del _members[seat.nonce]
+            _members[spec.nonce].remove(endpoint)
+            if not _members[spec.nonce]:
+                del _members[spec.nonce]
 
 
-def failed(rank: int, error: BaseException) -> Outcome:
-    """Return the outcome of a rank that an error ended."""
+def failed(rank: int, error: BaseException) -> RankResult:
+    """Return the result of a rank that an error ended."""
     follows = isinstance(error, PeerFailed | Revoked | JobAborted)
     text = "".join(traceback.format_exception(error))
-    return Outcome(rank, b"", f"{type(error).__name__}: {error}", text, follows, blames(error))
+    return RankResult(rank, b"", f"{type(error).__name__}: {error}", text, follows, blames(error))
 
 
 _members: dict[int, list[Endpoint]] = {}  # of each job, the ranks in this process
@@ -125,7 +125,7 @@ class Results:
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._outcomes: dict[int, Outcome] = {}  # in the order in which they came
+        self._rank_results: dict[int, RankResult] = {}  # in the order in which they came
         self._lost: dict[int, str] = {}
         self._until: float | None = None  # after a failure
 
@@ -137,12 +137,12 @@ class Results:
     @property
     def missing(self) -> list[int]:
         """The ranks of which nothing is known yet."""
-        return [rank for rank in range(self._n) if rank not in self._outcomes and rank not in self._lost]
+        return [rank for rank in range(self._n) if rank not in self._rank_results and rank not in self._lost]
 
-    def ended(self, outcome: Outcome, now: float) -> None:
+    def ended(self, result: RankResult, now: float) -> None:
         """A rank came back."""
-        self._outcomes[outcome.rank] = outcome
-        if outcome.cause:
+        self._rank_results[result.rank] = result
+        if result.cause:
             self._fail(now)
 
     def lost(self, rank: int, cause: str, now: float) -> None:
@@ -165,13 +165,13 @@ class Results:
         """
         if self.failed:
             raise self._verdict()
-        return [cloudpickle.loads(self._outcomes[rank].result) for rank in range(self._n)]
+        return [cloudpickle.loads(self._rank_results[rank].result) for rank in range(self._n)]
 
     def _verdict(self) -> RunFailed:
         if self._lost:
             return RunFailed(*next(iter(self._lost.items())))
-        failures = [outcome for outcome in self._outcomes.values() if outcome.cause]
-        first = next((outcome for outcome in failures if not outcome.follows), failures[0])
+        failures = [result for result in self._rank_results.values() if result.cause]
+        first = next((result for result in failures if not result.follows), failures[0])
         return RunFailed(first.rank, first.cause, first.traceback)
 
 

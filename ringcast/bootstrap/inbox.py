@@ -22,14 +22,14 @@ from ringcast.transports.zeromq import ZeroMQTransport
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EndpointCard:
     """What the other ranks are to be told of an inbox: its address, and where ranks of its own host find it."""
 
     address: str
     near: str = ""
 
 
-def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Told]:
+def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, EndpointCard]:
     """Bind the inbox of this rank.
 
     Returns the configuration with the address of the rendezvous that was found for its name, the transport, and what
@@ -46,7 +46,7 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Tol
         config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
     if place is None or config.transport == "ipc":
         transport = _bind(config, [_ipc_address(config)])
-        return config, transport, Told(transport.address)
+        return config, transport, EndpointCard(transport.address)
     near = colocation.socket_path(config.directory, config.rank) if config.mixed else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug:
@@ -57,13 +57,13 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, Tol
     return (
         config,
         transport,
-        Told(address, colocation.advertisement(colocation.system(), near) if transport.near else ""),
+        EndpointCard(address, colocation.advertisement(colocation.system(), near) if transport.near else ""),
     )
 
 
-def near_ranks(config: WorkerConfig, own: Told, told: Sequence[str]) -> dict[int, str]:
+def near_ranks(config: WorkerConfig, own: EndpointCard, advertisements: Sequence[str]) -> dict[int, str]:
     """Return the ranks of this host to whose inboxes there is an ipc socket, and where; `told` is of all, by rank."""
-    found = colocation.reachable(colocation.system(), told) if own.near else {}
+    found = colocation.reachable(colocation.system(), advertisements) if own.near else {}
     near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
     if config.debug and own.near:
         others = f"{len(near)} of {config.size - 1} other ranks"

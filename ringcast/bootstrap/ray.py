@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from ringcast.bootstrap import hosted
-from ringcast.bootstrap.hosted import Outcome, Results, Seat
+from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
 from ringcast.errors import UsageError
 
 LOOK = 1.0  # seconds after which the grace after a failure is looked at again
@@ -41,12 +41,12 @@ def on_ray(fn: Callable[..., Any], n: int, *, args: Sequence[Any] = (), timeout:
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
     _check(n)
-    job, results, actors = hosted.seats(fn, n, args, timeout), Results(n), []
+    job, results, actors = hosted.rank_specs(fn, n, args, timeout), Results(n), []
     group = _reserve(n)
     try:
         strategy = PlacementGroupSchedulingStrategy(group)
         kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy)(_Rank)
-        actors = [kind.remote(seat) for seat in job]
+        actors = [kind.remote(spec) for spec in job]
         _work(actors, results)
     finally:
         for actor in actors:  # ends what it does, whatever that is
@@ -112,17 +112,17 @@ def _cause(error: Exception) -> str:
 class _Rank:
     """An actor: one rank, in a process of its own."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, spec: RankSpec) -> None:
+        self._spec = spec
         self._lifeline: IO[bytes] | None = None
 
     def host(self) -> str:
         """Start the control plane on this node, and return its address."""
         import ray
 
-        self._lifeline, address = hosted.host(self._seat, ray.util.get_node_ip_address())
+        self._lifeline, address = hosted.host(self._spec, ray.util.get_node_ip_address())
         return address
 
-    def work(self, control: str) -> Outcome:
+    def work(self, control: str) -> RankResult:
         """Be the rank."""
-        return hosted.work(self._seat, control, self._lifeline)
+        return hosted.work(self._spec, control, self._lifeline)

@@ -26,7 +26,7 @@ _NEW_DIRECTORY = "before the job: export RINGCAST_DIR=$(mktemp -d)"
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class JoinInfo:
     """The settings of a worker that can join, and on rank 0 the lifeline of a server that runs already."""
 
     config: WorkerConfig
@@ -34,7 +34,7 @@ class Met:
 
 
 @contextlib.contextmanager
-def meeting(config: WorkerConfig) -> Iterator[Met]:
+def rendezvous(config: WorkerConfig) -> Iterator[JoinInfo]:
     """Yield settings that name an address and a key; what only the meeting needs is gone after the block.
 
     Raises:
@@ -43,14 +43,14 @@ def meeting(config: WorkerConfig) -> Iterator[Met]:
     """
     if config.temporary:
         with _own_directory(config.directory) as directory:
-            yield Met(replace(config, directory=directory, control=f"ipc://{directory}/control"))
+            yield JoinInfo(replace(config, directory=directory, control=f"ipc://{directory}/control"))
     elif config.control.startswith("file://"):
-        with _by_file(config, Path(config.control.removeprefix("file://"))) as met:
-            yield met
-    elif config.place is not None and config.control.startswith("tcp://"):
-        yield Met(replace(config, control=_numeric(config, config.place)))
+        with _by_file(config, Path(config.control.removeprefix("file://"))) as info:
+            yield info
+    elif config.launch_context is not None and config.control.startswith("tcp://"):
+        yield JoinInfo(replace(config, control=_numeric(config, config.launch_context)))
     else:
-        yield Met(config)
+        yield JoinInfo(config)
 
 
 @contextlib.contextmanager
@@ -105,18 +105,18 @@ def _made(folder: Path, instead: str) -> os.stat_result:
 
 
 @contextlib.contextmanager
-def _by_file(config: WorkerConfig, path: Path) -> Iterator[Met]:
+def _by_file(config: WorkerConfig, path: Path) -> Iterator[JoinInfo]:
     """Rank 0 starts the control plane and tells the others in a file; it is gone when all have joined."""
     private(path.parent)
     if config.rank:
-        yield Met(_read(config, path))
+        yield JoinInfo(_read(config, path))
         return
     key = config.key or new_key()
-    lifeline, address = serve(replace(config, key=key), own_address(config.place))
+    lifeline, address = serve(replace(config, key=key), own_address(config.launch_context))
     try:
         publish(path, {"control": address, "key": key}, "rank 0")
         try:
-            yield Met(replace(config, control=address, key=key), lifeline)
+            yield JoinInfo(replace(config, control=address, key=key), lifeline)
         finally:
             path.unlink(missing_ok=True)
     except BaseException:
@@ -130,7 +130,7 @@ def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
     return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
 
 
-def publish(path: Path, told: Mapping[str, str], who: str) -> None:
+def publish(path: Path, content: Mapping[str, str], who: str) -> None:
     """Write a file in which `who` tells others of the same user something; nobody sees it half written.
 
     Raises:
@@ -141,7 +141,7 @@ def publish(path: Path, told: Mapping[str, str], who: str) -> None:
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(file, "w") as stream:
-            stream.write(json.dumps(dict(told)))
+            stream.write(json.dumps(dict(content)))
         os.link(part, path)
     except FileExistsError:
         raise ConfigError(
@@ -162,32 +162,32 @@ def published(path: Path, who: str) -> dict[str, object] | None:
     if path.name not in os.listdir(path.parent):
         return None
     try:
-        told = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError:  # gone meanwhile
         return None
     except (OSError, ValueError) as error:
         raise RendezvousError(f"cannot read {path}, where {who} told how to meet: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
-    return told
+    return content
 
 
 def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
     deadline = time.monotonic() + config.start_timeout
-    while (told := published(path, "rank 0")) is None:
+    while (content := published(path, "rank 0")) is None:
         if time.monotonic() > deadline:
             raise RendezvousError(
                 f"rank {config.rank}: rank 0 has not written {path} within {config.start_timeout:g} s; is it running, "
                 f"and do all hosts share that directory? If not, before the job: {cluster.NEW_KEY}"
             )
         time.sleep(LOOK_AGAIN)
-    match told:
+    match content:
         case {"control": str(control), "key": str(key)} if control.startswith("tcp://"):
             return replace(config, control=control, key=key)
     raise RendezvousError(f"{path} does not hold what rank 0 of this job writes; remove it")
 
 
-def _numeric(config: WorkerConfig, place: cluster.Place) -> str:
+def _numeric(config: WorkerConfig, place: cluster.LaunchContext) -> str:
     """Return the address of the control plane in numbers: sockets are not bound to names."""
     host, _, port = config.control.removeprefix("tcp://").rpartition(":")
     if _is_number(host):
@@ -206,7 +206,7 @@ def _numeric(config: WorkerConfig, place: cluster.Place) -> str:
     return f"tcp://{found[0]}:{port}"
 
 
-def own_address(place: cluster.Place | None) -> str:
+def own_address(place: cluster.LaunchContext | None) -> str:
     """Return the address of this host that is used towards the other hosts of the job, as far as they are known."""
     others = _addresses(place.other) if place is not None and place.other else []
     for target in [*others, SOMEWHERE]:

@@ -17,7 +17,7 @@ from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.bootstrap.connectivity import GRACE, reach
 from ringcast.bootstrap.exit_code import end_with
 from ringcast.bootstrap.inbox import near_ranks, open_inbox
-from ringcast.bootstrap.rendezvous import Met, meeting
+from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
 from ringcast.collectives.choice_log import stage_log
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
@@ -37,7 +37,7 @@ WORLD = 1  # context number of the world communicator
 
 _world: Communicator | None = None
 _config: WorkerConfig | None = None  # by which this process has joined its job, without the key
-_joined: child_processes.Joined | None = None  # the process that has joined: this one, or that from which it was forked
+_joined: child_processes.RankProcess | None = None  # this process, or the one from which it was forked
 _ranks = threading.local()  # the communicator of each thread that is a rank
 
 
@@ -126,8 +126,8 @@ def _member(config: WorkerConfig, network: Network) -> Group:
     """Join as this whole process: an error that ends it is told to the others."""
     if config.security == NONE and config.transport == "tcp" and not config.hosted and config.rank == 0:
         print(f"ringcast: warning: {OPEN}", file=sys.stderr)
-    with meeting(config) as met:
-        group = join(met, network)
+    with rendezvous(config) as info:
+        group = join(info, network)
     control = group.endpoint.control
     assert isinstance(control, ControlClient)
     _report_uncaught_errors(control)
@@ -141,7 +141,7 @@ def _refuse_children(config: WorkerConfig) -> None:
         child_processes.refuse(joined)
 
 
-def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.Joined:
+def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.RankProcess:
     """Mark this process as the rank, which ends when a child of it comes to `init`."""
     control = group.endpoint.control
     assert isinstance(control, ControlClient)
@@ -158,18 +158,18 @@ def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.J
     return joined
 
 
-def join(met: Met, network: Network) -> Group:
+def join(info: JoinInfo, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
-    config, transport, told = open_inbox(met.config)
+    config, transport, card = open_inbox(info.config)
     control = ControlClient(
         config,
-        told.address,
+        card.address,
         transport.inject,
         transport.context,
         network=repr(network),
         public_key=transport.public_key,
-        near=told.near,
-        lifeline=met.lifeline,
+        near=card.near,
+        lifeline=info.lifeline,
     )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
@@ -177,7 +177,7 @@ def join(met: Met, network: Network) -> Group:
         stacks.listen(config.directory, config.rank)
     try:
         addresses = control.join(config.start_timeout)
-        transport.meet(addresses, control.keys, near_ranks(config, told, control.near))
+        transport.meet(addresses, control.keys, near_ranks(config, card, control.near))
         control.watch(transport.links)
     except BaseException:
         control.close()

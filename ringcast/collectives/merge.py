@@ -11,7 +11,7 @@ from ringcast.collectives.gather import exchange_counts
 from ringcast.collectives.stage import Choice, Group, plan, run
 from ringcast.engine.datatypes import as_array, dtype_name
 from ringcast.engine.execute import Steps
-from ringcast.engine.slots import ArraySlots, Inlet
+from ringcast.engine.slots import ArraySlots, ReceiveBuffer
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, Slots, Step
@@ -59,8 +59,8 @@ class RunSlots:
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         return self._slots.pack(self._at(slots))
 
-    def inlet(self, step: Step) -> Inlet:
-        return self._slots.inlet(replace(step, recv=self._at(step.recv)))
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
+        return self._slots.receive_buffer(replace(step, recv=self._at(step.recv)))
 
     def apply(self, local: Local) -> None:
         if isinstance(local, Merge):

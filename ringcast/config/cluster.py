@@ -43,7 +43,7 @@ template:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchContext:
     """Where a process is among those of its job, as `engine` tells it."""
 
     engine: str
@@ -56,7 +56,7 @@ class Place:
     job: str = ""  # tells this job from all others that the user runs; empty: it does not tell
 
 
-def find(env: Mapping[str, str]) -> Place | None:
+def find(env: Mapping[str, str]) -> LaunchContext | None:
     """Return what the innermost engine says; None where none has started this process.
 
     Raises:
@@ -120,7 +120,7 @@ def _numbers(part: str) -> list[str]:
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
 
 
-def _slurm(env: Mapping[str, str]) -> Place | None:
+def _slurm(env: Mapping[str, str]) -> LaunchContext | None:
     """Return what Slurm says of a task of a step; None in a batch script or a shell, however large the allocation is.
 
     Raises:
@@ -136,31 +136,31 @@ def _slurm(env: Mapping[str, str]) -> Place | None:
     restarts = env.get("SLURM_RESTART_COUNT", "0")  # of a job that was put into the queue again
     nodes = _number(env, "SLURM_STEP_NUM_NODES", len(names) or None)
     told = {"head": names[0] if names else "", "other": names[-1] if len(names) > 1 else ""}
-    return _place(
+    return _context(
         env, "Slurm", rank, size, "SLURM_LOCALID", nodes, job=f"slurm-{cluster}-{job}.{step}.{restarts}", **told
     )
 
 
-def _open_mpi(env: Mapping[str, str]) -> Place | None:
+def _open_mpi(env: Mapping[str, str]) -> LaunchContext | None:
     rank, size = _number(env, "OMPI_COMM_WORLD_RANK"), _number(env, "OMPI_COMM_WORLD_SIZE")
     if rank is None or size is None:
         return None
     nodes = 1 if _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE") == size else None
     space = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
     job = f"openmpi-{space}" if space else ""
-    return _place(env, "Open MPI", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", nodes, job=job)
+    return _context(env, "Open MPI", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", nodes, job=job)
 
 
-def _pmi(env: Mapping[str, str]) -> Place | None:
+def _pmi(env: Mapping[str, str]) -> LaunchContext | None:
     rank, size = _number(env, "PMI_RANK"), _number(env, "PMI_SIZE")
     if rank is None or size is None:
         return None
     nodes = 1 if _number(env, "MPI_LOCALNRANKS") == size else None
     job = f"pmi-{env['PMI_JOBID']}" if env.get("PMI_JOBID") else ""
-    return _place(env, "PMI", rank, size, "MPI_LOCALRANKID", nodes, job=job)
+    return _context(env, "PMI", rank, size, "MPI_LOCALRANKID", nodes, job=job)
 
 
-def _torchrun(env: Mapping[str, str]) -> Place | None:
+def _torchrun(env: Mapping[str, str]) -> LaunchContext | None:
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
     if rank is None or size is None:
         return None
@@ -168,10 +168,10 @@ def _torchrun(env: Mapping[str, str]) -> Place | None:
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
     head = env.get("MASTER_ADDR", "")
     job = "-".join(["torchrun", *(env.get(name, "") for name in names)]) if head and env.get("MASTER_PORT") else ""
-    return _place(env, "RANK and WORLD_SIZE", rank, size, "LOCAL_RANK", nodes, head=head, job=job)
+    return _context(env, "RANK and WORLD_SIZE", rank, size, "LOCAL_RANK", nodes, head=head, job=job)
 
 
-def _kubernetes(env: Mapping[str, str]) -> Place | None:
+def _kubernetes(env: Mapping[str, str]) -> LaunchContext | None:
     rank = _number(env, "JOB_COMPLETION_INDEX")
     if rank is None:
         return None
@@ -182,18 +182,18 @@ def _kubernetes(env: Mapping[str, str]) -> Place | None:
             'If every pod is to work alone, set RINGCAST_SIZE to "1". Else the job needs what configs/kubernetes.yaml '
             f"has:\n{KUBERNETES_POD}\nand a headless service:\n{KUBERNETES_SERVICE}"
         )
-    return _place(env, "Kubernetes", rank, size, "", None, job=f"kubernetes-{env.get('RINGCAST_CONTROL', '')}")
+    return _context(env, "Kubernetes", rank, size, "", None, job=f"kubernetes-{env.get('RINGCAST_CONTROL', '')}")
 
 
-def _place(
+def _context(
     env: Mapping[str, str], engine: str, rank: int, size: int, local: str, nodes: int | None, **told: str
-) -> Place:
+) -> LaunchContext:
     if not rank < size:
         raise ConfigError(
             f"{engine} says that this is rank {rank} of {size}: they are numbered from 0. Where several programs make "
             "one job, set RINGCAST_RANK and RINGCAST_SIZE"
         )
-    return Place(engine, rank, size, _number(env, local), nodes, **told)
+    return LaunchContext(engine, rank, size, _number(env, local), nodes, **told)
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int | None:

@@ -74,7 +74,7 @@ class WorkerConfig:
     restart: int = 0
     joined: str = ""  # the process that is this rank already
     temporary: bool = False  # the job makes `directory`, and removes it
-    place: cluster.Place | None = None  # what an engine says, where one has told rank, size or meeting point
+    launch_context: cluster.LaunchContext | None = None  # where an engine gave rank, size or rendezvous
 
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
@@ -109,10 +109,10 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         ConfigError: a variable is missing or holds something unusable.
     """
     env = os.environ if env is None else env
-    place, temporary = _engine(env), False
-    if place is not None:
+    context, temporary = _engine(env), False
+    if context is not None:
         temporary = not env.get("RINGCAST_DIR")
-        env = {**_derived(place, env), **{name: value for name, value in env.items() if value}}
+        env = {**_derived(context, env), **{name: value for name, value in env.items() if value}}
     size, rank = _integer(env, "RINGCAST_SIZE", 1), _integer(env, "RINGCAST_RANK", 0)
     if size < 1:
         raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
@@ -162,7 +162,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         restart=_integer(env, "RINGCAST_RESTART", 0),
         joined=env.get("RINGCAST_JOINED", ""),
         temporary=temporary and "RINGCAST_DIR" in env,
-        place=place,
+        launch_context=context,
     )
 
 
@@ -172,43 +172,43 @@ def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
     return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
 
 
-def _engine(env: Mapping[str, str]) -> cluster.Place | None:
+def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:
     """Return what an engine says of a process of several, unless RINGCAST_* say it all, or that it is alone."""
     if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
         return None
-    place = cluster.find(env)
-    return place if place is not None and place.size > 1 else None
+    context = cluster.find(env)
+    return context if context is not None and context.size > 1 else None
 
 
-def _derived(place: cluster.Place, env: Mapping[str, str]) -> dict[str, str]:
+def _derived(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a place stands for; those that the user has set come first."""
-    said = {"RINGCAST_RANK": str(place.rank), "RINGCAST_SIZE": str(place.size)}
-    if place.job:
-        said["RINGCAST_NONCE"] = str(cluster.nonce(place.job))
+    said = {"RINGCAST_RANK": str(context.rank), "RINGCAST_SIZE": str(context.size)}
+    if context.job:
+        said["RINGCAST_NONCE"] = str(cluster.nonce(context.job))
     if env.get("RINGCAST_CONTROL"):
         return said
-    return said | _meeting(place, env)
+    return said | _meeting(context, env)
 
 
-def _meeting(place: cluster.Place, env: Mapping[str, str]) -> dict[str, str]:
+def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
     """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
     tcp = env.get("RINGCAST_TRANSPORT") == "tcp"
     if not tcp and env.get("RINGCAST_DIR"):
         return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
-    name = cluster.file_name(place.job)
-    if not tcp and place.nodes == 1 and place.job:
+    name = cluster.file_name(context.job)
+    if not tcp and context.nodes == 1 and context.job:
         own = f"ringcast-{os.getuid()}-{name}"
         directory = f"{env.get('TMPDIR') or '/tmp'}/{own}"
         directory = directory if socket_path.fits(f"{directory}{_LONGEST_SOCKET}") else f"/tmp/{own}"
         return {"RINGCAST_CONTROL": f"ipc://{directory}/control", "RINGCAST_DIR": directory}
-    head = "127.0.0.1" if place.nodes == 1 else place.head
-    if env.get("RINGCAST_KEY") and head and place.job:
-        return {"RINGCAST_CONTROL": f"tcp://{head}:{cluster.port(place.job)}"}
-    if place.job and env.get("HOME"):
+    head = "127.0.0.1" if context.nodes == 1 else context.head
+    if env.get("RINGCAST_KEY") and head and context.job:
+        return {"RINGCAST_CONTROL": f"tcp://{head}:{cluster.port(context.job)}"}
+    if context.job and env.get("HOME"):
         return {"RINGCAST_CONTROL": f"file://{env['HOME']}/{HOMES}/{name}"}
     raise ConfigError(
-        f"{place.engine}: this is rank {place.rank} of {place.size}, but nothing tells where they meet. On one host, "
-        "before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
+        f"{context.engine}: this is rank {context.rank} of {context.size}, but nothing tells where they meet. On one "
+        "host, before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
         f"export RINGCAST_CONTROL=tcp://HOST_OF_RANK_0:PORT and {cluster.NEW_KEY}; to work alone, RINGCAST_SIZE=1"
     )
 

@@ -23,9 +23,9 @@ from ringcast.control.envelope import PACE
 from ringcast.control.events import Joined, Lost
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
-from ringcast.procs.liveness import Stuck
-from ringcast.procs.process_tree import kill, marked, members
-from ringcast.procs.procfs import Lookout
+from ringcast.procs.liveness import Hung
+from ringcast.procs.process_tree import has_tags, kill, members
+from ringcast.procs.procfs import ProcessProbe
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 
@@ -126,28 +126,28 @@ def main() -> None:
 def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
     """Return the processes of a rank, if it is on this host; only what shows the job's number is believed to be one."""
     host, pid = server.process(rank)
-    here = host == socket.gethostname() and marked(pid, [f"RINGCAST_NONCE={nonce}".encode()])
+    here = host == socket.gethostname() and has_tags(pid, [f"RINGCAST_NONCE={nonce}".encode()])
     return members({pid}, ()) if here else set()
 
 
 def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
     family = partial(_family, server, nonce)
-    lookout, poller = Lookout(family, lambda rank: server.process(rank)[1]), zmq.Poller()
+    probe, poller = ProcessProbe(family, lambda rank: server.process(rank)[1]), zmq.Poller()
     ends = {lifeline: 0}  # files that become readable when a rank's process has ended
     for file in (server.socket, lifeline):
         poller.register(file, zmq.POLLIN)
     while not server.over:
-        due = min(server.due, lookout.due or inf)
+        due = min(server.due, probe.due or inf)
         ready = dict(poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1)))
         # What a rank said before it ended comes first.
-        for found in [*server.service(), *lookout.look(server.heard, time.monotonic())]:
+        for found in [*server.service(), *probe.look(server.heard, time.monotonic())]:
             match found:
                 case Joined() if family(found.rank):
                     with suppress(ProcessLookupError):
                         ends[file := os.pidfd_open(found.pid)] = found.rank
                         poller.register(file, zmq.POLLIN)
-                case Lost() | Stuck():
+                case Lost() | Hung():
                     kill(partial(family, found.rank))
                     server.declare_failed(found.rank, found.cause)
         for file in ends.keys() & ready.keys():

@@ -18,7 +18,7 @@ from ringcast.transports.base import Transport
 from ringcast.wire.header import Kind, notice
 from ringcast.wire.unanswered import Unanswered, UnansweredErrors
 
-HEARSAY = TIMING.report_grace
+REPORT_GRACE = TIMING.report_grace
 
 
 class Control(Interface):
@@ -188,7 +188,7 @@ class Endpoint:
                 except LinkLost as lost:
                     if vital and peer not in self.protocol.failed:
                         # The control plane may know better what became of the peer; its notice is on the way.
-                        self._lost.setdefault(peer, (self.transport.clock() + HEARSAY, str(lost)))
+                        self._lost.setdefault(peer, (self.transport.clock() + REPORT_GRACE, str(lost)))
         except BaseException as error:
             self._tear(error)
             raise
@@ -199,7 +199,7 @@ class Endpoint:
         self.protocol.probe(op)
         self.flush()
 
-    def wonder(self, op: Operation, seconds: float, times: int) -> None:
+    def report_stall(self, op: Operation, seconds: float, times: int) -> None:
         """Ask the peers, and report for the `times`-th time to the control plane, that `op` waits since `seconds`."""
         self.probe(op)
         self.control.waiting(self.protocol.report(op, seconds=seconds, times=times))

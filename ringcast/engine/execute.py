@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.slots import Inlet, Memory
+from ringcast.engine.slots import Memory, ReceiveBuffer
 from ringcast.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
@@ -55,22 +55,22 @@ def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
     granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
     complete, however long this round's send takes.
     """
-    ahead: Inlet | None = None
+    ahead: ReceiveBuffer | None = None
     for op.round, (step, following) in enumerate(_with_following(schedule)):
         for local in step.local:
             memory.apply(local)
         if step.send_to is None and step.recv_from is None:
             continue
         frames, packed = memory.pack(step.send) if step.send_to is not None else ([], False)
-        posted, inlet = ahead is not None, ahead
-        if inlet is None and step.recv_from is not None:
-            inlet = memory.inlet(step)
+        posted, receive_buffer = ahead is not None, ahead
+        if receive_buffer is None and step.recv_from is not None:
+            receive_buffer = memory.receive_buffer(step)
         early = op.granted and following.recv_from is not None and independent(step, following)
-        ahead = memory.inlet(following) if early else None
+        ahead = memory.receive_buffer(following) if early else None
         after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
-        yield Exchange(op, step.send_to, frames, packed, step.recv_from, inlet, None, posted, after)
-        if inlet is not None:
-            inlet.finish()
+        yield Exchange(op, step.send_to, frames, packed, step.recv_from, receive_buffer, None, posted, after)
+        if receive_buffer is not None:
+            receive_buffer.finish()
 
 
 def _with_following(schedule: Schedule) -> Iterator[tuple[Step, Step]]:
@@ -85,15 +85,15 @@ class Task(Generic[Result]):
         self.endpoint, self._steps = endpoint, steps
         self.operation: Operation | None = None
         self.result: Result | None = None
-        self.curious = True  # wait for what the other side of a mismatch has to say
+        self.await_peer_report = True  # wait for what the other side of a mismatch has to say
 
     @property
-    def unexplained(self) -> bool:
+    def awaits_peer_report(self) -> bool:
         """Whether this ends with a mismatch of which the other side has not told its call yet."""
         if self.operation is None or self.operation.error is None:
             return False
         error = self.endpoint.protocol.error_of(self.operation)
-        return self.curious and isinstance(error, CollectiveMismatch) and not error.complete
+        return self.await_peer_report and isinstance(error, CollectiveMismatch) and not error.complete
 
     def advance(self) -> bool:
         """Go on as far as possible without waiting; True when finished, with `result` set.
@@ -119,7 +119,7 @@ class Task(Generic[Result]):
                     tag=exchange.tag,
                     ahead=exchange.ahead,
                 )
-            if self.operation.error is None or self.unexplained:
+            if self.operation.error is None or self.awaits_peer_report:
                 return False
             error = self.endpoint.protocol.error_of(self.operation)
             assert error is not None
@@ -151,7 +151,7 @@ class Task(Generic[Result]):
             control.revoke(context, self.endpoint.protocol.reason(error))
 
 
-class _Watch:
+class _StallReporter:
     """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
 
     __slots__ = ("_endpoint", "_start", "_times", "due")
@@ -169,7 +169,7 @@ class _Watch:
         """Nothing has come until `due`."""
         self.due = now + QUIET
         self._times += 1
-        self._endpoint.wonder(op, now - self._start, self._times)
+        self._endpoint.report_stall(op, now - self._start, self._times)
 
     def end(self) -> None:
         """Take back what was told; nothing to do where nothing was."""
@@ -205,7 +205,7 @@ def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = Non
     """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
     task, protocol, clock = Task(endpoint, steps), endpoint.protocol, endpoint.transport.clock
     start = clock()
-    watch = _Watch(endpoint, start)
+    watch = _StallReporter(endpoint, start)
     try:
         deadline = None if timeout is None else start + timeout
         heard = False
@@ -218,11 +218,11 @@ def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = Non
                     raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
                 if heard:
                     watch.heard(now)
-                until, talk = now + EXPLANATION if task.unexplained else watch.due, protocol.keepalives
+                until, talk = now + EXPLANATION if task.awaits_peer_report else watch.due, protocol.keepalives
                 came = yield until if deadline is None else min(until, deadline)
                 heard = came and protocol.keepalives == talk
-                if not came and task.unexplained:
-                    task.curious = False
+                if not came and task.awaits_peer_report:
+                    task.await_peer_report = False
                 elif not came and clock() >= watch.due:
                     watch.quiet(op, clock())
             except BaseException as error:
@@ -253,7 +253,7 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
         waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
         state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
         for r in waiting:
-            tasks[r].curious = False
+            tasks[r].await_peer_report = False
             tasks[r].advance()
         if state == stuck:  # also after all have asked what is the matter
             waits = {r: op.waiting_for for r, op in waiting.items()}

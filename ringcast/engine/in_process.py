@@ -17,7 +17,7 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
 
-class Board:
+class SharedControl:
     """What the control plane of a job within one process knows of all ranks, who come to it from any thread."""
 
     def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
@@ -60,24 +60,24 @@ class Board:
 class LocalControl:
     """The control plane within one process: notices go straight into the inboxes; fulfils `Control`."""
 
-    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], board: Board) -> None:
-        self._rank, self._nonce, self._board = rank, nonce, board
+    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], shared: SharedControl) -> None:
+        self._rank, self._nonce, self._shared = rank, nonce, shared
         self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
         word = 0 if failed is None else failed + 1
-        with self._board.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
-            self._board.deadlocks.ends(context)
+        with self._shared.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
+            self._shared.deadlocks.ends(context)
             self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
 
     def waiting(self, report: Report) -> None:
-        self._board.waiting(report)
+        self._shared.waiting(report)
 
     def moving(self) -> None:
-        self._board.moving(self._rank)
+        self._shared.moving(self._rank)
 
     def vote(self, vote: Vote) -> None:
-        self._board.vote(vote)
+        self._shared.vote(vote)
 
     def abort(self, cause: str) -> None:
         """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
@@ -97,11 +97,11 @@ class LocalControl:
         for peer, transport in self._others:
             header = wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=sent.get(peer, 0))
             transport.inject([header, why])
-        self._board.lose(self._rank)
+        self._shared.lose(self._rank)
 
     def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)
         self._tell(wire.Kind.FAILED, Failure(error, traceback=traceback).encode())
-        self._board.lose(self._rank)
+        self._shared.lose(self._rank)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -115,8 +115,8 @@ class LocalControl:
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
     nonce, size = secrets.randbits(64), len(transports)
-    board = Board(nonce, transports)
-    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, board)) for r, t in enumerate(transports)]
+    shared = SharedControl(nonce, transports)
+    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, shared)) for r, t in enumerate(transports)]
 
 
 def thread_endpoints(size: int) -> list[Endpoint]:

@@ -31,7 +31,7 @@ class _Stamped:
         self.last = self._clock()
 
 
-class _Watch:
+class _RoundReporter:
     """Reports the rounds of one operation to an observer."""
 
     def __init__(self, rank: int, clock: Callable[[], float], observe: Observer) -> None:
@@ -67,7 +67,7 @@ class _Watch:
 
 def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observe: Observer) -> Steps[Result]:
     """Run `steps` and report the start and end of every round to `observe`."""
-    watch = _Watch(rank, clock, observe)
+    watch = _RoundReporter(rank, clock, observe)
     while True:
         try:
             exchange = next(steps)

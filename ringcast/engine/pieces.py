@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ringcast.engine.slots import TINY, Inlet, Store
+from ringcast.engine.slots import TINY, ReceiveBuffer, Store
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Local, Schedule, Slots, Step
 
@@ -24,7 +24,7 @@ class PieceSlots:
             return [memoryview(b"".join(frames))], True
         return frames, False
 
-    def inlet(self, step: Step) -> Inlet:
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
         return Store(self._chosen(step.recv))
 
     def apply(self, local: Local) -> None:

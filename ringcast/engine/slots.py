@@ -23,7 +23,7 @@ from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Co
 TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
 
 
-class Inlet(Sink, Protocol):
+class ReceiveBuffer(Sink, Protocol):
     """A sink whose content takes effect when the round is over."""
 
     def finish(self) -> None: ...
@@ -35,7 +35,7 @@ class Memory(Protocol):
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         """Return the bytes of these slots as frames, and whether several slots were joined into one frame."""
 
-    def inlet(self, step: Step) -> Inlet:
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
         """Return where the arrival of `step` goes."""
 
     def apply(self, local: Local) -> None:
@@ -104,7 +104,7 @@ class ArraySlots:
             return frames, False
         return [memoryview(b"".join(frames))], True
 
-    def inlet(self, step: Step) -> Inlet:
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
         if step.accept is STORE:
             return Store(self._views(step.recv))
         assert self._op is not None
@@ -272,7 +272,7 @@ class ObjectSlots:
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         return [memoryview(self._encode(self.values[int(slot)])) for slot in slots], False
 
-    def inlet(self, step: Step) -> Inlet:
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
         return _Values(self, [int(slot) for slot in step.recv], step.accepts())
 
     def apply(self, local: Local) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ringcast.monitoring.recorder import FILE, SIZE, glimpse
+from ringcast.monitoring.recorder import FILE, SIZE, rank_snapshot
 
 DRAWING = "drawing"  # a file in the job's directory
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ProgressSnapshot:
     """Ranks that have called `init` and not left, what they are in, and the bytes that all ranks have sent so far."""
 
     ranks: int = 0
@@ -25,8 +25,8 @@ class Glance:
     sent: int = 0  # also by ranks that have left
     drawing: bool = False  # whether a rank draws on the terminal itself
 
-    def __add__(self, other: Glance) -> Glance:
-        return Glance(
+    def __add__(self, other: ProgressSnapshot) -> ProgressSnapshot:
+        return ProgressSnapshot(
             self.ranks + other.ranks,
             self.operations + other.operations,
             self.sent + other.sent,
@@ -34,9 +34,9 @@ class Glance:
         )
 
 
-def glance(directory: str, ranks: Iterable[int]) -> Glance:
+def progress_snapshot(directory: str, ranks: Iterable[int]) -> ProgressSnapshot:
     """Return what these ranks, whose flight records are in this directory, do now."""
-    drawing = Glance(drawing=os.path.exists(os.path.join(directory, DRAWING)))
+    drawing = ProgressSnapshot(drawing=os.path.exists(os.path.join(directory, DRAWING)))
     return sum((_of_one(os.path.join(directory, FILE.format(rank=rank))) for rank in ranks), drawing)
 
 
@@ -46,16 +46,16 @@ def draws(directory: str) -> None:
         os.close(os.open(os.path.join(directory, DRAWING), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def _of_one(path: str) -> Glance:
+def _of_one(path: str) -> ProgressSnapshot:
     try:
         with open(path, "rb", buffering=0) as file:
-            seen = glimpse(file.read(SIZE))
+            seen = rank_snapshot(file.read(SIZE))
     except OSError:
-        return Glance()
+        return ProgressSnapshot()
     if seen is None or seen.left:
-        return Glance(sent=seen.sent if seen else 0)
+        return ProgressSnapshot(sent=seen.sent if seen else 0)
     entry = seen.entry
     if entry is None or entry.state != "running":
-        return Glance(1, sent=seen.sent)
+        return ProgressSnapshot(1, sent=seen.sent)
     name = f"#{entry.number} {entry.collective}" if entry.number else entry.collective
-    return Glance(1, Counter([name]), seen.sent)
+    return ProgressSnapshot(1, Counter([name]), seen.sent)

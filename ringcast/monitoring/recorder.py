@@ -200,7 +200,7 @@ def decode(image: bytes) -> Flight | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class RankSnapshot:
     """What a rank does now: its last operation, whether it has left, and the bytes of data that it has sent so far."""
 
     entry: Entry | None
@@ -208,12 +208,12 @@ class Glimpse:
     sent: int
 
 
-def glimpse(image: bytes) -> Glimpse | None:
+def rank_snapshot(image: bytes) -> RankSnapshot | None:
     """Return the end of an image, for a small part of the time that `decode` takes; None of a foreign one."""
     if len(image) < SIZE or not image.startswith(_MAGIC):
         return None
     (left,), (sent,) = _LEFT.unpack_from(image, _LEFT_AT), _SENT.unpack_from(image, _SENT_AT)
-    return Glimpse(_latest(image), bool(left), sent)
+    return RankSnapshot(_latest(image), bool(left), sent)
 
 
 def _latest(image: bytes) -> Entry | None:

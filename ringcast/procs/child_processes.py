@@ -27,7 +27,7 @@ GUARD = "if __name__ == '__main__'"
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class RankProcess:
     """The process that has joined a job as a rank, and the pipe at which it listens."""
 
     nonce: int
@@ -41,20 +41,20 @@ class Joined:
         return f"{self.nonce}:{self.rank}:{self.pid}:{self.file}:{self.inode}"
 
 
-def parse(text: str) -> Joined | None:
+def parse(text: str) -> RankProcess | None:
     """Return what a mark says; None if it says nothing.
 
-    >>> parse(str(Joined(7, 0, 4711, 5, 99)))
-    Joined(nonce=7, rank=0, pid=4711, file=5, inode=99)
+    >>> parse(str(RankProcess(7, 0, 4711, 5, 99)))
+    RankProcess(nonce=7, rank=0, pid=4711, file=5, inode=99)
     >>> parse("")
     """
     try:
-        return Joined(*map(int, text.split(":")))
+        return RankProcess(*map(int, text.split(":")))
     except (TypeError, ValueError):
         return None
 
 
-def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> Joined:
+def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> RankProcess:
     """Return the mark of this process, a rank; `fail` is called, in a thread, with the error of the first child."""
     reading, writing = os.pipe()
 
@@ -63,25 +63,25 @@ def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> Joined:
             fail(pipe.read(LONGEST).decode("utf-8", "replace"))
 
     threading.Thread(target=wait, name="ringcast-children", daemon=True).start()
-    return Joined(nonce, rank, os.getpid(), writing, os.fstat(writing).st_ino)
+    return RankProcess(nonce, rank, os.getpid(), writing, os.fstat(writing).st_ino)
 
 
-def refuse(joined: Joined) -> None:
+def refuse(parent: RankProcess) -> None:
     """Refuse this process if it is another one than the rank.
 
     Raises:
         UsageError: it is; the text says what to do.
     """
-    if joined.pid == os.getpid():
+    if parent.pid == os.getpid():
         return
     text = (
-        f"rank {joined.rank}: {_caller()} calls ringcast.init in process {os.getpid()}, which was started by this rank "
-        f"(process {joined.pid}) and cannot join as the same one: put init under `{GUARD}`, as multiprocessing runs "
+        f"rank {parent.rank}: {_caller()} calls ringcast.init in process {os.getpid()}, which was started by this rank "
+        f"(process {parent.pid}) and cannot join as the same one: put init under `{GUARD}`, as multiprocessing runs "
         "the program's file again in its processes; for a job of its own use ringcast-launch or ringcast.run"
     )
     if _of_multiprocessing():
-        _tell(joined, text)
-        if _ended(joined.pid):
+        _tell(parent, text)
+        if _ended(parent.pid):
             os._exit(1)  # the rank has said the error
     raise UsageError(text)
 
@@ -99,12 +99,12 @@ def _caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _tell(joined: Joined, text: str) -> None:
+def _tell(parent: RankProcess, text: str) -> None:
     """Write to the rank's pipe; it cannot be opened any more while the rank ends."""
     with suppress(OSError):
-        pipe = os.open(f"/proc/{joined.pid}/fd/{joined.file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        pipe = os.open(f"/proc/{parent.pid}/fd/{parent.file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            if os.fstat(pipe).st_ino == joined.inode:
+            if os.fstat(pipe).st_ino == parent.inode:
                 os.write(pipe, text.encode("utf-8", "replace")[:LONGEST])
         finally:
             os.close(pipe)

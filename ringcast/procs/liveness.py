@@ -48,7 +48,7 @@ def limits_of(seconds: float) -> Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class Hung:
     """A rank is silent, and nothing of it moves; `cause` tells what was seen."""
 
     rank: int
@@ -56,7 +56,7 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Computing:
     """A rank has been silent for `seconds`, which is no failure; `doing` tells what was seen."""
 
     rank: int
@@ -64,11 +64,11 @@ class Busy:
     doing: str
 
 
-Judgement: TypeAlias = Stuck | Busy
+Judgement: TypeAlias = Hung | Computing
 
 
 @dataclass(slots=True)
-class _Watch:
+class _Observations:
     """A row of looks at one rank since it was last seen to do something."""
 
     first: Activity
@@ -78,12 +78,12 @@ class _Watch:
     ready: int = 0  # looks that found a thread that runs, or waits for a disk
 
 
-class Silence:
+class LivenessMonitor:
     """What was seen of the silent ranks of a job."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._watches: dict[int, _Watch] = {}
+        self._observations: dict[int, _Observations] = {}
         self._reminded: dict[int, float] = {}
         self.due: float | None = None  # the time of the next look, while there is a silent rank
 
@@ -101,20 +101,20 @@ class Silence:
 
     def judge(self, rank: int, silent: float, seen: Activity, now: float) -> Judgement | None:
         """Return what is to be said of a rank that was silent for `silent` seconds and was looked at just now."""
-        limits, watch = self._limits, self._watches.get(rank)
-        if watch is None or seen.traced or self._active(watch.first, seen):
-            self._watches[rank] = _Watch(seen, now)
+        limits, past = self._limits, self._observations.get(rank)
+        if past is None or seen.traced or self._active(past.first, seen):
+            self._observations[rank] = _Observations(seen, now)
             return self._remind(rank, silent, seen)
-        watch.seconds += min(now - watch.looked, 2 * limits.look)
-        watch.looked = now
-        watch.looks += 1
-        watch.ready += any(state in "RD" for state in seen.states)
-        if watch.seconds < limits.idle:
+        past.seconds += min(now - past.looked, 2 * limits.look)
+        past.looked = now
+        past.looks += 1
+        past.ready += any(state in "RD" for state in seen.states)
+        if past.seconds < limits.idle:
             return self._remind(rank, silent, seen)
-        del self._watches[rank]
-        if 2 * watch.ready > watch.looks:  # it would, if it could: the machine is busy, or the disk is
+        del self._observations[rank]
+        if 2 * past.ready > past.looks:  # it would, if it could: the machine is busy, or the disk is
             return self._remind(rank, silent, seen)
-        return Stuck(rank, _cause(seen, silent))
+        return Hung(rank, _cause(seen, silent))
 
     def _active(self, before: Activity, seen: Activity) -> bool:
         limits = self._limits
@@ -123,15 +123,15 @@ class Silence:
             or seen.bytes - before.bytes > limits.traffic * limits.idle
         )
 
-    def _remind(self, rank: int, silent: float, seen: Activity) -> Busy | None:
+    def _remind(self, rank: int, silent: float, seen: Activity) -> Computing | None:
         if silent < self._reminded.get(rank, 0.0) + self._limits.remind:
             return None
         self._reminded[rank] = silent
-        return Busy(rank, silent, "is held by a debugger" if seen.traced else "computes")
+        return Computing(rank, silent, "is held by a debugger" if seen.traced else "computes")
 
     def _forget_all_but(self, silent: Iterable[int]) -> None:
-        for rank in {*self._watches, *self._reminded}.difference(silent):
-            self._watches.pop(rank, None)
+        for rank in {*self._observations, *self._reminded}.difference(silent):
+            self._observations.pop(rank, None)
             self._reminded.pop(rank, None)
 
 

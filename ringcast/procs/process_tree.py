@@ -39,18 +39,18 @@ def take_imprint(number: int | None) -> None:
         resource.setrlimit(_LOCKS, (most if number is None else number, most))
 
 
-def members(leaders: Collection[int], marks: Collection[bytes], imprints: range = range(0)) -> set[int]:
+def members(leaders: Collection[int], tags: Collection[bytes], imprints: range = range(0)) -> set[int]:
     """Return the processes of a job or a rank that live now.
 
     Args:
         leaders: process numbers of workers that were not reaped yet, so that they cannot mean anybody else.
-        marks: entries that the environment of a process of the job has, all of them.
+        tags: environment entries (NAME=value) that a process of the job has, all of them.
         imprints: those of its workers.
     """
     seen = _processes()
     wanted, found = set(leaders), set()
     for pid, (_, *groups, _) in seen.items():
-        if pid in wanted or wanted.intersection(groups) or marked(pid, marks) or _imprinted(pid, imprints):
+        if pid in wanted or wanted.intersection(groups) or has_tags(pid, tags) or _imprinted(pid, imprints):
             found.add(pid)
     while born := {pid for pid, (parent, *_) in seen.items() if parent in found} - found:
         found |= born
@@ -89,11 +89,11 @@ def _processes() -> dict[int, tuple[int, int, int, str]]:
     return seen
 
 
-def marked(pid: int, marks: Collection[bytes]) -> bool:
+def has_tags(pid: int, tags: Collection[bytes]) -> bool:
     """Return whether a process was started with all these entries in its environment; never, if there are none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return bool(marks) and set(marks) <= set(file.read().split(b"\0"))
+            return bool(tags) and set(tags) <= set(file.read().split(b"\0"))
     except OSError:  # it has ended, or is somebody else's
         return False
 

@@ -6,24 +6,24 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ringcast.procs.liveness import Activity, Judgement, Silence
+from ringcast.procs.liveness import Activity, Judgement, LivenessMonitor
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class Lookout:
+class ProcessProbe:
     """Looks at the processes of silent ranks, as often as it has to.
 
     `family` returns those of a rank; `speaker` the one that has joined, whose number may be that of another namespace.
     """
 
     def __init__(self, family: Callable[[int], Collection[int]], speaker: Callable[[int], int]) -> None:
-        self._family, self._speaker, self._silence = family, speaker, Silence()
+        self._family, self._speaker, self._liveness = family, speaker, LivenessMonitor()
 
     @property
     def due(self) -> float | None:
         """The time of the next look, while there is a silent rank."""
-        return self._silence.due
+        return self._liveness.due
 
     def look(self, heard: Mapping[int, float], now: float) -> list[Judgement]:
         """Return what is to be said of silent ranks; `heard` has when each was last heard, of those that have to speak.
@@ -31,12 +31,12 @@ class Lookout:
         A rank that has no process here, because it is on another host, is not judged.
         """
         found: list[Judgement] = []
-        for rank in self._silence.suspects(heard, now):
+        for rank in self._liveness.suspects(heard, now):
             pids = self._family(rank)
             judgement: Judgement | None = None
             if pids:
                 seen = look_at(pids, self._speaker(rank))
-                judgement = self._silence.judge(rank, now - heard[rank], seen, now)
+                judgement = self._liveness.judge(rank, now - heard[rank], seen, now)
             if judgement is not None:
                 found.append(judgement)
         return found

@@ -135,7 +135,7 @@ def test_ranks_meet_elsewhere_if_another_user_has_taken_their_directory(short: P
 
 def meet(short: Path) -> WorkerConfig:
     config = WorkerConfig(1, 2, f"ipc://{short}/job/control", directory=f"{short}/job", temporary=True)
-    with rendezvous.meeting(config) as met:
+    with rendezvous.rendezvous(config) as met:
         return met.config
 
 

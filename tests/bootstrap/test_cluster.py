@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ringcast.bootstrap import rendezvous
 from ringcast.config import cluster
-from ringcast.config.cluster import Place, find, hosts
+from ringcast.config.cluster import LaunchContext, find, hosts
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import new_key
 from ringcast.errors import ConfigError, RendezvousError
@@ -50,8 +50,10 @@ def test_a_process_that_no_engine_started_has_no_place() -> None:
 
 
 def test_slurm_tells_everything() -> None:
-    assert find(STEP) == Place("Slurm", 5, 8, 1, 2, "n08", "n09", "slurm-big-17.2.0")
-    assert find(STEP | {"SLURM_RESTART_COUNT": "3"}) == Place("Slurm", 5, 8, 1, 2, "n08", "n09", "slurm-big-17.2.3")
+    assert find(STEP) == LaunchContext("Slurm", 5, 8, 1, 2, "n08", "n09", "slurm-big-17.2.0")
+    assert find(STEP | {"SLURM_RESTART_COUNT": "3"}) == LaunchContext(
+        "Slurm", 5, 8, 1, 2, "n08", "n09", "slurm-big-17.2.3"
+    )
 
 
 @pytest.mark.parametrize("step", [None, "4294967291", "4294967290"], ids=["batch", "batch step", "interactive step"])
@@ -68,10 +70,10 @@ def test_a_step_counts_its_own_tasks() -> None:
 
 
 def test_the_other_engines_tell_rank_and_size() -> None:
-    assert find(OPEN_MPI) == Place("Open MPI", 1, 3, 1, 1, job="openmpi-prterun-n08-77@1")
-    assert find(PMI) == Place("PMI", 2, 4)
-    assert find(TORCHRUN) == Place("RANK and WORLD_SIZE", 1, 4, 1, None, "n08", job="torchrun-n08-29500--")
-    assert find(POD) == Place("Kubernetes", 2, 3, job="kubernetes-tcp://job-0.ringcast:20000")
+    assert find(OPEN_MPI) == LaunchContext("Open MPI", 1, 3, 1, 1, job="openmpi-prterun-n08-77@1")
+    assert find(PMI) == LaunchContext("PMI", 2, 4)
+    assert find(TORCHRUN) == LaunchContext("RANK and WORLD_SIZE", 1, 4, 1, None, "n08", job="torchrun-n08-29500--")
+    assert find(POD) == LaunchContext("Kubernetes", 2, 3, job="kubernetes-tcp://job-0.ringcast:20000")
 
 
 @pytest.mark.parametrize("inner", [OPEN_MPI, PMI, TORCHRUN], ids=["Open MPI", "PMI", "torchrun"])
@@ -222,14 +224,14 @@ def test_ranks_find_each_other_and_leave_nothing(engine: str, short_path: Path) 
 def test_a_rank_that_waits_for_the_file_says_what_to_do(tmp_path: Path) -> None:
     config = WorkerConfig(1, 2, f"file://{tmp_path}/own/job", transport="tcp", start_timeout=0.2)
     with pytest.raises(RendezvousError, match=r"rank 0 has not written .*job within 0.2 s.*export RINGCAST_KEY=\$"):
-        rendezvous.meeting(config).__enter__()
+        rendezvous.rendezvous(config).__enter__()
 
 
 def test_a_pod_that_finds_no_service_shows_the_one_to_make() -> None:
     config = from_environment(POD | {"RINGCAST_KEY": KEY, "RINGCAST_START_TIMEOUT": "0.1"})
     config = replace(config, control="tcp://job-0.invalid:20000")  # a domain that nobody has (RFC 2606)
     with pytest.raises(RendezvousError, match=r"rank 2: job-0\.invalid(?s:.*)clusterIP: None"):
-        rendezvous.meeting(config).__enter__()
+        rendezvous.rendezvous(config).__enter__()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, "link"])
@@ -253,7 +255,7 @@ def test_a_file_that_rank_0_has_not_written_is_refused(text: str, tmp_path: Path
     (tmp_path / "job").write_text(text, encoding="latin-1")
     config = WorkerConfig(1, 2, f"file://{tmp_path}/job", transport="tcp", start_timeout=5)
     with pytest.raises(RendezvousError, match="rank 0"):
-        rendezvous.meeting(config).__enter__()
+        rendezvous.rendezvous(config).__enter__()
 
 
 def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None) -> None:
@@ -261,7 +263,7 @@ def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None)
     (tmp_path / "job").write_text("of another one")
     config = WorkerConfig(0, 2, f"file://{tmp_path}/job", transport="tcp")
     with pytest.raises(ConfigError, match="is there already"):
-        rendezvous.meeting(config).__enter__()
+        rendezvous.rendezvous(config).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["job"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import ringcast
 from ringcast.bootstrap import hosted
-from ringcast.bootstrap.hosted import GRACE, Outcome, Results, spread
+from ringcast.bootstrap.hosted import GRACE, RankResult, Results, spread
 from ringcast.communicator import Communicator
 from ringcast.errors import PeerFailed, RunFailed
 from support.hosted_jobs import run
@@ -74,10 +74,10 @@ def test_an_abort_ends_ranks_that_wait(nothing_left: None) -> None:
 
 
 def test_neither_key_nor_arguments_are_in_the_text_of_a_seat() -> None:
-    seat = hosted.seats(print, 1, ("a secret",), None)[0]
-    assert "secret" not in repr(seat)
-    assert seat.key not in repr(seat)
-    assert "secret" not in repr(Outcome(0, b"a secret"))
+    spec = hosted.rank_specs(print, 1, ("a secret",), None)[0]
+    assert "secret" not in repr(spec)
+    assert spec.key not in repr(spec)
+    assert "secret" not in repr(RankResult(0, b"a secret"))
 
 
 def test_ranks_are_spread_evenly_and_in_rows() -> None:
@@ -98,14 +98,14 @@ def test_ranks_are_spread_evenly_and_in_rows() -> None:
 def test_the_owner_waits_for_all_or_for_a_while_after_a_failure() -> None:
     results = Results(3)
     assert not results.over(1e9)
-    results.ended(Outcome(2, cloudpickle.dumps("two")), 1.0)
+    results.ended(RankResult(2, cloudpickle.dumps("two")), 1.0)
     assert results.missing == [0, 1]
     assert not results.failed
     results.lost(1, "its worker is gone", 5.0)
     assert results.failed
     assert not results.over(5.0 + GRACE)
     assert results.over(5.1 + GRACE)
-    results.ended(Outcome(0, b"", "PeerFailed: ...", "", True, (1,)), 6.0)
+    results.ended(RankResult(0, b"", "PeerFailed: ...", "", True, (1,)), 6.0)
     assert results.over(6.0)
     with pytest.raises(RunFailed, match="rank 1: its worker is gone"):
         results.all()
@@ -113,7 +113,7 @@ def test_the_owner_waits_for_all_or_for_a_while_after_a_failure() -> None:
 
 def test_who_failed_by_itself_is_named_before_those_that_followed() -> None:
     results = Results(3)
-    results.ended(Outcome(0, b"", "PeerFailed: 2", "", True, (2,)), 1.0)
-    results.ended(Outcome(2, b"", "ValueError: no", "where", False), 2.0)
+    results.ended(RankResult(0, b"", "PeerFailed: 2", "", True, (2,)), 1.0)
+    results.ended(RankResult(2, b"", "ValueError: no", "where", False), 2.0)
     with pytest.raises(RunFailed, match="rank 2: ValueError: no\nwhere"):
         results.all()

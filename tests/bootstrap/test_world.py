@@ -13,7 +13,7 @@ import ringcast
 from ringcast.bootstrap import world
 from ringcast.config import worker
 from ringcast.errors import blames
-from ringcast.monitoring.progress import glance
+from ringcast.monitoring.progress import progress_snapshot
 
 EVERY_ALGORITHM = """
 import functools, operator
@@ -167,10 +167,10 @@ def test_who_opens_the_terminal_has_it_alone(tmp_path: Path, monkeypatch: pytest
     )
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
-    assert not glance(str(tmp_path), []).drawing
+    assert not progress_snapshot(str(tmp_path), []).drawing
     screen = world.terminal()
     assert screen is not None
     screen.close()
-    assert glance(str(tmp_path), []).drawing
+    assert progress_snapshot(str(tmp_path), []).drawing
     os.close(master)
     os.close(slave)

@@ -235,7 +235,7 @@ def test_what_a_rank_that_has_left_does_not_need_may_get_lost() -> None:
 
 
 def test_a_sender_that_does_not_wait_for_completion_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast.engine.endpoint.HEARSAY", 0.0)
+    monkeypatch.setattr("ringcast.engine.endpoint.REPORT_GRACE", 0.0)
     made, size = thread_endpoints(2), 100_000
     for endpoint in made:
         endpoint.protocol.lookahead = size

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringcast import SUM, Op
 from ringcast.engine.objects import decode, encode
-from ringcast.engine.slots import TINY, ArraySlots, Inlet, ObjectSlots, bounds
+from ringcast.engine.slots import TINY, ArraySlots, ObjectSlots, ReceiveBuffer, bounds
 from ringcast.protocol.operations import SEGMENT
 from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
 
@@ -49,18 +49,18 @@ def layout(*cut: int, scratch: tuple[int, ...] = ()) -> Layout:
     return Layout(1, 0, cut, scratch)
 
 
-def receive(inlet: Inlet, data: bytes, cuts: Sequence[int]) -> None:
+def receive(buffer: ReceiveBuffer, data: bytes, cuts: Sequence[int]) -> None:
     """Put `data` into an inlet as the protocol does: in frames, each at most as long as what `view` offers."""
     offset = 0
     for end in [*sorted(cuts), len(data)]:
         while offset < end:
-            view = inlet.view(offset, end - offset)
+            view = buffer.view(offset, end - offset)
             n = min(len(view), end - offset)
             assert n > 0
             view[:n] = data[offset : offset + n]
-            inlet.placed(offset, n)
+            buffer.placed(offset, n)
             offset += n
-    inlet.finish()
+    buffer.finish()
 
 
 # bounds
@@ -123,9 +123,9 @@ def test_what_is_packed_arrives_in_its_place(data: st.DataObject, counts: list[i
     packed, joined = there.pack(chosen)
     assert joined == (len(there._views(chosen)) > 1)
     bytes_ = b"".join(packed)
-    inlet = here.inlet(Step(recv_from=0, recv=chosen))
-    assert inlet.total == len(bytes_)
-    receive(inlet, bytes_, data.draw(st.lists(st.integers(0, len(bytes_)), max_size=4)))
+    buffer = here.receive_buffer(Step(recv_from=0, recv=chosen))
+    assert buffer.total == len(bytes_)
+    receive(buffer, bytes_, data.draw(st.lists(st.integers(0, len(bytes_)), max_size=4)))
     for slot in range(n * len(counts)):
         assert here.slot(slot).tolist() == (there.slot(slot).tolist() if slot in chosen else [0] * len(here.slot(slot)))
 
@@ -171,8 +171,8 @@ def test_arrivals_are_combined_on_the_side_that_is_asked_for(
     for cuts in [], [8], [24, 32, 32], range(0, len(arrival), 8):
         work = mine.copy()
         slots = ArraySlots(work, plan, (13, 7), op)
-        inlet = slots.inlet(Step(recv_from=0, recv=numbers, accept=accept))
-        receive(inlet, arrival, [cut for cut in cuts if cut <= len(arrival)])
+        buffer = slots.receive_buffer(Step(recv_from=0, recv=numbers, accept=accept))
+        receive(buffer, arrival, [cut for cut in cuts if cut <= len(arrival)])
         expected = mine.copy()
         for s in numbers:
             a, b = slots._limits[s], slots._limits[s + 1]
@@ -190,9 +190,9 @@ def test_a_stream_longer_than_a_segment(dtype: str, pieces: int) -> None:
     mine, theirs = (np.arange(items * 1).astype(one) for _ in range(2))
     op = Op(lambda a, b: np.where(a == b, a, b), commutative=True, elementwise=True)
     slots = ArraySlots(mine, layout(pieces), (items,), op)
-    inlet = slots.inlet(Step(recv_from=0, recv=range(pieces), accept=COMBINE_LEFT))
-    assert len(inlet.view(0, segment)) == segment
-    receive(inlet, theirs.tobytes(), range(segment, theirs.nbytes, segment))
+    buffer = slots.receive_buffer(Step(recv_from=0, recv=range(pieces), accept=COMBINE_LEFT))
+    assert len(buffer.view(0, segment)) == segment
+    receive(buffer, theirs.tobytes(), range(segment, theirs.nbytes, segment))
     assert np.array_equal(mine, theirs)
 
 
@@ -200,16 +200,16 @@ def test_items_longer_than_a_segment_are_combined_when_all_are_there() -> None:
     one = np.dtype(f"S{SEGMENT + 1}")
     mine, theirs = np.array([b"b", b"c"], one), np.array([b"c", b"a"], one)
     op = Op(lambda a, b: np.where(a > b, a, b), commutative=True, elementwise=True)
-    inlet = ArraySlots(mine, layout(2), (2,), op).inlet(Step(recv_from=0, recv=range(2), accept=COMBINE_LEFT))
-    receive(inlet, theirs.tobytes(), range(SEGMENT, theirs.nbytes, SEGMENT))
+    buffer = ArraySlots(mine, layout(2), (2,), op).receive_buffer(Step(recv_from=0, recv=range(2), accept=COMBINE_LEFT))
+    receive(buffer, theirs.tobytes(), range(SEGMENT, theirs.nbytes, SEGMENT))
     assert mine.tolist() == [b"c", b"c"]
 
 
 def test_a_stream_sums_every_item_once() -> None:
     mine, theirs = np.arange(100_000), np.arange(100_000)[::-1].copy()
     slots = ArraySlots(mine, layout(7), (100_000,), SUM)
-    inlet = slots.inlet(Step(recv_from=0, recv=range(7), accept=COMBINE_RIGHT))
-    receive(inlet, theirs.tobytes(), range(SEGMENT, theirs.nbytes, SEGMENT))
+    buffer = slots.receive_buffer(Step(recv_from=0, recv=range(7), accept=COMBINE_RIGHT))
+    receive(buffer, theirs.tobytes(), range(SEGMENT, theirs.nbytes, SEGMENT))
     assert (mine == 99_999).all()
 
 
@@ -217,12 +217,12 @@ def test_each_slot_of_a_message_can_be_accepted_in_its_own_way() -> None:
     data = np.array([1, 2, 3, 4])
     slots = ArraySlots(data, layout(4), (4,), Op(np.subtract, elementwise=True))
     step = Step(recv_from=0, recv=(3, 0, 1), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE))
-    inlet = slots.inlet(step)
+    buffer = slots.receive_buffer(step)
     for end in 8, 16:
-        inlet.view(end - 8, 8)[:] = np.array([10 * end]).tobytes()
-        inlet.placed(end - 8, 8)
+        buffer.view(end - 8, 8)[:] = np.array([10 * end]).tobytes()
+        buffer.placed(end - 8, 8)
     assert data.tolist() == [1, 2, 3, 4], "nothing may change before all is there"
-    receive(slots.inlet(step), np.array([10, 20, 30]).tobytes(), [])
+    receive(slots.receive_buffer(step), np.array([10, 20, 30]).tobytes(), [])
     assert data.tolist() == [1 - 20, 30, 3, 10 - 4]
 
 
@@ -236,7 +236,11 @@ def test_a_whole_value_has_the_shape_of_the_users_array() -> None:
     data = np.array([[1, 1], [0, 1]])
     slots = ArraySlots(data.reshape(-1), layout(1, scratch=(0,)), (4,), Op(function), (2, 2))
     slots.apply(Copy(1, 0))
-    receive(slots.inlet(Step(recv_from=0, recv=(0,), accept=COMBINE_LEFT)), np.array([[1, 0], [1, 1]]).tobytes(), [])
+    receive(
+        slots.receive_buffer(Step(recv_from=0, recv=(0,), accept=COMBINE_LEFT)),
+        np.array([[1, 0], [1, 1]]).tobytes(),
+        [],
+    )
     assert data.tolist() == [[1, 1], [1, 2]]
     slots.apply(Combine(1, 1, 0))
     assert slots.slot(1).tolist() == [[2, 3], [1, 2]]
@@ -251,9 +255,9 @@ def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
     packed, joined = there.pack((2, 0))
     assert (len(packed), joined) == (2, False)
     here = ObjectSlots(["A", "B", "C"], layout(3), CODEC)
-    inlet = here.inlet(Step(recv_from=0, recv=(1, 2)))
-    inlet.announce([len(frame) for frame in packed])
-    receive(inlet, b"".join(packed), [3, len(packed[0])])
+    buffer = here.receive_buffer(Step(recv_from=0, recv=(1, 2)))
+    buffer.announce([len(frame) for frame in packed])
+    receive(buffer, b"".join(packed), [3, len(packed[0])])
     assert here.values[0] == "A"
     assert here.values[1]["x"].tolist() == [0, 1, 2]
     assert here.values[2] == "a" * 100
@@ -263,9 +267,9 @@ def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
     packed, _ = ObjectSlots(["x", "y", "z"], layout(3), CODEC).pack(range(3))
     op = Op(lambda a, b: a + b)
     here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), CODEC, op)
-    inlet = here.inlet(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
-    inlet.announce([len(frame) for frame in packed])
-    receive(inlet, b"".join(packed), [])
+    buffer = here.receive_buffer(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
+    buffer.announce([len(frame) for frame in packed])
+    receive(buffer, b"".join(packed), [])
     assert here.values == ["xA", "By", "z", None]
     here.apply(Copy(3, 0))
     here.apply(Combine(1, 3, 2))
@@ -273,6 +277,6 @@ def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
 
 
 def test_a_message_with_another_number_of_objects_is_refused() -> None:
-    inlet = ObjectSlots(["A", "B"], layout(2), CODEC).inlet(Step(recv_from=0, recv=(0, 1)))
+    buffer = ObjectSlots(["A", "B"], layout(2), CODEC).receive_buffer(Step(recv_from=0, recv=(0, 1)))
     with pytest.raises(ValueError, match="1 values where 2 are expected"):
-        inlet.announce([5])
+        buffer.announce([5])

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ringcast.monitoring.progress import Glance
+from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast_launcher.output import status_line
 from ringcast_launcher.output.output import Writer, coloured
 from ringcast_launcher.output.status_line import Line, Status, running, starting, wanted
@@ -184,15 +184,17 @@ def test_status_begins_late_and_tells_the_rate_of_the_last_seconds() -> None:
     assert status.due == 105.0
     for second in range(5, 15):
         status.tell(
-            100.0 + second, 2, Glance(2, Counter({"#1 bcast": 2}), 0 if second < 8 else (second - 7) * 3_000_000)
+            100.0 + second,
+            2,
+            ProgressSnapshot(2, Counter({"#1 bcast": 2}), 0 if second < 8 else (second - 7) * 3_000_000),
         )
         assert status.due == 101.0 + second
     assert told[0] == "2 ranks up (of 2) · #1 bcast on 2 · 00:00:05"
     assert told[1] == "2 ranks up (of 2) · #1 bcast on 2 · 0 B/s · 00:00:06"
     assert told[-1] == "2 ranks up (of 2) · #1 bcast on 2 · 3.0 MB/s · 00:00:14"
-    status.tell(116.0, 2, Glance(2, drawing=True))
+    status.tell(116.0, 2, ProgressSnapshot(2, drawing=True))
     assert told[-1] == ""
-    status.tell(117.0, 1, Glance())
+    status.tell(117.0, 1, ProgressSnapshot())
     assert told[-1] == "1 rank up (of 2) · 00:00:17"
     status.end()
     assert (told[-1], status.due) == ("", float("inf"))
@@ -207,7 +209,7 @@ def test_status_of_a_short_job_writes_nothing() -> None:
 def test_status_that_nobody_wants_is_never_due() -> None:
     status = Status(None, 2, 100.0)
     assert status.due == float("inf")
-    status.tell(200.0, 2, Glance())
+    status.tell(200.0, 2, ProgressSnapshot())
     status.end()
 
 
@@ -222,7 +224,7 @@ def test_status_that_nobody_wants_is_never_due() -> None:
     ],
 )
 def test_what_the_ranks_do(operations: dict[str, int], ranks: int, text: str) -> None:
-    facts = running(ranks, 5, Glance(ranks, Counter(operations)), None, 0).split(" · ")
+    facts = running(ranks, 5, ProgressSnapshot(ranks, Counter(operations)), None, 0).split(" · ")
     assert facts[1:-1] == ([text] if text else [])
 
 

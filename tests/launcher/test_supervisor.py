@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from ringcast.control.events import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
-from ringcast.procs.liveness import Stuck
+from ringcast.procs.liveness import Hung
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
     Action,
@@ -115,7 +115,7 @@ def test_a_report_that_comes_after_the_exit() -> None:
 
 
 def test_a_stuck_rank_is_killed_then_declared_once() -> None:
-    actions = replay(2, [*all_join(2), (1.0, Stuck(1, "it was stopped")), (1.1, Exited(1, -9)), (1.2, Exited(0, 1))])
+    actions = replay(2, [*all_join(2), (1.0, Hung(1, "it was stopped")), (1.1, Exited(1, -9)), (1.2, Exited(0, 1))])
     assert actions == [
         (1.0, Fence(1)),
         (1.0, Declare(1, "it was stopped")),
@@ -126,7 +126,7 @@ def test_a_stuck_rank_is_killed_then_declared_once() -> None:
 
 
 def test_no_rank_is_declared_before_it_was_fenced() -> None:
-    causes = [Exited(1, 3), Exited(1, -9), Exited(1, 0), report(1), Lost(1, "it left"), Stuck(1, "stopped")]
+    causes = [Exited(1, 3), Exited(1, -9), Exited(1, 0), report(1), Lost(1, "it left"), Hung(1, "stopped")]
     for cause in causes:
         actions = [action for _, action in replay(2, [*all_join(2), (1.0, cause)])]
         assert actions[:2] == [Fence(1), Declare(1, actions[1].cause)], cause

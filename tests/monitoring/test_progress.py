@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ringcast.communicator import Communicator
-from ringcast.monitoring.progress import Glance, draws, glance
-from ringcast.monitoring.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, glimpse, mapped
+from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snapshot
+from ringcast.monitoring.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, mapped, rank_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 from support.jobs import Job
@@ -29,7 +29,7 @@ def test_a_glimpse_is_the_end_of_the_whole(count: int) -> None:
     for number in range(1, count + 1):
         recorder.done(begin(recorder, number))
     image = recorder.image()
-    seen, whole = glimpse(image), decode(image)
+    seen, whole = rank_snapshot(image), decode(image)
     assert seen is not None
     assert whole is not None
     assert seen.entry == (whole.entries[-1] if count else None)
@@ -42,11 +42,11 @@ def test_a_record_that_is_being_written_and_a_foreign_image_give_nothing() -> No
     at = image.index(b"allreduce")
     half = image.copy()
     half[at + 200 :] = bytes(len(half) - at - 200)
-    seen = glimpse(bytes(half))
+    seen = rank_snapshot(bytes(half))
     assert seen is not None
     assert seen.entry is None
-    assert glimpse(bytes(SIZE)) is None
-    assert glimpse(bytes(image[: SIZE - 1])) is None
+    assert rank_snapshot(bytes(SIZE)) is None
+    assert rank_snapshot(bytes(image[: SIZE - 1])) is None
 
 
 def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path)
         recorder.sent[0] += 10**rank
     recorders[5].close()
     (tmp_path / FILE.format(rank=6)).write_bytes(bytes(SIZE))  # allocated, and nothing written yet
-    whole = glance(str(tmp_path), range(8))
-    assert whole == Glance(5, Counter({"#17 allreduce": 3, "sendrecv": 1}), 111111)
-    assert glance(str(tmp_path), [0, 4]) + glance(str(tmp_path), [1, 2, 3, 5, 6, 7]) == whole
-    assert whole + Glance() == whole
+    whole = progress_snapshot(str(tmp_path), range(8))
+    assert whole == ProgressSnapshot(5, Counter({"#17 allreduce": 3, "sendrecv": 1}), 111111)
+    assert progress_snapshot(str(tmp_path), [0, 4]) + progress_snapshot(str(tmp_path), [1, 2, 3, 5, 6, 7]) == whole
+    assert whole + ProgressSnapshot() == whole
     for recorder in recorders:
         recorder.close()
 
@@ -91,11 +91,11 @@ def test_the_counter_outlives_the_rank_in_the_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="released"):
         recorder.sent[0] = 6
     assert os.listdir(tmp_path) == [FILE.format(rank=0)]
-    assert glance(str(tmp_path), [0]) == Glance(sent=5)
+    assert progress_snapshot(str(tmp_path), [0]) == ProgressSnapshot(sent=5)
 
 
 def test_a_rank_that_draws_itself_is_seen(tmp_path: Path) -> None:
-    assert not glance(str(tmp_path), []).drawing
+    assert not progress_snapshot(str(tmp_path), []).drawing
     draws(str(tmp_path))
-    assert (Glance() + glance(str(tmp_path), [])).drawing
+    assert (ProgressSnapshot() + progress_snapshot(str(tmp_path), [])).drawing
     draws(str(tmp_path / "nowhere"))  # the terminal is there all the same

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringcast.procs.child_processes import GUARD, Joined, parse
+from ringcast.procs.child_processes import GUARD, RankProcess, parse
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
@@ -167,4 +167,4 @@ def test_a_worker_that_is_a_script_of_a_shell(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "1", "a:b:c:d:e", "1:2:3:4:5:6"])
 def test_a_mark_that_makes_no_sense_is_none(text: str) -> None:
     assert parse(text) is None
-    assert parse(str(Joined(1 << 63, 2, 3, 4, 5))) == Joined(1 << 63, 2, 3, 4, 5)
+    assert parse(str(RankProcess(1 << 63, 2, 3, 4, 5))) == RankProcess(1 << 63, 2, 3, 4, 5)

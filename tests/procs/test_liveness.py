@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringcast.procs.liveness import Activity, Busy, Judgement, Limits, Silence, Stuck
+from ringcast.procs.liveness import Activity, Computing, Hung, Judgement, Limits, LivenessMonitor
 from ringcast.procs.procfs import activity, look_at
 
 LIMITS = Limits()
@@ -22,13 +22,13 @@ STILL = Activity("SS", 1.0, 5000)
 def watch(looks: Callable[[float], Activity], until: float, heard: Callable[[float], float] = lambda _: 0.0,
           wake: float = 0.25) -> list[tuple[float, Judgement]]:  # fmt: skip
     """Return what is said of rank 7, last heard at `heard(now)`, when the owner wakes up every `wake` seconds."""
-    silence, found, now = Silence(), [], 0.0
+    silence, found, now = LivenessMonitor(), [], 0.0
     while now <= until:
         for rank in silence.suspects({7: heard(now)}, now):
             judgement = silence.judge(rank, now - heard(now), looks(now), now)
             if judgement is not None:
                 found.append((now, judgement))
-                if isinstance(judgement, Stuck):
+                if isinstance(judgement, Hung):
                     return found
         now += wake
     return found
@@ -38,7 +38,7 @@ def watch(looks: Callable[[float], Activity], until: float, heard: Callable[[flo
 @pytest.mark.parametrize("states", ["S", "T", "TTT", "SSSS", "SI"])
 def test_who_does_nothing_is_stuck_within_ten_seconds_of_its_last_word(states: str, wake: float) -> None:
     ((at, judgement),) = watch(lambda _: replace(STILL, states=states), 20, wake=wake)
-    assert isinstance(judgement, Stuck)
+    assert isinstance(judgement, Hung)
     assert LIMITS.silence + LIMITS.idle <= at <= 10
     assert ("it was stopped (state T)" in judgement.cause) == (set(states) == {"T"})
 
@@ -62,18 +62,18 @@ def test_who_speaks_is_not_looked_at() -> None:
 def test_who_is_silent_but_active_is_named_once_a_minute(looks: Callable[[float], Activity]) -> None:
     found = watch(looks, 200)
     assert [round(time) for time, _ in found] == [60, 120, 180]
-    assert all(isinstance(judgement, Busy) for _, judgement in found)
+    assert all(isinstance(judgement, Computing) for _, judgement in found)
 
 
 def test_what_waits_for_the_interpreters_lock_is_no_activity() -> None:
     looks = lambda now: replace(STILL, seconds=now * 0.01, bytes=int(now * 50), states="SR" if now % 5 == 4 else "SS")  # noqa: E731
-    assert isinstance(watch(looks, 20)[-1][1], Stuck)
+    assert isinstance(watch(looks, 20)[-1][1], Hung)
 
 
 def test_the_time_begins_anew_with_every_activity() -> None:
     found = watch(lambda now: replace(STILL, seconds=min(now, 30.0)), 60)
     ((at, judgement),) = found
-    assert isinstance(judgement, Stuck)
+    assert isinstance(judgement, Hung)
     assert 35 <= at <= 37
 
 
@@ -82,12 +82,12 @@ def test_a_word_forgives_everything() -> None:
 
 
 def test_who_was_away_itself_blames_nobody() -> None:
-    silence = Silence()
+    silence = LivenessMonitor()
     assert silence.suspects({0: 0.0}, 3.5) == [0]
     assert silence.judge(0, 3.5, STILL, 3.5) is None
     assert silence.suspects({0: 0.0}, 5000.0) == [0]
     for now in (5000.0, 5000.5):  # looks after a long time in which none was possible
-        assert not isinstance(silence.judge(0, now, STILL, now), Stuck)
+        assert not isinstance(silence.judge(0, now, STILL, now), Hung)
 
 
 # What /proc says.

@@ -19,7 +19,7 @@ import pytest
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import Board, LocalControl
+from ringcast.engine.in_process import LocalControl, SharedControl
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked
 from support.jobs import Job
 
@@ -240,11 +240,11 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(c: Communicator) -> Any:
         if c.rank == 2:
-            await_reports(control._board, (0, 1, 3), 10)
+            await_reports(control._shared, (0, 1, 3), 10)
         return c.allreduce(c.rank)
 
     assert job.run(work) == [6] * 4
-    assert not control._board.deadlocks._reports  # all have moved
+    assert not control._shared.deadlocks._reports  # all have moved
     job.close()
 
 
@@ -259,20 +259,20 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
         if c.rank == 0:
             c.sendrecv(None, None, 1, timeout=0.2)
         else:
-            await_reports(control._board, (0,), 3)
+            await_reports(control._shared, (0,), 3)
 
     errors = job.run(work)
     assert isinstance(errors[0], CollectiveTimeout)
     assert (errors[0].circle, errors[1]) == ((), None)
-    assert not control._board.deadlocks._reports
+    assert not control._shared.deadlocks._reports
     job.close()
 
 
-def await_reports(board: Board, ranks: tuple[int, ...], times: int) -> None:
+def await_reports(shared: SharedControl, ranks: tuple[int, ...], times: int) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        with board.lock:
-            reports = [board.deadlocks._reports.get(rank) for rank in ranks]
+        with shared.lock:
+            reports = [shared.deadlocks._reports.get(rank) for rank in ranks]
         if all(report is not None and report.times >= times for report in reports):
             return
         time.sleep(0.001)  # a clock tick: what is waited for is the condition above

@@ -269,7 +269,7 @@ def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequen
         for i, task in enumerate(tasks):
             if i in ends:
                 continue
-            task.curious = False
+            task.await_peer_report = False
             op = task.operation
             assert op is not None
             if patience < 2:

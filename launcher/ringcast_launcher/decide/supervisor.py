@@ -35,7 +35,7 @@ from ringcast.control.events import (
     in_words,
 )
 from ringcast.errors import PeerFailed
-from ringcast.procs.liveness import Stuck
+from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
 from ringcast.wire.unanswered import Unanswered
 
@@ -62,7 +62,7 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Notice | Exited | Signalled | Stuck | Tick
+Event: TypeAlias = Notice | Exited | Signalled | Hung | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Supervisor:
                 return self._doom(event.rank, event.error, now)
             case Lost():
                 return self._doom(event.rank, event.cause, now)
-            case Stuck():
+            case Hung():
                 return self._fail(event.rank, event.cause, now)
             case Unread():
                 messages = "a message" if event.count == 1 else f"{event.count} messages"

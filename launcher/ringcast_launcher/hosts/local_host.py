@@ -22,7 +22,7 @@ from typing import Any
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 from ringcast.monitoring import jobs, recorder
-from ringcast.monitoring.progress import glance
+from ringcast.monitoring.progress import progress_snapshot
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
@@ -113,7 +113,7 @@ class LocalHost:
             case AskStates():
                 self._reports.append(States(self._states()))
             case AskProgress():
-                seen = glance(self._directory, self._processes)
+                seen = progress_snapshot(self._directory, self._processes)
                 self._reports.append(Progress(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
             case Finish():
                 self._end_family()

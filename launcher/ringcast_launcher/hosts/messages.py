@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from ringcast.monitoring.progress import Glance
+from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast.monitoring.rank_state import State, from_plain
 from ringcast.procs.liveness import Activity
 from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
@@ -181,7 +181,7 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the ranks do, in short: the fields of a `ringcast.monitoring.progress.Glance`."""
+    """What the ranks do, in short: the fields of a `ringcast.monitoring.progress.ProgressSnapshot`."""
 
     ranks: int
     operations: dict[str, int]
@@ -189,8 +189,8 @@ class Progress:
     drawing: bool
 
     @property
-    def glance(self) -> Glance:
-        return Glance(self.ranks, Counter(self.operations), self.sent, self.drawing)
+    def glance(self) -> ProgressSnapshot:
+        return ProgressSnapshot(self.ranks, Counter(self.operations), self.sent, self.drawing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ringcast.monitoring.progress import Glance
+from ringcast.monitoring.progress import ProgressSnapshot
 
 DELAY = 5.0  # seconds that a job runs before there is a line: who waits for less needs none
 EVERY = 1.0  # seconds from one look at the ranks to the next
@@ -91,7 +91,7 @@ class Status:
         self._looks: deque[tuple[float, int]] = deque(maxlen=LOOKS + 1)  # when, and the bytes sent by then
         self.due = math.inf if show is None else start + delay
 
-    def tell(self, now: float, up: int, seen: Glance) -> None:
+    def tell(self, now: float, up: int, seen: ProgressSnapshot) -> None:
         """Show that so many ranks are up, and what they have been seen doing. A rank that draws itself is let alone."""
         if self._show is None:
             return
@@ -108,13 +108,13 @@ class Status:
         self._show, self.due = None, math.inf
 
 
-def running(up: int, size: int, seen: Glance, rate: float | None, seconds: float) -> str:
+def running(up: int, size: int, seen: ProgressSnapshot, rate: float | None, seconds: float) -> str:
     """Return the line about ranks that run; `rate` is in bytes per second.
 
     >>> from collections import Counter
-    >>> running(64, 64, Glance(64, Counter({"#17 allreduce": 60})), 1.23e9, 83.4)
+    >>> running(64, 64, ProgressSnapshot(64, Counter({"#17 allreduce": 60})), 1.23e9, 83.4)
     '64 ranks up (of 64) · #17 allreduce on 60, 4 outside · 1.2 GB/s · 00:01:23'
-    >>> running(3, 4, Glance(), None, 3600.0)  # a program that does not use ringcast
+    >>> running(3, 4, ProgressSnapshot(), None, 3600.0)  # a program that does not use ringcast
     '3 ranks up (of 4) · 01:00:00'
     """
     facts = [f"{up} rank{'s' if up != 1 else ''} up (of {size})"]
@@ -138,7 +138,7 @@ def starting(hosts: Sequence[str], up: Collection[str]) -> str:
     return f"{len(hosts) - len(missing)} of {len(hosts)} hosts are up; waiting for {', '.join(missing[:NAMED])}{more}"
 
 
-def _doing(seen: Glance) -> str:
+def _doing(seen: ProgressSnapshot) -> str:
     """Return the two operations in which most ranks are, and how many are elsewhere."""
     common = sorted(seen.operations.items(), key=lambda pair: (-pair[1], pair[0]))
     others = sum(count for _, count in common[2:])

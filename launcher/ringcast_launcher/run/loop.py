@@ -24,7 +24,7 @@ from ringcast.control.events import Joined
 from ringcast.control.events import Started as AllJoined
 from ringcast.monitoring import jobs, recorder
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
-from ringcast.procs.liveness import Busy, Judgement, Silence, Stuck, limits_of
+from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.start_deadline import StartLimit
 from ringcast_launcher.decide.supervisor import (
@@ -179,7 +179,7 @@ class _Running:
         self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
         self._held = False
         self._open = ExitStack()
-        self._silence = Silence(limits_of(job.stall_timeout))
+        self._silence = LivenessMonitor(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = ""
         self._world = replace(
@@ -334,7 +334,7 @@ class _Running:
                 self._fenced(rank)
         lost = [rank for rank in ranks if rank not in self._statuses]
         self._statuses |= dict.fromkeys(lost, -signal.SIGKILL)
-        return [event for rank in lost for event in (Stuck(rank, cause), Exited(rank, -signal.SIGKILL))]
+        return [event for rank in lost for event in (Hung(rank, cause), Exited(rank, -signal.SIGKILL))]
 
     def _fenced(self, rank: int) -> None:
         """Nothing of a rank acts any more: the others can be told, if that is already due."""
@@ -366,9 +366,9 @@ class _Running:
 
     def _judge(self, judgement: Judgement | None) -> list[Event]:
         match judgement:
-            case Stuck():
+            case Hung():
                 return [judgement]
-            case Busy(rank, seconds, doing):
+            case Computing(rank, seconds, doing):
                 self._say(
                     f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; it is waited for"
                 )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from ringcast.monitoring.progress import Glance
+from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast.monitoring.rank_state import State, table
 from ringcast_launcher.hosts.all_hosts import AllHosts
 from ringcast_launcher.hosts.messages import AskProgress, AskStates
@@ -25,7 +25,7 @@ class ProgressPoll:
 
     def __init__(self, status: Status, all_hosts: AllHosts) -> None:
         self._status = status
-        self._query = Query[Glance](all_hosts, AskProgress(), GLANCE)
+        self._query = Query[ProgressSnapshot](all_hosts, AskProgress(), GLANCE)
         self.hear = self._query.hear
 
     @property
@@ -38,7 +38,7 @@ class ProgressPoll:
         if self._status.due <= now:
             self._query.ask(now)
         if (told := self._query.result(now)) is not None:
-            self._status.tell(now, up, sum(told, Glance()))
+            self._status.tell(now, up, sum(told, ProgressSnapshot()))
 
     def end(self) -> None:
         """Take the line away, and look no more."""
