@@ -79,7 +79,7 @@ def reachable(own: str, advertisements: Sequence[str], identify: Callable[[str],
     `advertisements` has one entry for each rank. Only files of sockets on the own system are looked at.
 
     >>> seen = {"/a/rank-0": "1:2", "/b/rank-1": "1:3"}
-    >>> reached("s", ["s 1:2 /a/rank-0", "s 1:4 /b/rank-1", "t 1:3 /b/rank-1", ""], lambda path: seen.get(path, ""))
+    >>> reachable("s", ["s 1:2 /a/rank-0", "s 1:4 /b/rank-1", "t 1:3 /b/rank-1", ""], lambda path: seen.get(path, ""))
     {0: '/a/rank-0'}
     """
     found: dict[int, str] = {}
