@@ -1,9 +1,9 @@
 """The control plane on real sockets: one server a job, one client in each worker.
 
 Messages are `[nonce, number, message]` in msgpack over ZeroMQ ROUTER and DEALER; nothing is ever unpickled. `number`
-counts the messages on a connection, so that a lost one is noticed. What a message means is decided by
-`ringcast.control.events`; here it is only carried. tcp runs under CURVE: the server's public key belongs to the job's
-secret key, and only who has the pair that is derived from that key is admitted (`ringcast.net.keys`). An ipc socket is
+counts the messages on a connection, so that a lost one is noticed. Client and server only carry messages;
+`ringcast.control.membership` decides on them. tcp runs under CURVE: the server's public key belongs to the job's secret
+key, and only clients with the pair that is derived from that key are admitted (`ringcast.net.keys`). An ipc socket is
 open to its owner only.
 
 The server runs in the launcher's loop, or, where no launcher is, in a process of its own that rank 0 starts with

@@ -1,13 +1,13 @@
-"""What the ranks that live agree on after a failure: decisions only, without sockets or clocks.
+"""Agreement of the surviving ranks after a failure: pure decisions, without sockets or clocks.
 
-A member of a communicator votes; when every member has voted, has failed or has left the job, the votes of those that
-live are decided on, once, for all of them. Whoever sees all failures (the control plane) holds one `Agreements`; so all
-survivors hear the same, whatever else fails meanwhile. The rules:
+A member of a communicator votes; when every member has voted, has failed or has left the job, one decision is made from
+the votes of the live members, and sent to all of them. The control plane, which sees all failures, holds one
+`Agreements`; so all survivors get the same decision, whatever else fails meanwhile. The rules:
 
-1. The n-th vote of a rank on a communicator is met by the n-th votes of the others: `number` is n, from 1 without gaps.
+1. The n-th vote of a rank on a communicator matches the n-th votes of the others: `number` is n, from 1 without gaps.
 2. A rank that failed or left is gone: its vote does not count any more, and nobody waits for it.
-3. A member that is gone must have been acknowledged by all that live, or the agreement says so (`unacknowledged`).
-4. A shrunk communicator gets a number that no other has or had, and its members are those that live, in their order.
+3. A member that is gone, and was not acknowledged by all live members, is listed in the decision (`unacknowledged`).
+4. A shrunk communicator gets a number that is never reused, and its members are the live ones, in their order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What all members that live hear; `verbs` are theirs, one for each of `members`."""
+    """The result of an agreement, sent to all live members; `verbs` has the verb of each of `members`."""
 
     context: int
     number: int
@@ -55,10 +55,10 @@ class Decision:
 
     @classmethod
     def decode(cls, data: bytes) -> Decision:
-        """Return what `encode` has told.
+        """Return the decision that `encode` has written.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the data holds none.
         """
         match json.loads(data):
             case {
@@ -76,7 +76,7 @@ class Decision:
 
 
 class Agreements:
-    """All agreements of one job; events return the decisions that they bring about."""
+    """All agreements of one job; each event returns the decisions that it completes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -91,7 +91,7 @@ class Agreements:
         return self._members.get(context, range(self._size))
 
     def vote(self, vote: Vote) -> list[Decision]:
-        """Take a vote; one of a stranger, of a rank that is gone, or out of turn is none."""
+        """Count a vote, unless its rank is no member or gone, or its number is not the next one."""
         turn = self._last[vote.context, vote.rank] + 1
         if vote.rank in self._gone or vote.rank not in self.members(vote.context) or vote.number != turn:
             return []
@@ -100,7 +100,7 @@ class Agreements:
         return self._decide(vote.context, vote.number)
 
     def refined(self, report: Report) -> Report:
-        """Return a report with what is known better here: whose votes an agreement waits for."""
+        """Return a report whose `waits` are the ranks whose votes an agreement lacks, which the rank cannot know."""
         number = -report.call.number
         if number <= 0:
             return report

@@ -43,7 +43,7 @@ class ControlClient:
 
     `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
     `network` is the text of the constants that all ranks must have alike; `public_key` that of this rank's inbox,
-    `near` where ranks of its own host find that.
+    `near` is what ranks of its own host need to find that inbox.
     `inject` is called from that thread, with `[header]` or `[header, cause]` of a `wire.notice`; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
@@ -64,7 +64,7 @@ class ControlClient:
         self._config, self._inject, self._context, self._pace = config, inject, context, pace
         self._hello = _hello(config, address, network, public_key, near)
         self.keys: list[str] = []  # the public keys of all ranks, by rank, from `join` on
-        self.near: list[str] = []  # what they told the ranks of their own hosts, likewise
+        self.near: list[str] = []  # the `near` of all ranks, likewise
         self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[tuple[list[str], ...] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class ControlClient:
         return addresses
 
     def watch(self, links: Callable[[], Mapping[int, str]]) -> None:
-        """Look from now on whether these connections (by rank, their address) are alive, and tell of dead ones."""
+        """Monitor these connections (address by rank) from now on, and report dead ones."""
         self._watch = LinkWatch(links)
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
@@ -148,15 +148,15 @@ class ControlClient:
         self._post(message)
 
     def waiting(self, report: Report) -> None:
-        """Tell the control plane what this rank waits for, of which it hears nothing."""
+        """Report to the control plane that this rank is stalled, and what it waits for."""
         self._post({"type": "waiting", "report": report.message()})
 
     def moving(self) -> None:
-        """Tell it that this rank does not wait any more."""
+        """Report to the control plane that this rank does not wait any more."""
         self._post({"type": "moving"})
 
     def close(self) -> None:
-        """Wait, for a bounded time, until all was heard; then end the thread and close everything. Idempotent."""
+        """Wait, for a bounded time, until all is delivered; then end the thread and close everything. Idempotent."""
         if self._pid != os.getpid():  # a forked child has neither the thread nor a right to speak for this rank
             return
         self._post({"type": "leave"})  # unless closed
@@ -194,7 +194,7 @@ class ControlClient:
 
 
 class _Conversation:
-    """What the client's thread does: the only user of the socket."""
+    """The client's thread, which is the only user of the socket."""
 
     def __init__(self, client: ControlClient, dealer: zmq.Socket[bytes]) -> None:
         self._client, self._dealer = client, dealer
@@ -206,7 +206,7 @@ class _Conversation:
         self._left = False
 
     def run(self) -> None:
-        """Talk until the worker has left, or its ZeroMQ context is terminated."""
+        """Send and receive until the worker has left, or its ZeroMQ context is terminated."""
         with self._dealer:
             try:
                 self._talk()
@@ -244,7 +244,7 @@ class _Conversation:
             self._send({"type": "accuse", "peer": peer, "cause": cause})
 
     def _gone(self, rank: int) -> None:
-        """A rank has left or failed: its connections end."""
+        """Stop monitoring the link to a rank that has left or failed."""
         if self._client._watch is not None:
             self._client._watch.forget(rank)
 

@@ -1,26 +1,27 @@
-"""Who waits for whom, and what follows: a mismatch that no message shows, or a deadlock. Decisions only.
+"""Detection of deadlocks, and of mismatches that no message shows, from the reports of stalled ranks. Pure decisions.
 
-A rank that has waited for a while without a message reports what it waits for, how many messages it has sent to and
-seen from every peer, and its last calls. It needs something of *all* the ranks it waits for. What is found:
+A stalled rank, which has waited for a while without a message, reports its wait-for set, how many messages it has sent
+to and seen from every peer, and its last calls. It needs a message of *all* the ranks it waits for. The findings:
 
-1. A waits for B, and B made another call with the same number in the same communicator: a mismatch of both. A call that
-   was made stays made, so this holds however old the reports are.
-2. A circle of ranks, each of which waits for the next one, with nothing under way between neighbours (each has seen as
-   many messages of the other as that has sent): a deadlock. The communicators may be different ones.
+1. Mismatch: A waits for B, and B made another call with the same number in the same communicator. A call that was made
+   stays made, so this holds however old the reports are.
+2. Deadlock: a cycle of ranks, each of which waits for the next one, with nothing under way between neighbours (each has
+   seen as many messages of the other as that has sent). The communicators may be different ones.
 
-Why such a circle is a deadlock, though its reports were made at different times: suppose that some rank of it went on.
+Such a cycle is a deadlock, though the reports are of different times. Proof: suppose that some rank of it went on.
 Take the first event after the reports by which a rank A got something from the next one, B. B sent that after its own
 report, for A had seen all from before. But B sends nothing that A waits for until B itself goes on, for which it needs
 the rank after it: that was an event before the first one. The one thing that a rank gives without going on is a grant
 that it withheld, and that needs the messages it receives: so the way goes on from there to those senders only. A rank
-that computes does not report, and a message under way makes a pair of numbers differ: a slow program is no circle.
+that computes does not report, and a message under way makes a pair of numbers differ: a slow program forms no cycle.
 
-Who waits in `agree` or `shrink` needs the votes of the ranks that have not voted, which the control plane knows. A vote
+A rank in `agree` or `shrink` needs the votes of the ranks that have not voted, which the control plane knows. A vote
 comes the same way as the reports of its rank, after them: so the argument holds. As a call in a communicator that was
-given up ends by itself, and another rank may vote before that, such calls are no part of a circle (see the roster).
+given up ends by itself, and another rank may vote before that, such calls are no part of a cycle (see
+`ringcast.control.membership`).
 
-Only a call that ends by itself (a timeout, an interrupt) breaks a circle; such a rank says that it has moved, and a
-circle counts only when each of its ranks has said twice that it waits.
+Only a call that ends by itself (a timeout, an interrupt) breaks a cycle; such a rank reports that it has moved, and a
+cycle counts only when each of its ranks has reported twice that it waits.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ringcast.wire.header import Kind
 
-LOOK = 2e-6  # seconds between two looks for circles, times the square of the ranks that wait: a bound of their cost …
+LOOK = 2e-6  # seconds between two searches for cycles, times the square of the waiting ranks: bounds their cost …
 MOST = 1.0  # … and at most this
-CALLS_SHOWN = 8  # ranks of a circle whose calls are told
+CALLS_SHOWN = 8  # ranks of a cycle whose calls are in the finding
 
 Node = TypeVar("Node")
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that a rank has made."""
+    """A call that a rank has made, as other ranks know it."""
 
     number: int  # in its communicator; 0 for point-to-point, -n for its n-th agreement
     fingerprint: int
@@ -51,15 +52,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A rank waits, and hears nothing."""
+    """The report of a stalled rank: what it waits for, and its message counts."""
 
     rank: int
     context: int
     call: CallRecord
     round: int | None
-    waits: tuple[int, ...]  # ranks of which it needs something: all of them
+    waits: tuple[int, ...]  # the wait-for set: it needs a message of all of these ranks
     sources: tuple[int, ...]  # those from which it receives
-    owes: tuple[int, ...]  # ranks to which it withholds a grant until it has received that
+    owes: tuple[int, ...]  # ranks to which it withholds a grant until it has received from `sources`
     sent: Mapping[int, int]  # messages ever, by rank, without those that only ask or answer whether all is well
     seen: Mapping[int, int]
     ended: tuple[CallRecord, ...] = ()  # the last calls in this communicator that have ended
@@ -67,7 +68,7 @@ class Report:
     times: int = 1  # how often this wait was reported
 
     def message(self) -> dict[str, Any]:
-        """Return what travels; `read` is the other end."""
+        """Return the report as plain values, to be sent; `read` is the inverse."""
         facts = asdict(self)
         del facts["rank"]
         return facts
@@ -118,13 +119,13 @@ def _call_record(message: object) -> CallRecord | None:
 
 
 def are_counts(values: Iterable[object]) -> bool:
-    """Whether all values are whole numbers, and none is below 0."""
+    """Return whether all values are whole numbers, and none is below 0."""
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """For `rank`: its call is not the one that `peer` made."""
+    """Finding for `rank`: `peer` made another call."""
 
     kind: ClassVar = Kind.MISMATCH
     rank: int
@@ -143,7 +144,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """For `rank`: it is one of a circle of ranks, each of which waits for the next one."""
+    """Finding for `rank`: it is in a cycle of ranks, each of which waits for the next one."""
 
     kind: ClassVar = Kind.DEADLOCK
     rank: int
@@ -151,7 +152,7 @@ class Deadlock:
     number: int
     seconds: float
     circle: tuple[int, ...]
-    calls: tuple[str, ...]  # of the first ranks of the circle, with their places
+    calls: tuple[str, ...]  # of the first ranks of the cycle, with their places
 
     def encode(self) -> bytes:
         """Return the payload of the notice."""
@@ -162,7 +163,7 @@ Finding: TypeAlias = Mismatch | Deadlock
 
 
 def decode(data: bytes) -> Finding | None:
-    """Return the finding that `encode` has told; None of anything else."""
+    """Return the finding that `encode` has written; None if the data holds none."""
     try:
         facts = json.loads(data)
     except (ValueError, RecursionError):
@@ -192,11 +193,11 @@ def decode(data: bytes) -> Finding | None:
 
 
 class DeadlockDetector:
-    """The last report of every rank that waits."""
+    """Keeps the last report of every stalled rank, and searches them for mismatches and cycles."""
 
     def __init__(self) -> None:
         self._reports: dict[int, Report] = {}
-        self._look = 0.0  # not before this time for circles
+        self._look = 0.0  # no search for cycles before this time
 
     def report(self, report: Report, now: float) -> list[Finding]:
         """Take a report and return what is known now, for every rank that it concerns; `now` is in seconds."""
@@ -214,7 +215,7 @@ class DeadlockDetector:
         self._reports.pop(rank, None)
 
     def voted(self, context: int) -> None:
-        """Forget who waits for an agreement of this communicator: for whom, has changed."""
+        """Forget the reports of ranks in an agreement of this communicator, as their wait-for sets have changed."""
         for report in [*self._reports.values()]:
             if report.context == context and report.call.number < 0:
                 self.moved(report.rank)
@@ -226,7 +227,7 @@ class DeadlockDetector:
                 self.moved(report.rank)
 
     def forget(self) -> None:
-        """Forget all reports: calls end by themselves, and who still waits will say so again."""
+        """Forget all reports: calls end by themselves, and ranks that still wait report again."""
         self._reports.clear()
 
     def _mismatch(self, report: Report) -> list[Finding]:
@@ -259,7 +260,7 @@ class DeadlockDetector:
         return [Deadlock(r.rank, r.context, r.call.number, r.seconds, circle, calls) for r in reports]
 
     def _after(self, edge: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Return the edges of which one must go before this one can."""
+        """Return the edges of which one must vanish before this one can."""
         waiting, rank = edge
         report = self._reports[rank]
         return self._edges(rank, report.sources if waiting in report.owes else report.waits)
@@ -285,7 +286,7 @@ def _mismatch(rank: int, context: int, mine: CallRecord, peer: int, theirs: Call
 
 
 def find_cycle(starts: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """Return the nodes of a circle that can be reached from `starts`, each before one that is `after` it; or none.
+    """Return the nodes of a cycle that can be reached from `starts`, each before one that is `after` it; or none.
 
     >>> find_cycle([1], {1: [2, 3], 2: [], 3: [4], 4: [3]}.__getitem__)
     [3, 4]

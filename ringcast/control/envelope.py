@@ -1,4 +1,4 @@
-"""What both ends of the control plane have in common: keys, the envelope of a message, the pace."""
+"""Common parts of both ends of the control plane: the envelope of a message, bounds, the pace of signs of life."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACE = Pace()
 
 
 def version() -> str:
-    """Return what all workers of a job must agree on: the package's version and the protocol's."""
+    """Return the versions of the package and of the protocol, which all workers of a job must share."""
     return f"{__version__} (protocol {header.VERSION})"
 
 
@@ -67,18 +67,18 @@ def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
 
 
 def clean(text: str) -> str:
-    """Return `text` in a form that always travels: bounded (its end tells most), without lone surrogates."""
+    """Return `text` in a form that can always be sent: bounded (its end is kept), without lone surrogates."""
     return text[-MAX_TEXT:].encode("utf-8", "replace")[-MAX_TEXT:].decode("utf-8", "ignore")
 
 
 def longest_to_server(size: int) -> int:
-    """Return how many bytes a worker of a job of `size` ranks says at most: two texts, and counts by rank.
+    """Return the largest size in bytes of a worker's message in a job of `size` ranks: two texts, and counts by rank.
 
-    It bounds what somebody without the key can have the server keep, so it is no more than that.
+    The bound also limits the memory that a client without the key can use in the server, so it is tight.
     """
     return 4 * MAX_TEXT + 64 * size
 
 
 def longest_to_worker(size: int) -> int:
-    """Return how many bytes the server says at most: a failure, or an address, a key and a path of every rank."""
+    """Return the largest size in bytes of a server's message: a failure, or address, key and path of every rank."""
     return 10 * MAX_TEXT + 500 * size

@@ -1,6 +1,6 @@
-"""Events and actions of the membership state machine: what happens to the members of a job, and what follows.
+"""Events and actions of the membership state machine.
 
-Times are seconds on the caller's clock. Messages are what travels: dictionaries of plain values with a "type".
+Times are seconds on the caller's clock. A message is a dictionary of plain values with a "type".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A worker wants to join; `connection` is where the answer goes."""
+    """A worker requests to join; `connection` is where the answer goes."""
 
     connection: bytes
     rank: int
@@ -30,7 +30,7 @@ class Hello:
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
     key: str = ""  # public, of its inbox; empty where nothing is encrypted
     pickle: bool = True  # whether it takes Python objects; all must agree
-    near: str = ""  # where ranks of its own host find it, see `ringcast.net.colocation`; empty: as all others do
+    near: str = ""  # its ipc socket for ranks of its own host, see `ringcast.net.colocation`; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Accusing:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A worker waits, and hears nothing."""
+    """A worker is stalled."""
 
     rank: int
     report: Report
@@ -86,11 +86,11 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker communicates no more; what it sent to, began to send to, and took from each rank.
+    """A worker communicates no more; counts of what it sent to, began to send to, and took from each rank.
 
-    `blames` are the ranks that the errors of its communicators name as their cause, if there were some. An `error` is
-    told if it leaves because of that; whether that matters is seen if somebody still needs it. With an error that is
-    `unanswered` the rank has failed, whatever its exit code is.
+    `blames` are the ranks that the errors of its communicators name as their cause. `error` is the one because of which
+    it leaves, if any; it matters only to ranks that still need this one. With an error that is `unanswered` the rank
+    has failed, whatever its exit code is.
     """
 
     rank: int
@@ -105,7 +105,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker closes its connection and wants to know that all it said before was heard."""
+    """A worker closes its connection, and requests a confirmation that all its messages have arrived."""
 
     connection: bytes
 
@@ -163,7 +163,7 @@ class TooLate:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """For the owner: all ranks have joined, and the roster went out."""
+    """For the owner: all ranks have joined, and the addresses of all were sent to all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,20 @@
-"""Who is in the job, who has left it and who has failed: decisions only, without sockets, clocks or processes.
+"""Membership of a job: the ranks that joined, left or failed. Pure decisions, without sockets, clocks or processes.
 
-A worker says Hello, hears the roster (the address of every rank) when all `size` ranks have done so, and from then on
-hears of every other rank at most one of: it left (`bye`, with the number of messages it sent to me), it `failed`.
+A worker sends Hello, gets the roster (the address of every rank) when all `size` ranks have done so, and from then on
+gets at most one notice on every other rank: it left (`bye`, with the number of messages it sent to me), or it `failed`.
 The rules:
 
 1. A refusal names its reason. It does not touch the ranks that had joined properly.
-2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are told so.
-3. A rank is declared failed once, and never after it finished. It hears no more, except that it was given up.
+2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are refused.
+3. A rank is declared failed once, and never after it finished. It gets no more notices, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
 5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
    is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
-6. A rank that is lost is not failed yet: the owner makes sure that it is gone, and then says so (Died). Where the
-   processes are watched that holds also for one that reports its error. What it reported is what the others are told.
-   One that another rank has lost is lost for all: those that live have to agree on who failed. Of two ranks whose link
-   is dead one is lost for all (see `suspicions`).
-7. A member may give up many communicators, but not so many that the memory of others would fill.
+6. A lost rank is not failed yet: the owner makes sure that it is gone, and then declares it failed (Died). Where the
+   processes are watched that holds also for a rank that reports its error; the others get the error that it reported.
+   A rank that another one has lost is lost for all, as the survivors have to agree on who failed. Of two ranks whose
+   link is dead one is lost for all (see `suspicions`).
+7. The number of communicators that a member may give up is bounded, as others remember them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Member:
 
 
 class Membership:
-    """The state of one job; `handle` takes an event and returns what to do about it."""
+    """The membership state machine of one job; `handle` takes an event and returns the actions that follow."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Membership:
         self._deadlocks = DeadlockDetector()
         self._agreements = Agreements(size)
         self._accusations = Accusations(patience=PATIENCE if hosted else 0.0)
-        self._lost: set[int] = set()  # of which the owner was told
+        self._lost: set[int] = set()  # those reported to the owner
         self._given_up = ""  # why nobody can join any more
         self._started = False
         self._start_by: float | None = None
@@ -122,13 +122,13 @@ class Membership:
 
     @property
     def over(self) -> bool:
-        """Whether nobody is left to talk to: all ranks left or failed, or those that joined a job that cannot start."""
+        """Whether no client is left: all ranks left or failed, or those that joined a job that cannot start."""
         gone = sum(member.left or rank in self._failed for rank, member in self._members.items())
         return gone == len(self._members) and (gone == self.size or bool(self._given_up))
 
     @property
     def heard(self) -> dict[int, float]:
-        """When each rank was last heard, of those that joined and neither left nor failed."""
+        """The time of the last message of each rank that joined and neither left nor failed."""
         return {rank: member.heard for rank, member in self._listeners(None)}
 
     def process(self, rank: int) -> tuple[str, int]:
@@ -161,7 +161,9 @@ class Membership:
         self._ranks[hello.connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
-        beat = SendTo(hello.connection, {"type": "beat"})  # at once: who waits for others should know that we are here
+        beat = SendTo(
+            hello.connection, {"type": "beat"}
+        )  # at once: a client that waits for the others should know that the server is here
         actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
         if len(self._members) == self.size:
             self._started = True
@@ -229,7 +231,7 @@ class Membership:
         return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
 
     def _accuse(self, event: Revoke) -> list[Action]:
-        """A rank has lost another one that may still live: it would be failed for some, and not for others."""
+        """Lose for all ranks one that `event` has lost, and that may still live: all must agree on who failed."""
         peer, member = event.failed, None if event.failed is None else self._members.get(event.failed)
         if peer is None or member is None or peer in (event.rank, *self._failed) or member.finished or member.left:
             return []
@@ -244,7 +246,7 @@ class Membership:
         return member is not None and not member.finished and not member.left and rank not in gone
 
     def _evict(self, now: float) -> list[Action]:
-        """Give up ranks because of dead links."""
+        """Evict ranks because of dead links."""
 
         def silent(rank: int) -> bool:
             return now - self._members[rank].heard > SILENT * self.beat
@@ -262,7 +264,7 @@ class Membership:
         return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
 
     def _compare(self, report: Report, now: float) -> list[Action]:
-        """Return what a rank's wait, together with those of the others, tells about any of them."""
+        """Return the findings that follow from a stalled rank's report, together with those of the others."""
         failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
         if report.call.number >= 0 and (failed or report.context in self._revoked):
             return []  # the call ends as soon as the rank hears of that
@@ -282,7 +284,7 @@ class Membership:
         return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 
     def _unread(self, event: Finished) -> list[Action]:
-        """Compare the ends of all links whose both ranks have left; after an error what is under way does not count."""
+        """Compare the transfer counts of links whose both ends have left; not after an error, which loses messages."""
         if self._revoked or self._failed:
             return []
         found: list[Action] = []
@@ -308,7 +310,7 @@ class Membership:
         return actions
 
     def lose(self, rank: int, cause: str) -> list[Action]:
-        """Return what to do about a rank that cannot be relied on any more, although it may still run."""
+        """Return the actions for a rank that counts as lost, although it may still run."""
         self._lost.add(rank)
         return [Lost(rank, cause)]
 
@@ -337,7 +339,7 @@ class Membership:
         return [*told, *self._announce(self._agreements.lose(rank))]
 
     def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
-        """Tell the members that live what was decided; that who is gone is gone, they have heard before."""
+        """Send decisions to the live members, which already have the notices on those that are gone."""
         actions: list[Action] = []
         for decision in decisions:
             self._deadlocks.voted(decision.context)
@@ -368,7 +370,7 @@ class Membership:
         return actions
 
     def _forgive(self, now: float) -> None:
-        # Stopped or starved ourselves, we may not blame others for not having been heard.
+        # If this process was stopped or starved, the silence of others does not count.
         pause = 0.0 if self._ticked is None else now - self._ticked
         if pause > 3 * self.beat:
             for member in self._members.values():
@@ -409,7 +411,7 @@ class Membership:
 
 
 def _disagreement(mine: Hello, theirs: Hello) -> str:
-    """Return in what two ranks differ that must be the same on all; empty if they agree."""
+    """Return which setting differs between two ranks though all must have it alike; empty if none does."""
     if mine.network != theirs.network:
         return (
             f"rank {mine.rank} has {mine.network}, but rank {theirs.rank} has {theirs.network}: they would choose "
@@ -431,7 +433,7 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
 
 
 def _roster_message(hellos: Sequence[Hello]) -> Message:
-    """Return what all ranks are told of all ranks."""
+    """Return the message with the addresses and keys of all ranks."""
     told = {"addresses": [h.address for h in hellos], "keys": [h.key for h in hellos], "near": [h.near for h in hellos]}
     return {"type": "roster", **told}
 

@@ -1,4 +1,4 @@
-"""The server in a process of its own, which rank 0 starts where no launcher is; it ends with the job."""
+"""The server as a separate process, which rank 0 starts where no launcher is; it ends with the job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def start_server(config: WorkerConfig, deadline: float) -> tuple[IO[bytes], str]
     Returns the pipe whose end tells that rank 0 has ended, and the address (where the port was `*`, with a free one).
 
     Raises:
-        RendezvousError: it did not come up; the text has what it said.
+        RendezvousError: it did not come up; the text has its output.
     """
     root = str(Path(__file__).resolve().parents[2])
     child = subprocess.Popen(
@@ -83,7 +83,7 @@ def start_server(config: WorkerConfig, deadline: float) -> tuple[IO[bytes], str]
 
 
 def _read_line(pipe: IO[bytes], deadline: float) -> str:
-    """Return the one line of success, or all that was said until the end of file or the deadline."""
+    """Return the line that reports success, or all output until the end of file or the deadline."""
     said = b""
     while not (said.startswith(b"ready ") and said.endswith(b"\n")):
         if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
-    """Return the processes of a rank, if it is on this host; only what shows the job's number is believed to be one."""
+    """Return the processes of a rank, if it is on this host; its process must have the job's nonce as a tag."""
     host, pid = server.process(rank)
     here = host == socket.gethostname() and has_tags(pid, [f"RINGCAST_NONCE={nonce}".encode()])
     return members({pid}, ()) if here else set()
@@ -140,7 +140,7 @@ def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     while not server.over:
         due = min(server.due, probe.due or inf)
         ready = dict(poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1)))
-        # What a rank said before it ended comes first.
+        # The messages that a rank sent before it ended come first.
         for found in [*server.service(), *probe.look(server.heard, time.monotonic())]:
             match found:
                 case Joined() if family(found.rank):

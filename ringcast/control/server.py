@@ -135,12 +135,12 @@ class ControlServer:
 
     @property
     def heard(self) -> dict[int, float]:
-        """When each rank was last heard, on the owner's clock, of those that joined and neither left nor failed."""
+        """The time, on the owner's clock, of the last message of each rank that joined and neither left nor failed."""
         return self._membership.heard
 
     @property
     def strangers(self) -> int:
-        """How many connections over tcp were not those of members of the job."""
+        """Number of connections over tcp that were not authenticated."""
         return 0 if self._authenticator is None else self._authenticator.strangers
 
     def process(self, rank: int) -> tuple[str, int]:
@@ -148,12 +148,12 @@ class ControlServer:
         return self._membership.process(rank)
 
     def guard(self) -> None:
-        """Turn away strangers that are too many, or say too much, as long as `service` was not called."""
+        """Shut down excess unauthenticated connections; needed only until `service` is first called."""
         if self._authenticator is not None:
             self._authenticator.guard()
 
     def service(self) -> list[Notice]:
-        """Handle what has arrived and what is due; never blocks. Returns what the owner should know, in order."""
+        """Handle messages that have arrived and timers that are due; never blocks. Returns notices for the owner."""
         if self._authenticator is not None and self._members:  # only now: a launcher forks before there are threads
             self._authenticator.admit(self._members)
             self._members = []
@@ -167,7 +167,7 @@ class ControlServer:
         return notices + self._handle(Tick(frozenset(self._unreachable)))
 
     def declare_failed(self, rank: int, cause: str) -> None:
-        """Tell the other ranks that `rank` is gone; the caller has made sure that it is. Repeats are ignored."""
+        """Notify the other ranks that `rank` failed; the caller has made sure that it is gone. Repeats are ignored."""
         self._handle(Died(rank, cause))
 
     def abort(self, cause: str) -> None:
@@ -175,7 +175,7 @@ class ControlServer:
         self._handle(Abort(cause))
 
     def close(self, linger: float = 0.0) -> None:
-        """Close the socket; what is unsent may take `linger` seconds, and the context waits for it. Idempotent."""
+        """Close the socket; unsent messages have `linger` seconds, for which the context waits. Idempotent."""
         if self._authenticator is not None:
             self._authenticator.stop()
         if not self.socket.closed and self.address.startswith("ipc://"):
@@ -242,9 +242,9 @@ def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int)
 
 
 def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:
-    """Return what a worker's message means; None for what is malformed or not a stranger's to say.
+    """Return the event of a worker's message; None if it is malformed, or its sender has not joined.
 
-    Who speaks is known by the connection, not by what the message claims.
+    The sender is identified by the connection, not by what the message claims.
     """
     match message:
         case {

@@ -1,15 +1,15 @@
-"""Dead links between live ranks: the decision which of the two ranks is given up, without sockets or clocks.
+"""Dead links between live ranks: the decision which of the two ranks is evicted, without sockets or clocks.
 
 The survivors have to agree on who they are, and each of them needs a link to every other one. So of the two ends of a
-dead link exactly one stays. Which one is decided for all, by the control plane, when `SETTLE` seconds have passed in
-which more could be heard: a host that is cut off loses all its links, and its ranks are to go, not all others. Of the
-ranks at the ends of dead links the one that has most of them goes; one that has been silent goes before all others, and
-with a tie the one with the highest number. This is repeated until no dead link is left.
+dead link exactly one stays. The control plane decides for all, after `SETTLE` seconds in which more accusations can
+come: a host that is cut off loses all its links, and its ranks are to be evicted, not all others. Of the ranks at the
+ends of dead links the one with most of them is evicted; a silent rank before all others, and with a tie the one with
+the highest number. This is repeated until no dead link is left.
 
-A silent rank may be on a host that was cut off. A launcher finds that out by itself, and knows when the ranks there
-must have ended; so it has `PATIENCE` for that.
+A silent rank may be on a host that was cut off. A launcher detects that by itself, and knows when the ranks there must
+have ended; so the decision waits up to `PATIENCE` longer.
 
-Which end tells of a link does not matter: a packet that is lost on the way back is as bad as one on the way there.
+Either end may report a link: a packet that is lost on the way back is as bad as one on the way there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTLE, PATIENCE = TIMING.accusation_settle, TIMING.accusation_patience
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Rank `given_up` has to go, for `reporter` has found its link to `peer` dead; one of the two is given up."""
+    """Rank `given_up`, one of `reporter` and `peer`, is evicted, as `reporter` found the link between them dead."""
 
     given_up: int
     reporter: int
@@ -34,24 +34,24 @@ class Eviction:
 
 
 class Accusations:
-    """The dead links of which the control plane has heard."""
+    """The dead links that were reported to the control plane."""
 
     def __init__(self, settle: float = SETTLE, patience: float = 0.0) -> None:
         """Decide after `settle` seconds, but `patience` seconds later while a rank is silent."""
         self._settle, self._patience = settle, patience
-        self._until = 0.0  # how long to have patience
-        self._links: dict[frozenset[int], tuple[int, int, str]] = {}  # with who told first, of whom, and why
+        self._until = 0.0  # end of the patience
+        self._links: dict[frozenset[int], tuple[int, int, str]] = {}  # with the first report: reporter, peer, cause
         self.due: float | None = None  # when `decide` is to be called
 
     def accuse(self, rank: int, peer: int, cause: str, now: float) -> None:
-        """Hear from `rank` that its link to `peer` is dead."""
+        """Record the report of `rank` that its link to `peer` is dead."""
         if rank != peer:
             self._links.setdefault(frozenset((rank, peer)), (rank, peer, cause))
             if self.due is None:
                 self.due, self._until = now + self._settle, now + self._settle + self._patience
 
     def decide(self, here: Callable[[int], bool], silent: Callable[[int], bool], now: float) -> list[Eviction]:
-        """Return the ranks to give up, once the accusations have settled.
+        """Return the ranks to evict, once the accusations have settled.
 
         Args:
             here: whether a rank takes part in the job and is not given up: other links are of no interest.

@@ -1,10 +1,10 @@
-"""Child processes of a rank that come to `init`: they get one error, and the rank ends with it.
+"""Child processes of a rank that call `init`: detection, and one error that ends the rank.
 
 multiprocessing runs the program's file again in each process that it spawns. Where `init` is not guarded by
 `if __name__ == "__main__"`, the process would join as the rank that has started it; and as it fails, a pool replaces
-it, for ever. So a rank listens at a pipe, and leaves a mark in its environment that says where. A child of
+it, for ever. So a rank listens at a pipe, and puts the pipe's number into its environment (RINGCAST_JOINED). A child of
 multiprocessing writes to that pipe, and waits until the rank has ended. It finds the pipe in /proc; on systems without
-that the child only raises.
+/proc the child only raises.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 from ringcast.errors import UsageError
 
 LONGEST = select.PIPE_BUF  # bytes of an error; so many are written at once or not at all
-PATIENCE = 10.0  # seconds until a rank has ended of which a child came to `init`
+PATIENCE = 10.0  # seconds that a child which called `init` waits for the end of its rank
 GUARD = "if __name__ == '__main__'"
 
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """The process that has joined a job as a rank, and the pipe at which it listens."""
+    """The process that has joined a job as a rank, and the pipe by which its children report errors."""
 
     nonce: int
     rank: int
@@ -42,7 +42,7 @@ class RankProcess:
 
 
 def parse(text: str) -> RankProcess | None:
-    """Return what a mark says; None if it says nothing.
+    """Return the process that RINGCAST_JOINED names; None if it names none.
 
     >>> parse(str(RankProcess(7, 0, 4711, 5, 99)))
     RankProcess(nonce=7, rank=0, pid=4711, file=5, inode=99)
@@ -55,7 +55,7 @@ def parse(text: str) -> RankProcess | None:
 
 
 def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> RankProcess:
-    """Return the mark of this process, a rank; `fail` is called, in a thread, with the error of the first child."""
+    """Register this process as a rank; `fail` is called, in a thread, with the error of the first child."""
     reading, writing = os.pipe()
 
     def wait() -> None:
@@ -67,10 +67,10 @@ def listen(nonce: int, rank: int, fail: Callable[[str], None]) -> RankProcess:
 
 
 def refuse(parent: RankProcess) -> None:
-    """Refuse this process if it is another one than the rank.
+    """Check that this process is the rank itself, and not a child of it.
 
     Raises:
-        UsageError: it is; the text says what to do.
+        UsageError: it is a child; the text says what to do.
     """
     if parent.pid == os.getpid():
         return
@@ -92,7 +92,7 @@ def _of_multiprocessing() -> bool:
 
 
 def _caller() -> str:
-    """Return the place in the program that calls the library, as file:line."""
+    """Return the line of the user's program that calls the library, as file:line."""
     library, frame = str(Path(__file__).parents[1]), sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(library):
         frame = frame.f_back
@@ -111,7 +111,7 @@ def _tell(parent: RankProcess, text: str) -> None:
 
 
 def _ended(pid: int) -> bool:
-    """Wait for the end of a process; returns whether it has ended."""
+    """Wait at most PATIENCE seconds for the end of a process; return whether it has ended."""
     if not hasattr(os, "pidfd_open"):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Which silent rank is stuck, and which one only computes: decisions only, without /proc and clocks.
+"""Liveness of silent ranks: hung or computing. Pure decisions, without /proc and clocks.
 
-A rank's control thread speaks every second. It is silent when the process was stopped, when the interpreter is
+A rank's control thread sends a message every second. It is silent when the process was stopped, when the interpreter is
 deadlocked, and also when native code computes for long with the interpreter's lock. So silence alone is no failure: the
-processes of a silent rank are looked at, and only if none of them does anything for a while, the rank is stuck.
+activity of a silent rank's processes is measured, and only if none of them is active for a while, the rank is hung.
 
 Times are seconds on the caller's clock.
 """
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the processes of a rank have done so far, and what their threads do now."""
+    """Resource use of a rank's processes so far, and the states of their threads."""
 
     states: str  # a letter for each thread, as the kernel has them
     seconds: float  # of processor time
@@ -26,10 +26,10 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a rank is looked at, and what counts as doing nothing."""
+    """Thresholds: when a rank counts as silent, and what counts as inactivity."""
 
     silence: float = 3.0  # seconds without a word
-    idle: float = 5.0  # seconds in a row without activity that make it stuck
+    idle: float = 5.0  # seconds in a row without activity after which it is hung
     look: float = 0.5  # seconds between two looks
     remind: float = 60.0  # seconds between two lines on a rank that is silent but active
     # Threads that wait for the interpreter's lock wake up 200 times a second, and sockets are read without it.
@@ -38,7 +38,7 @@ class Limits:
 
 
 def limits_of(seconds: float) -> Limits:
-    """Return the limits by which a rank of which nothing moves is stuck after `seconds` without a word.
+    """Return the limits by which a silent rank without activity is hung after `seconds`.
 
     >>> limits_of(8.0) == Limits()
     True
@@ -49,7 +49,7 @@ def limits_of(seconds: float) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """A rank is silent, and nothing of it moves; `cause` tells what was seen."""
+    """A rank is silent and inactive; `cause` describes it."""
 
     rank: int
     cause: str
@@ -57,7 +57,7 @@ class Hung:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """A rank has been silent for `seconds`, which is no failure; `doing` tells what was seen."""
+    """A rank has been silent for `seconds`, but is active, which is no failure; `doing` describes it."""
 
     rank: int
     seconds: float
@@ -69,7 +69,7 @@ Judgement: TypeAlias = Hung | Computing
 
 @dataclass(slots=True)
 class _Observations:
-    """A row of looks at one rank since it was last seen to do something."""
+    """Observations of one rank since it was last active."""
 
     first: Activity
     looked: float
@@ -79,7 +79,7 @@ class _Observations:
 
 
 class LivenessMonitor:
-    """What was seen of the silent ranks of a job."""
+    """Judges the silent ranks of a job by their observed activity."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
@@ -100,7 +100,7 @@ class LivenessMonitor:
         return silent
 
     def judge(self, rank: int, silent: float, seen: Activity, now: float) -> Judgement | None:
-        """Return what is to be said of a rank that was silent for `silent` seconds and was looked at just now."""
+        """Return the judgement on a rank that was silent for `silent` seconds and has been observed just now."""
         limits, past = self._limits, self._observations.get(rank)
         if past is None or seen.traced or self._active(past.first, seen):
             self._observations[rank] = _Observations(seen, now)

@@ -1,12 +1,12 @@
-"""Which processes belong to a job, also those that left its sessions, and how to make an end of them.
+"""The processes of a job, also those that left its sessions: finding and killing them.
 
-A process belongs to it when it is a worker, or in the session or process group of one; when it carries the variables
-of the job in its environment, or the imprint of a worker; or when it descends from such a process. Imports little: the
+A process belongs to a job when it is a worker, or in the session or process group of one; when it has the tags of the
+job in its environment, or the imprint of a worker; or when it descends from such a process. Imports little: the
 watchdog uses it too.
 
-The imprint is for those who leave the session, clear their environment, and have no parent any more. It is a number in
-the limit on file locks (RLIMIT_LOCKS), which no kernel since Linux 2.4.25 looks at: every process hands it on to all
-that it starts, whatever they run, and only who sets that very limit loses it.
+The imprint finds processes that left the session, cleared their environment, and have no parent any more. It is a
+number in the limit on file locks (RLIMIT_LOCKS), which no kernel since Linux 2.4.25 enforces: every process inherits
+it, whatever it runs, and loses it only by setting that very limit.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LOCKS = 10  # RLIMIT_LOCKS, which the module resource does not name
 
 
 def new_imprints() -> range:
-    """Return numbers that no other job has, nor anybody as a real limit."""
+    """Return numbers that no other job uses, and that nobody has as a real limit."""
     first = 1 << 60 | int.from_bytes(os.urandom(5), "big") << 20
     return range(first, first + IMPRINTS)
 
 
 def take_imprint(number: int | None) -> None:
-    """Carry an imprint from now on, None for none of all; where the system does not allow that, there is none."""
+    """Set the imprint of this process, None for none; does nothing where the system does not allow it."""
     with contextlib.suppress(ValueError, OSError):
         most = resource.getrlimit(_LOCKS)[1]
         resource.setrlimit(_LOCKS, (most if number is None else number, most))
@@ -63,7 +63,7 @@ def orphans(parent: int, known: Collection[int]) -> set[int]:
 
 
 def kill(find: Callable[[], set[int]]) -> None:
-    """Kill what `find` finds, again and again, until it finds nothing; what it does not find is not touched."""
+    """Kill the processes that `find` returns, again and again, until it returns none."""
     deadline = time.monotonic() + PATIENCE
     while (found := find()) and time.monotonic() < deadline:
         send(found, signal.SIGKILL)
@@ -90,7 +90,7 @@ def _processes() -> dict[int, tuple[int, int, int, str]]:
 
 
 def has_tags(pid: int, tags: Collection[bytes]) -> bool:
-    """Return whether a process was started with all these entries in its environment; never, if there are none."""
+    """Return whether a process was started with all these entries in its environment; False if `tags` is empty."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return bool(tags) and set(tags) <= set(file.read().split(b"\0"))

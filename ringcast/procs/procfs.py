@@ -1,4 +1,4 @@
-"""What the processes of a rank do, as the kernel tells in /proc."""
+"""Activity of a rank's processes, read from /proc."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class ProcessProbe:
-    """Looks at the processes of silent ranks, as often as it has to.
+    """Reads the activity of silent ranks' processes for a `LivenessMonitor`.
 
-    `family` returns those of a rank; `speaker` the one that has joined, whose number may be that of another namespace.
+    `family` returns the processes of a rank; `speaker` the one that has joined, whose number may belong to another
+    namespace.
     """
 
     def __init__(self, family: Callable[[int], Collection[int]], speaker: Callable[[int], int]) -> None:
@@ -26,7 +27,7 @@ class ProcessProbe:
         return self._liveness.due
 
     def look(self, heard: Mapping[int, float], now: float) -> list[Judgement]:
-        """Return what is to be said of silent ranks; `heard` has when each was last heard, of those that have to speak.
+        """Return the judgements on silent ranks; `heard` has the time of the last message of each expected sender.
 
         A rank that has no process here, because it is on another host, is not judged.
         """
@@ -43,13 +44,13 @@ class ProcessProbe:
 
 
 def look_at(pids: Collection[int], speaker: int) -> Activity:
-    """Return what counts of a rank's processes: if the one that has joined was stopped, nothing that others do."""
+    """Return the activity of a rank's processes; if the one that has joined was stopped, only that of this one."""
     seen = activity([speaker]) if speaker in pids else None
     return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
 
 
 def activity(pids: Iterable[int]) -> Activity:
-    """Return what these processes have done, and what their threads do now; what has ended meanwhile counts nothing."""
+    """Return the total activity of these processes; those that have ended meanwhile do not count."""
     states, ticks, traffic, traced = "", 0, 0, False
     for pid in pids:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a collective call means, and the fingerprint by which two ranks notice that they do not mean the same."""
+"""Arguments of a collective call, and their fingerprint, by which two ranks detect a mismatch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Call:
         return _fingerprint(self)
 
     def difference(self, fingerprint: int) -> str:
-        """Say how the call with `fingerprint` differs from this one."""
+        """Return in words how the call with `fingerprint` differs from this one."""
         theirs, mine = fingerprint.to_bytes(8, "big"), self.fingerprint.to_bytes(8, "big")
         if theirs[0] != mine[0]:
             return f"{BY_BYTE.get(theirs[0], 'another call')}, not {self.collective}"

@@ -1,25 +1,25 @@
-"""What is known of a rank that failed: plain data, told by whoever noticed it to everyone else."""
+"""Description of a rank's failure: plain data that the rank which detects it sends to all others."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
 
-LONGEST = 400_000  # bytes of a failure, or of another reason, that ranks tell each other
+LONGEST = 400_000  # bytes of an encoded failure, or of another reason
 _CUT = LONGEST // 40  # characters of each of its texts then: JSON writes up to 12 bytes for one
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a rank failed, and what it was: `host` is empty, and `pid` 0, where that is not known."""
+    """Why a rank failed, and where it ran: `host` is empty, and `pid` 0, where that is not known."""
 
     cause: str
     host: str = ""
     pid: int = 0
-    traceback: str = ""  # of the error that ended it, where it could tell
+    traceback: str = ""  # of the error that ended it, where it could send one
 
     def encode(self) -> bytes:
-        """Return the payload of a FAILED notice: at most `LONGEST` bytes; of longer texts the end tells most."""
+        """Return the payload of a FAILED notice: at most `LONGEST` bytes; longer texts lose their beginning."""
         data = json.dumps(asdict(self)).encode()
         if len(data) <= LONGEST:
             return data
@@ -27,7 +27,7 @@ class Failure:
 
     @classmethod
     def decode(cls, data: bytes) -> Failure:
-        """Return what `encode` has told; of anything else the text is the cause."""
+        """Return the failure that `encode` has written; any other text becomes the cause."""
         try:
             match json.loads(data):
                 case {"cause": str(cause), "host": str(host), "pid": int(pid), "traceback": str(traceback)}:
@@ -38,4 +38,4 @@ class Failure:
 
 
 class Broken(Exception):
-    """What a peer has sent is against the rules; the text says how. So it counts as failed."""
+    """A peer violated the protocol, so it counts as failed; the text says how."""

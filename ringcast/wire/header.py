@@ -1,7 +1,7 @@
 """The 64-byte header that precedes every message between two ranks, the kinds of messages, and their flags.
 
-All integers are little-endian. `word` means, by kind: EAGER the budget that the sender returns (bytes), RTS the
-same, CTS the credit (bytes that may now be sent), DATA the offset of this segment in its transfer.
+All integers are little-endian. `word` means, by kind: EAGER the eager credit that the sender returns (bytes), RTS the
+same, CTS the grant (bytes that may now be sent), DATA the offset of this segment in its transfer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ assert SIZE == 64
 
 
 class Kind(IntEnum):
-    """What a message is. The first six travel between ranks, the rest come from the control plane."""
+    """Kinds of messages. The first six travel between ranks, the rest come from the control plane."""
 
     EAGER = 1  # a whole small message
     RTS = 2  # request to send; the payload lists the sizes of the frames (u64 each)
-    CTS = 3  # the receiver allows `word` more bytes of a transfer
+    CTS = 3  # clear to send: the receiver grants `word` more bytes of a transfer
     DATA = 4  # a segment of a granted transfer, at offset `word`
     DONE = 5  # the receiver has all of the transfer
     REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
@@ -37,19 +37,19 @@ class Kind(IntEnum):
     DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
     MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
     AGREED = 13  # the agreement number `length` of `context` is decided; the payload is the decision
-    WAKE = 14  # this rank's own word to itself: a signal has come, so the wait is over
+    WAKE = 14  # from a rank to itself: a signal has come, so the wait is over
 
 
 # As plain integers, which are twice as fast to look up and to pack.
 EAGER, RTS, CTS, DATA, DONE, REFUSE = (int(kind) for kind in Kind if kind <= Kind.REFUSE)
 
-CREDIT_RETURN = 1  # flag of CTS: `word` bytes of the eager budget come back
-PROBE = 2  # flag of CTS: it allows nothing, but asks whether both ranks are in the same call
-ECHO = 4  # flag of CTS: it allows nothing, but answers a PROBE, and shows by its number what was lost before it
+CREDIT_RETURN = 1  # flag of CTS: returns `word` bytes of eager credit
+PROBE = 2  # flag of CTS: grants nothing, but asks whether both ranks are in the same call
+ECHO = 4  # flag of CTS: grants nothing, but answers a PROBE, and shows by its number what was lost before it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
-LOST = 4  # flag of REFUSE: the payload tells why the rank `word` failed
+LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
 
 P2P = 0  # operation number of point-to-point messages
 NUMBERS = (1 << 32) - 1  # operations are numbered 1, ..., 2**32 - 1, 1, ...

@@ -1,11 +1,11 @@
-"""Errors of communication that the program has caught and not acted upon: a job with one of them has failed.
+"""Communication errors that the program caught without recovering from them: a job with one of them has failed.
 
-A call that raises gives the communicator up, so what the ranks compute from then on without it is not what the program
-says. Only ranks that come together again, by `shrink` or `agree`, know what the others have. The rules:
+A call that raises invalidates the communicator, so what the ranks compute without it afterwards is not what the program
+says. Only `shrink` and `agree` bring the ranks to a common state again. The rules:
 
-1. The first error of a communicator counts that left a call of it: it is noted when it is raised.
+1. Of each communicator the first error that a call raised counts.
 2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.
-3. What is unanswered when the rank leaves is told to the control plane, and decides on the exit code.
+3. An error that is unanswered when the rank leaves is reported to the control plane, and decides on the exit code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Unanswered:
 
     @property
     def how(self) -> str:
-        """The place where it was raised, and the reason why it counts."""
+        """The line that raised it, and the reason why it counts."""
         return f"raised in {self.place} and caught; neither shrink nor agree followed"
 
     @property
@@ -50,7 +50,7 @@ class Unanswered:
 
 
 def parse(fields: Sequence[Any]) -> Unanswered | None:
-    """Return what `plain` has told; None for nothing.
+    """Return the error that `plain` has written; None for an empty list.
 
     Raises:
         ValueError: it is something else.
@@ -86,7 +86,7 @@ class UnansweredErrors:
         self._first[context] = Unanswered(type(error).__name__, text[:LONGEST], place[:LONGEST], blames(error))
 
     def answered(self, context: int) -> None:
-        """Note that the ranks of a communicator have come together again."""
+        """Note that a `shrink` or `agree` of a communicator has succeeded."""
         for one in [one for one in self._first if self._is_from(one, context)]:
             del self._first[one]
 
