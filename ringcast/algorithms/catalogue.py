@@ -1,4 +1,7 @@
-"""The table of all algorithms by paper, from the registry: for `ringcast explain --list` and docs/algorithms.md."""
+"""The table of all algorithms by paper, from the registry.
+
+`ringcast explain --list` prints it, and docs/understand/algorithms.md has it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def text(found: Sequence[Entry]) -> str:
     rows = [COLUMNS, *map(_row, found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    letters = "p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes; more in docs/algorithms.md"
+    letters = "p ranks, q = ceil(log2 p), d = floor(log2 p), n blocks, m bytes; more in docs/understand/algorithms.md"
     return "\n".join([*lines, "", letters, f"all of them are tested in {' and '.join(TESTED)} as well"])
 
 
@@ -80,7 +83,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def markdown() -> str:
-    """Return the table as docs/algorithms.md has it."""
+    """Return the table as docs/understand/algorithms.md has it."""
     head = [
         "| paper | where | collective | `algorithm=` | rounds | volume | needs | tested |",
         "|---|---|---|---|---|---|---|---|",

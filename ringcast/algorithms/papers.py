@@ -39,4 +39,4 @@ HILLIS_STEELE = Paper("Hillis & Steele 1986", "Hillis and Steele, Data parallel 
 LANES = Paper(
     "Träff & Hunold 2020", "Träff and Hunold, Decomposing MPI collectives for exploiting multi-lane communication, 2020"
 )
-RINGCAST = Paper("ringcast", "ringcast, docs/algorithms.md")
+RINGCAST = Paper("ringcast", "ringcast, docs/understand/algorithms.md")

@@ -67,7 +67,7 @@ def test_ranks_run_in_the_workers_spread_over_all(client: Any, n: int) -> None:
 
 @pytest.mark.parametrize("name", ["engines.md", "launching.md"])
 def test_the_program_of_the_page_works(name: str, client: Any, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / name).read_text()
+    page = (ROOT / "docs/use" / name).read_text()
     blocks = re.findall(r"^```text\n(from [^`]*Client.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1
     (tmp_path / "page.py").write_text(blocks[0].replace("tcp://scheduler:8786", client.scheduler.address))

@@ -79,7 +79,7 @@ def test_with_a_key_nothing_is_shared_but_the_network(cluster: slurm.Cluster, ho
 
 @pytest.mark.parametrize("place", range(3))
 def test_the_commands_of_the_page_work(place: int, cluster: slurm.Cluster, home: dict[str, str]) -> None:
-    commands = re.findall(r"^srun .*$", (ROOT / "docs/engines.md").read_text(), re.MULTILINE)
+    commands = re.findall(r"^srun .*$", (ROOT / "docs/use/engines.md").read_text(), re.MULTILINE)
     assert len(commands) == 3
     program = cluster.folder / "program.py"
     program.write_text(SUM)
@@ -91,7 +91,7 @@ def test_the_commands_of_the_page_work(place: int, cluster: slurm.Cluster, home:
 
 @pytest.mark.parametrize("command", ["salloc", "sbatch", "srun"])
 def test_the_commands_of_the_page_on_launching_work(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> None:
-    page = (ROOT / "docs/launching.md").read_text()
+    page = (ROOT / "docs/use/launching.md").read_text()
     (line,) = re.findall(rf"^{command} .*$", page, re.MULTILINE)
     link = cluster.folder / "examples"
     link.unlink(missing_ok=True)

@@ -71,7 +71,7 @@ def test_where_an_algorithm_is_tested_is_its_familys_file_and_those_of_all(capsy
 
 
 def test_the_page_is_the_list() -> None:
-    assert catalogue.markdown() in (ROOT / "docs/algorithms.md").read_text()
+    assert catalogue.markdown() in (ROOT / "docs/understand/algorithms.md").read_text()
 
 
 def test_a_broadcast_as_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from support.places import ROOT
 from support.sshd import ssh_bed
 
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += [*sorted((ROOT / "docs").glob("*.md")), ROOT / "configs/README.md"]
+PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
 SHARED = ("examples", "docs", "Makefile", "pyproject.toml")  # what commands find in their directory
 
 
@@ -58,8 +58,12 @@ HERE = [block for block in BLOCKS if block.language == "console" and not HOST.se
 ON_HOSTS = [block for block in BLOCKS if block.language == "console" and HOST.search(block.text)]
 
 
+def path_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
 def named(block: Block) -> str:
-    return f"{block.page.name}:{block.line}"
+    return f"{path_of(block.page)}:{block.line}"
 
 
 def commands() -> list[object]:
@@ -69,7 +73,7 @@ def commands() -> list[object]:
 
 def programs() -> list[object]:
     pages = {b.page for b in BLOCKS if b.language == "python" and not FILE.match(b.text)}
-    return [pytest.param(page, id=page.name) for page in sorted(pages)]
+    return [pytest.param(page, id=path_of(page)) for page in sorted(pages)]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -115,7 +119,7 @@ def test_the_python_of_a_page_runs_alone_and_on_three_ranks(page: Path, folder: 
         run(["ringcast-launch", "-n", "3", "page.py"], folder)
 
 
-@pytest.mark.parametrize("page", sorted({b.page for b in BLOCKS if b.language == "pycon"}), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted({b.page for b in BLOCKS if b.language == "pycon"}), ids=path_of)
 def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) -> None:
     text = "\n".join(block.text for block in blocks_of(page) if block.language == "pycon")
     example = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
@@ -164,7 +168,7 @@ def check(printed: str, expected: str) -> None:
     assert matches, f"{expected}\n---\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     local = [link for link in links if "://" not in link]
@@ -181,6 +185,25 @@ def test_every_file_that_is_named_exists(page: str) -> None:
         names = re.findall(r"`(\w[\w./]*(?:/|\.(?:py|md|toml)))`", line)
         missing += [name for name in names if not any((place / name).exists() for place in places)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_every_link_to_a_section_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)]*)\)", page.read_text())
+    assert [(file, name) for file, name in links if name not in sections(page.parent / file if file else page)] == []
+
+
+def sections(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_has_every_page_once_in_its_group() -> None:
+    docs = ROOT / "docs"
+    pages = [str(page.relative_to(docs)) for page in docs.rglob("*.md") if page != docs / "README.md"]
+    listed = re.findall(r"^\* \[.*?\]\((.*?)\): ", (docs / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(pages)
 
 
 def rows(page: str, width: int) -> list[tuple[str, ...]]:
@@ -200,16 +223,16 @@ def test_the_protocol_page_has_every_field_of_the_header() -> None:
     ]
     sizes = [end - start for start, end in zip(offsets, [*offsets[1:], header.SIZE], strict=True)]
     fields = list(zip(map(str, offsets), map(str, sizes), header.Header._fields, strict=True))
-    assert [row[:3] for row in rows("docs/protocol.md", 4) if row[0].isdigit()] == fields
+    assert [row[:3] for row in rows("docs/understand/protocol.md", 4) if row[0].isdigit()] == fields
 
 
 def test_the_protocol_page_has_every_kind_of_message() -> None:
-    told = [(int(row[0]), row[1]) for row in rows("docs/protocol.md", 3) if row[0].isdigit()]
+    told = [(int(row[0]), row[1]) for row in rows("docs/understand/protocol.md", 3) if row[0].isdigit()]
     assert told == [(kind.value, kind.name) for kind in header.Kind]
 
 
 def test_the_launching_page_has_every_option_and_variable() -> None:
-    text = (ROOT / "docs/launching.md").read_text()
+    text = (ROOT / "docs/use/launching.md").read_text()
     parser, _ = _parser()
     options = {string for action in parser._actions for string in action.option_strings}
     assert {option for option in options if f"`{option}" not in text} == set()
@@ -220,7 +243,7 @@ def test_the_launching_page_has_every_option_and_variable() -> None:
 
 
 def test_the_usage_page_has_every_collective_and_error() -> None:
-    text = (ROOT / "docs/usage.md").read_text()
+    text = (ROOT / "docs/use/usage.md").read_text()
     methods = {name for name in vars(Communicator) if not name.startswith("_")} - {"connect_neighbours"}
     assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
     own = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
@@ -228,7 +251,7 @@ def test_the_usage_page_has_every_collective_and_error() -> None:
 
 
 def test_the_table_of_speed_on_the_first_page_is_that_of_the_benchmarks_page() -> None:
-    page = (ROOT / "docs/benchmarks.md").read_text()
+    page = (ROOT / "docs/measure/benchmarks.md").read_text()
     tables = re.finditer(r"^(\w+):\n\n((?:\|.*\n)+)", page, re.MULTILINE)
     measured = {f"| {table[1]} {line}" for table in tables for line in table[2].splitlines()[2:]}
     readme = (ROOT / "README.md").read_text()

@@ -1,7 +1,7 @@
 """Links between two ranks that live die, never come up, or are only bad: on emulated hosts, with the real kernel.
 
-All of these hosts still reach the launcher. docs/failures.md promises 15 seconds until every rank has heard of a link
-that died, and 20 where one never came up.
+All of these hosts still reach the launcher. docs/operate/failures.md promises 15 seconds until every rank has heard of
+a link that died, and 20 where one never came up.
 """
 
 from __future__ import annotations

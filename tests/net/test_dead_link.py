@@ -1,4 +1,4 @@
-"""The rules by which a link is dead: over all cases, and for the numbers that docs/failures.md names."""
+"""The rules by which a link is dead: over all cases, and for the numbers that docs/operate/failures.md names."""
 
 from __future__ import annotations
 

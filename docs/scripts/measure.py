@@ -1,15 +1,15 @@
-"""Measure what docs/performance.md tells, and print it.
+"""Measure what docs/measure/performance.md tells, and print it.
 
-python docs/measure.py rounds                       CPU per round and rank on the simulated wire
-python docs/measure.py schedules                    time to make schedules
-python docs/measure.py growth                       CPU per rank of merge_sorted, for more and more ranks
-python docs/measure.py recorder                     what the flight recorder takes for an operation
-python docs/measure.py rendezvous                   from the last Hello until all of 64 ranks have the roster
-python docs/measure.py start                        64 ranks until their first line, beside 64 imports of numpy
-ringcast-launch -n 4 docs/measure.py watching       allreduce with and without the flight recorder, in turn
-ringcast-launch -n 4 docs/measure.py memory         memory of a broadcast of 100 MB beside the user's buffer
-ringcast-launch -n 4 docs/measure.py calls          time of calls with small data on real sockets
-ringcast-launch -n 4 docs/measure.py merge          merge_sorted of 10^7 numbers beside a sort of them by one process
+python docs/scripts/measure.py rounds                  CPU per round and rank on the simulated wire
+python docs/scripts/measure.py schedules               time to make schedules
+python docs/scripts/measure.py growth                  CPU per rank of merge_sorted, for more and more ranks
+python docs/scripts/measure.py recorder                what the flight recorder takes for an operation
+python docs/scripts/measure.py rendezvous              from the last Hello until all of 64 ranks have the roster
+python docs/scripts/measure.py start                   64 ranks until their first line, beside 64 imports of numpy
+ringcast-launch -n 4 docs/scripts/measure.py watching  allreduce with and without the flight recorder, in turn
+ringcast-launch -n 4 docs/scripts/measure.py memory    memory of a broadcast of 100 MB beside the user's buffer
+ringcast-launch -n 4 docs/scripts/measure.py calls     time of calls with small data on real sockets
+ringcast-launch -n 4 docs/scripts/measure.py merge     merge_sorted of 10^7 numbers beside a sort of them by one process
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measure collectives by several algorithms where ranks share hosts, and so links: on emulated hosts (needs root).
 
-python docs/shared_hosts.py 4x100mbit --each 4 --nbytes 2000000
+python docs/scripts/shared_hosts.py 4x100mbit --each 4 --nbytes 2000000
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Measure what ipc between the ranks of a host brings in a job over hosts, emulated, by a real ssh (needs root, sshd).
 
-python docs/mixed_hosts.py 2 --each 4
-python docs/mixed_hosts.py 2x1gbit --each 4 --nbytes 1000 1000000
+python docs/scripts/mixed_hosts.py 2 --each 4
+python docs/scripts/mixed_hosts.py 2x1gbit --each 4 --nbytes 1000 1000000
 
 Two jobs live at the same time, one with --transport tcp and one with auto, and take turns.
 """
@@ -39,7 +39,7 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=11, help="pairs of series (default 11)")
     options = parser.parse_args()
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
     from support.sshd import ssh_bed
 
     with ssh_bed(options.bed) as bed, TemporaryDirectory() as folder, ExitStack() as stack:

@@ -1,6 +1,6 @@
 """Measure how long it takes to start a job on several emulated hosts over a real ssh (needs root, sshd).
 
-python docs/many_hosts.py 8 --each 8
+python docs/scripts/many_hosts.py 8 --each 8
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import ringcast
 from ringcast.commands.bench.bed import Bed
