@@ -31,16 +31,51 @@ Operator = Op | Callable[[Any, Any], Any]
 class Communicator:
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 
-    Values are numpy arrays (or numpy scalars), which travel as raw buffers, or any other picklable objects. Arrays
-    with Python objects in them travel as objects. Arguments named `algorithm` and `nblocks` override the automatic
-    choice and must be equal on all ranks (bcast: those of the root count). p is the number of ranks; m is the number
-    of bytes of the whole buffer; n is the number of blocks. Rounds and volumes hold in the one-ported model.
+    `ringcast.init` returns the communicator of the whole job, `shrink` one of the ranks that live. As a context manager
+    it calls `finalize` at the end. A collective blocks until this rank's part is done.
 
-    Use it from the thread that made it, and not in a forked child. Every call takes `timeout`, the seconds that it may
-    take before `CollectiveTimeout`; None is the communicator's.
+    >>> with ringcast.init() as comm:
+    ...     print(comm, comm.allreduce(np.arange(3)))
+    <Communicator: rank 0 of 1> [0 1 2]
+
+    Values are numpy arrays or numpy scalars, of any shape and any dtype without Python objects, which travel as raw
+    buffers; or any other picklable objects (lists and arrays of objects among them), which travel as pickles. All ranks
+    pass the same kind of value, and arrays of the same dtype. Inputs stay as they are, unless they are `out` as well.
+    Results are new C-contiguous arrays, or objects, which belong to the caller.
+
+    In the costs p is the number of ranks and q = ceil(log2 p); m is the number of bytes of the whole buffer, with the
+    parts of all ranks; n is the number of blocks. Rounds and volumes hold in the one-ported model, in which a rank
+    sends and receives at most one message in a round. The cost model takes the fastest algorithm for the network; the
+    methods name the usual ones, `explain` all of them.
 
     Attributes:
-        timeout: the same for all calls that say nothing else; None means no limit.
+        timeout: seconds that a call may take if it says nothing else; None means no limit.
+
+    Arguments that mean the same in all methods:
+        root: the rank that has or gets everything, 0 <= root < size; equal on all ranks.
+        op: an `Op`, or any associative function of two values; Python's sum, min and max mean SUM, MIN and MAX. Equal
+            on all ranks.
+        out: a writeable C-contiguous array of the shape and dtype of the result, which is put there and returned; for
+            arrays only. None: a new array.
+        algorithm: a name from `explain`, instead of the automatic choice; equal on all ranks (bcast: the root's
+            counts).
+        nblocks: number of blocks n, 1 or more, for algorithms that cut the data; otherwise as `algorithm`.
+        timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator.
+
+    Raises:
+        ArgumentError: an argument cannot work. Raised before anything is sent, but where a method says otherwise.
+        UsageError: another thread than that which made the communicator, a forked child, or a call after `finalize`.
+        ObjectsRefused: a Python object, where the job takes only arrays (RINGCAST_NO_PICKLE=1).
+        CollectiveMismatch: other ranks make another call, or pass another dtype, shape, root, op or count.
+        CollectiveTimeout: the call took longer than `timeout`; or it can never end, as ranks wait for each other.
+        PeerFailed: a rank that this call needs raised, died, is hung, or has left.
+        Revoked: this communicator was given up, by `revoke` or by an error on any rank.
+        JobAborted: the launcher, or the control plane, ends the job.
+        ValueError, TypeError: an operator returned an array of another shape, or of a dtype that does not fit. Whatever
+            else an operator raises passes through.
+
+    After an error other than `UsageError`, or an `ArgumentError` before anything was sent, the communicator is revoked
+    on all ranks; `agree` and `shrink` still work.
     """
 
     def __init__(self, group: Group, timeout: float | None = None) -> None:
@@ -52,27 +87,47 @@ class Communicator:
 
     @property
     def rank(self) -> int:
-        """Number of this rank, 0 <= rank < size."""
+        """Number of this rank, 0 <= rank < size.
+
+        >>> comm.rank
+        0
+        """
         return self._group.rank
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks.
+
+        >>> comm.size
+        1
+        """
         return self._group.size
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left the job, or has no use of this communicator any more."""
+        """Whether this rank has left the job, or `finalize` has freed this communicator.
+
+        >>> comm.closed
+        False
+        """
         return self._closed or self._group.endpoint.closed
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Ranks of the job, by rank of this communicator: all of them, unless it was made by `shrink`."""
+        """Ranks of the job, by rank of this communicator: all of them, unless it was made by `shrink`.
+
+        >>> comm.members
+        (0,)
+        """
         return self._group.members or tuple(range(self.size))
 
     @property
     def is_revoked(self) -> bool:
-        """Whether this communicator was given up, by `revoke` or by an error, as far as this rank has heard."""
+        """Whether this communicator was given up, by `revoke` or by an error, as far as this rank has heard.
+
+        >>> comm.is_revoked
+        False
+        """
         self._check("is_revoked")
         return recovery.revoked(self._group)
 
@@ -90,12 +145,22 @@ class Communicator:
     ) -> Any:
         """Return the root's value on every rank.
 
-        Other ranks pass nothing, or an array of the right shape and dtype, which is filled and returned. A descriptor
-        goes first, in which small values ride along (ceil(log2 p) rounds); then n-1+ceil(log2 p) rounds, and every
-        rank receives m bytes (Träff 2022, Algorithm 6). Memory: the buffer, and at most 4 MB.
+        Cost: a descriptor in q rounds, which carries values up to 15 kB; larger ones follow in n-1+q rounds, in which
+        every rank receives m bytes (Träff 2022, Algorithm 6). Memory: the buffer, and at most 4 MB.
+
+        Args:
+            value: at the root the array or object to send. Other ranks pass None, or a writeable contiguous array of
+                the root's shape and dtype, to be filled; other objects there are ignored.
+
+        Returns:
+            At the root `value` itself; elsewhere the array that was passed, or a copy of the root's value.
 
         Raises:
-            ArgumentError: a wrong root, or a buffer that does not fit what the root sends.
+            ArgumentError: a buffer does not fit what the root sends: found when that arrives, so that the communicator
+                is given up.
+
+        >>> comm.bcast(np.arange(3))
+        array([0, 1, 2])
         """
         return self._call(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)), timeout)
 
@@ -110,12 +175,21 @@ class Communicator:
         nblocks: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return the combination of the values of all ranks at the root, None elsewhere.
+        """Return the combination of the values of all ranks at the root.
 
-        `out`: where the root wants the result; may be `value` itself. Commutative elementwise operators:
-        n-1+ceil(log2 p) rounds, every rank but the root sends m bytes (arXiv 2407.18004); others go by a binomial tree
-        in rank order, in ceil(log2 p) rounds. Memory: one working copy, for `value` stays as it is; none at the
-        root if `out` is given.
+        Cost: commutative elementwise operators take n-1+q rounds, in which every rank but the root sends m bytes (arXiv
+        2407.18004); others q rounds of m bytes along a binomial tree, in rank order. Memory: one working copy of
+        `value`; none at the root if `out` is given.
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of the shape and dtype of `value`, which it may be; ignored on ranks other than the root.
+
+        Returns:
+            At the root an array (scalar, object) like `value`; None elsewhere.
+
+        >>> comm.reduce(np.array([1.5, 2.5]), ringcast.MAX)
+        array([1.5, 2.5])
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice), timeout)
@@ -132,11 +206,20 @@ class Communicator:
     ) -> Any:
         """Return the combination of the values of all ranks, with the same bits on every rank.
 
-        `out`: where the result goes; may be `value` itself. Large arrays and commutative elementwise operators:
-        reduce-scatter and allgather, 2m(p-1)/p bytes each way, in 2 ceil(log2 p) rounds (arXiv 2410.14234), or in
-        2(p-1)n around a ring, where these can be hidden behind the wire (Träff et al. 2010). Small ones:
-        census (exact operators, ceil(log2 p) rounds) or folding and recursive doubling, in rank order, which also
-        serves all other operators.
+        Cost: large arrays and commutative elementwise operators take 2q rounds and 2m(p-1)/p bytes each way
+        (reduce-scatter and allgather, arXiv 2410.14234), or 2(p-1)n rounds around a ring, where transfers hide the
+        rounds (Träff et al. 2010). Small arrays take q rounds of m bytes (census, exact operators: Träff 2022), or
+        folding and recursive doubling in rank order (Rabenseifner 2004), which also serves all other operators.
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of the shape and dtype of `value`, which it may be.
+
+        Returns:
+            An array (scalar, object) like `value`.
+
+        >>> comm.allreduce(np.arange(3), out=np.zeros(3, int))
+        array([0, 1, 2])
         """
         return self._call(
             collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
@@ -145,10 +228,21 @@ class Communicator:
     def gather(
         self, value: Any, root: int = 0, *, out: Any = None, algorithm: str | None = None, timeout: float | None = None
     ) -> Any:
-        """Return all values at the root: arrays of one shape stacked as (p, *shape), or a list; None elsewhere.
+        """Return the values of all ranks at the root.
 
-        ceil(log2 p) rounds on a circulant tree; the root receives m(p-1)/p bytes. Memory besides the result: ranks on
-        the way hold what they pass on, at most half of all data, or all but the root's where counts are uneven.
+        Cost: q rounds on a circulant tree; the root receives m(p-1)/p bytes (Träff 2022). Memory besides the result:
+        ranks on the way hold what they pass on, at most half of all data, or all but the root's where counts are
+        uneven.
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of shape (p, *value.shape); ignored on ranks other than the root.
+
+        Returns:
+            At the root an array of shape (p, *value.shape), or a list of p objects; None elsewhere.
+
+        >>> comm.gather(np.arange(3))
+        array([[0, 1, 2]])
         """
         return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)), timeout)
 
@@ -162,20 +256,45 @@ class Communicator:
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return the concatenation (along axis 0, in rank order) of arrays of any lengths at the root.
+        """Return the rows of all ranks, of which each has any number, at the root, in rank order.
 
-        `counts[r]` is the number of rows of rank r; left out, they are exchanged first (ceil(log2 p) rounds).
-        Then as `gather`.
+        Cost: q rounds of 8 bytes a rank if counts are left out; then as `gather`.
+
+        Args:
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype.
+            counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged.
+            out: with sum(counts) rows; ignored on ranks other than the root.
+
+        Returns:
+            At the root an array with sum(counts) rows; None elsewhere.
+
+        Raises:
+            ArgumentError: `counts[rank]` is not len(value). Or `out` has a wrong number of rows: if counts are left
+                out, that is found after their exchange, and the communicator is given up.
+
+        >>> comm.gatherv(np.ones((2, 2)), counts=[2])
+        array([[1., 1.],
+               [1., 1.]])
         """
         return self._call(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)), timeout)
 
     def scatter(
         self, values: Any = None, root: int = 0, *, algorithm: str | None = None, timeout: float | None = None
     ) -> Any:
-        """Return `values[rank]` of the root's array or sequence on each rank; other ranks pass nothing.
+        """Return on each rank its own one of the root's p values.
 
-        A descriptor goes first; then ceil(log2 p) rounds on a circulant tree; the root sends m(p-1)/p bytes. Memory as
-        for `gather`.
+        Cost: a descriptor in q rounds; then q rounds on a circulant tree; the root sends m(p-1)/p bytes (Träff 2022).
+        Memory as for `gather`.
+
+        Args:
+            values: at the root an array with p rows, or a sequence of p objects; other ranks pass None.
+
+        Returns:
+            `values[rank]` of the root: an array of the shape of a row (a scalar if rows have no dimension), or an
+            object.
+
+        >>> comm.scatter([{"part": 0}])
+        {'part': 0}
         """
         return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)), timeout)
 
@@ -188,9 +307,24 @@ class Communicator:
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return `counts[rank]` rows of the root's array on each rank, in rank order; other ranks pass nothing.
+        """Return on each rank `counts[rank]` of the root's rows, in rank order.
 
-        `counts` left out: as even as possible, the first ranks get one more. Then as `scatter`.
+        Cost: as `scatter`.
+
+        Args:
+            value: at the root an array of one dimension or more; other ranks pass None.
+            counts: p numbers, which add up to the root's rows. None: as even as possible, the first ranks get one more.
+                Other ranks than the root pass the same, or None.
+
+        Returns:
+            An array with `counts[rank]` rows, of the root's dtype.
+
+        Raises:
+            ArgumentError: counts do not add up; or, found when the root's arrive, they are others, and the communicator
+                is given up.
+
+        >>> comm.scatterv(np.arange(4.0), counts=[4])
+        array([0., 1., 2., 3.])
         """
         return self._call(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)), timeout)
 
@@ -203,10 +337,20 @@ class Communicator:
         nblocks: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return all values on every rank: arrays of one shape stacked as (p, *shape), or a list.
+        """Return the values of all ranks on every rank.
 
-        ceil(log2 p) rounds (Träff 2022, Algorithm 7), or (p-1)n around a ring, where these can be hidden behind the
-        wire (Träff et al. 2010); every rank receives m(p-1)/p bytes.
+        Cost: q rounds (Träff 2022, Algorithm 7), or (p-1)n around a ring, where transfers hide the rounds (Träff et al.
+        2010); every rank receives m(p-1)/p bytes.
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of shape (p, *value.shape).
+
+        Returns:
+            An array of shape (p, *value.shape), or a list of p objects.
+
+        >>> comm.allgather("text")
+        ['text']
         """
         return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
 
@@ -220,26 +364,49 @@ class Communicator:
         nblocks: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return the concatenation (along axis 0, in rank order) of arrays of any lengths on every rank.
+        """Return the rows of all ranks, of which each has any number, on every rank, in rank order.
 
-        `counts[r]` is the number of rows of rank r, also 0; left out, they are exchanged first (ceil(log2 p) rounds
-        of 8 bytes a rank). Then n-1+ceil(log2 p) rounds (Träff 2022, Algorithm 9), or a pipelined ring (Träff et al.
-        2010); every rank receives exactly what the others contribute. Lists are concatenated as objects.
+        Cost: q rounds of 8 bytes a rank if counts are left out. Then q rounds, or n-1+q for very irregular counts
+        (Träff 2022, Algorithm 9), or (p-1)n around a ring, where transfers hide the rounds (Träff et al. 2010); every
+        rank receives exactly what the others contribute.
+
+        Args:
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
+                a list or tuple of objects.
+            counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged.
+            out: with sum(counts) rows.
+
+        Returns:
+            An array with sum(counts) rows, or a list of sum(counts) objects.
+
+        Raises:
+            ArgumentError: as in `gatherv`.
+
+        >>> comm.allgatherv(np.arange(3))
+        array([0, 1, 2])
         """
         return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout)
 
     def merge_sorted(self, array: Any, *, algorithm: str | None = None, timeout: float | None = None) -> Any:
-        """Return the sorted sequence of all items of all ranks, of which every rank gives some, sorted.
+        """Return the sorted sequence of the items of all ranks, of which each gives any number, sorted.
 
-        Arrays have one dimension, and any lengths, also 0. Sorted is what `np.sort` would leave as it is: NaNs come
-        last. The counts are exchanged first (ceil(log2 p) rounds of 8 bytes a rank); then ceil(log2 p) rounds, in
-        which every rank receives exactly what the others contribute and merges what it has (Lang 2025, Algorithm 2).
-        Items that are equal but have not the same bits, as 0.0 and -0.0, stand next to each other in an order that
-        may differ between ranks. Memory: the result, and half of it to merge.
+        Sorted is what `np.sort` would leave as it is: NaNs come last. Items that are equal without having the same
+        bits, as 0.0 and -0.0, stand next to each other in an order that may differ between ranks.
+
+        Cost: q rounds of 8 bytes a rank for the counts, then q rounds, in which every rank receives exactly what the
+        others contribute and merges what it has (Lang 2025, Algorithm 2). Memory: the result, and half of it to merge.
+
+        Args:
+            array: a sorted array of one dimension and any length, also 0; of one dtype on all ranks.
+
+        Returns:
+            An array of one dimension and of the same dtype, with the items of all ranks.
 
         Raises:
             ArgumentError: the array is not sorted, has not one dimension, or has items without an order.
-            CollectiveMismatch: ranks have different dtypes.
+
+        >>> comm.merge_sorted(np.array([1, 2, 2]))
+        array([1, 2, 2])
         """
         return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)), timeout)
 
@@ -254,13 +421,28 @@ class Communicator:
         nblocks: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return this rank's `counts[rank]` rows of the combination of the arrays of all ranks.
+        """Return this rank's rows of the combination of the arrays of all ranks.
 
-        `counts` left out: as even as possible, the first ranks get one more. ceil(log2 p) rounds (arXiv 2410.14234),
-        or n-1+ceil(log2 p) for very irregular counts (the all-broadcast backwards); every rank sends what the others
-        get. Operators that are not commutative and elementwise work on whole arrays in rank order. A sequence of p
-        objects works too. Memory: one working copy; none if `out` is this rank's rows of `value`, which is then
-        overwritten.
+        Cost: q rounds (arXiv 2410.14234), n-1+q for very irregular counts (arXiv 2407.18004), or (p-1)n around a ring,
+        where transfers hide the rounds (Träff et al. 2010); every rank sends what the others get. Operators that are
+        not commutative and elementwise work on whole arrays, in rank order (Rabenseifner 2004). Memory: one working
+        copy.
+
+        Args:
+            value: an array of one dimension or more, of one shape and dtype on all ranks; or a sequence of p objects.
+            counts: p numbers, which add up to the rows of `value`: how many each rank gets; equal on all ranks. None:
+                as even as possible, the first ranks get one more.
+            out: with `counts[rank]` rows. If it is this rank's rows of `value`, no working copy is made and `value` is
+                overwritten.
+
+        Returns:
+            An array with `counts[rank]` rows, or one object.
+
+        Raises:
+            ArgumentError: counts do not add up.
+
+        >>> comm.reduce_scatter(np.arange(4))
+        array([0, 1, 2, 3])
         """
         choice = Choice(algorithm, nblocks)
         return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout)
@@ -276,7 +458,17 @@ class Communicator:
     ) -> Any:
         """Return the combination of the values of ranks 0 to this one, in rank order.
 
-        `out`: where the result goes; may be `value` itself. ceil(log2 p) rounds of m bytes; any associative operator.
+        Cost: q rounds of m bytes, m those of one value (Hillis and Steele 1986).
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of the shape and dtype of `value`, which it may be.
+
+        Returns:
+            An array (scalar, object) like `value`.
+
+        >>> comm.scan(np.arange(3))
+        array([0, 1, 2])
         """
         return self._call(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
@@ -291,8 +483,18 @@ class Communicator:
     ) -> Any:
         """Return the combination of the values of all ranks before this one, in rank order.
 
-        Nobody is before rank 0: it gets None, or `out`, if that is given, as it is, so that it may hold a neutral
-        element beforehand; as in MPI. Otherwise as `scan` (arXiv 2604.25667).
+        Cost: q rounds of m bytes, m those of one value (arXiv 2604.25667).
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of the shape and dtype of `value`, which it may be. On rank 0 it is returned as it is: put the neutral
+                element into it before.
+
+        Returns:
+            An array (scalar, object) like `value`; on rank 0 `out`, or None.
+
+        >>> comm.exscan(np.arange(3), out=np.zeros(3, int))
+        array([0, 0, 0])
         """
         return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
@@ -301,11 +503,19 @@ class Communicator:
     ) -> Any:
         """Return from every rank what it has for this one: `result[j]` is `value[rank]` of rank j.
 
-        `value` is an array with p rows, of one shape on all ranks, or a sequence of p objects; the result is an array
-        of that shape, or a list. `out`: where the result goes; may be `value` itself, which is then copied first.
-        Small data: ceil(log2 p) rounds on the circulant graph, where ranks pass on what is for others
-        (arXiv 2410.14234). Large data: p-1 rounds, in which every row goes straight to its rank. Memory: the result,
-        and up to twice the value where rows are passed on.
+        Cost: small data take q rounds on the circulant graph, where ranks pass on what is for others (arXiv
+        2410.14234); large data p-1 rounds, in which every row goes straight to its rank. Memory: the result, and up to
+        twice the value where rows are passed on.
+
+        Args:
+            value: an array with p rows, of one shape and dtype on all ranks, or a sequence of p objects.
+            out: of the shape of `value`, which it may be; that is copied first.
+
+        Returns:
+            An array of the shape of `value`, or a list of p objects.
+
+        >>> comm.alltoall(["for rank 0"])
+        ['for rank 0']
         """
         return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)), timeout)
 
@@ -319,16 +529,30 @@ class Communicator:
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return from every rank the rows that it has for this one, joined along axis 0 in rank order.
+        """Return from every rank the rows that it has for this one, in rank order.
 
-        The first `counts[0]` rows of `value` are for rank 0, the next `counts[1]` for rank 1, and so on, also none.
-        `recvcounts[j]` is the number of rows that rank j has for this one; all ranks give them, or none, and then
-        they are exchanged first (ceil(log2 p) rounds). p-1 rounds, in which rows go straight to their rank. Lists and
-        tuples are runs of objects. `out` as in `alltoall`.
+        Cost: q rounds of 8 bytes for each rank if `recvcounts` are left out; then p-1 rounds, in which rows go straight
+        to their rank. Memory: the result.
+
+        Args:
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
+                a list or tuple of objects. The first `counts[0]` rows are for rank 0, the next `counts[1]` for rank 1,
+                and so on.
+            counts: p numbers, also 0, which add up to the rows of `value`.
+            recvcounts: p numbers: the rows that come from each rank. All ranks give them; or none, and they are
+                exchanged.
+            out: with sum(recvcounts) rows; memory that it shares with `value` is copied first.
+
+        Returns:
+            An array with sum(recvcounts) rows, or a list of the objects that came.
 
         Raises:
-            ArgumentError: counts that do not add up; an `out` with a wrong number of rows.
-            CollectiveMismatch: a rank's `recvcounts` are not what the others have for it.
+            ArgumentError: counts do not add up. Or, found when the counts or objects of others have come, so that the
+                communicator is given up: a wrong number of rows of `out`, or of objects in `recvcounts`.
+            CollectiveMismatch: `recvcounts` are not what the others have for this rank.
+
+        >>> comm.alltoallv(np.arange(3), counts=[3])
+        array([0, 1, 2])
         """
         choice = Choice(algorithm)
         return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
@@ -336,21 +560,52 @@ class Communicator:
     def shift(self, value: Any, distance: int, *, algorithm: str | None = None, timeout: float | None = None) -> Any:
         """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
 
-        Arrays are of one shape on all ranks. One round; or along the links of a ring, a mesh or a hypercube, if
-        `algorithm` says so. A distance of 0 returns a copy of an array.
+        Cost: one round of m bytes, m those of one value; with `algorithm` along the links of a ring, a mesh or a
+        hypercube (Grama et al. 2003).
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            distance: any whole number, equal on all ranks.
+
+        Returns:
+            An array (scalar, object) like `value`, in memory of its own, also for a distance of 0.
+
+        >>> comm.shift(np.arange(3), 1)
+        array([0, 1, 2])
         """
         return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)), timeout)
 
     def barrier(self, *, timeout: float | None = None) -> None:
-        """Return when all ranks have called it: ceil(log2 p) rounds."""
+        """Return when all ranks have called it.
+
+        Cost: q rounds of empty messages (census: Träff 2022).
+
+        >>> comm.barrier(timeout=5)
+        """
         self._call(collectives.barrier(self._group), timeout)
 
     def sendrecv(
         self, value: Any, dest: int | None, source: int | None, tag: int = 0, *, timeout: float | None = None
     ) -> Any:
-        """Send `value` to rank `dest` and return the value that arrives from rank `source`, at the same time.
+        """Send `value` to one rank and return the value that arrives from another, at the same time.
 
-        None for either leaves that half out. `tag` (0 .. 2**32-1) must be the same on both ends of a message.
+        Not collective: only the two ends of a message call it. Ranks that wait for each other in a circle get
+        `CollectiveTimeout`.
+
+        Cost: one round, or two messages more where a value is too long to be sent unasked.
+
+        Args:
+            value: an array or scalar of any shape and dtype, or an object; ignored if `dest` is None.
+            dest: the rank that gets it; None: nothing is sent.
+            source: the rank whose value is awaited; None: nothing is received. This rank itself only if it is `dest`
+                too.
+            tag: 0 to 2**32-1, the same on both ends of a message.
+
+        Returns:
+            The value that `source` has sent; None without a source.
+
+        >>> comm.sendrecv(np.arange(3), dest=0, source=0)
+        array([0, 1, 2])
         """
         return self._call(collectives.sendrecv(self._group, value, dest, source, tag), timeout)
 
@@ -368,15 +623,27 @@ class Communicator:
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Explanation:
-        """Return what a call of `collective` would do: printed, it is a table of algorithms with predicted times.
+        """Return what a call of `collective` would do; printed, it is a table of algorithms with predicted times.
 
-        Nothing is communicated; any rank may ask. The size is that of `value` (this rank's; scatter: the root's), or
-        `nbytes`, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan, alltoall,
-        alltoallv, shift: what one rank has), or it follows from `counts`, the items of each rank where no value
-        says what a row is. `dtype` is for both. The other arguments are those of the call.
+        Not collective: any rank may ask, and nothing is communicated.
+
+        Args:
+            collective: name of the method.
+            value: what the call would get (scatter: the root's); tells size and dtype, as do `nbytes` or `counts`.
+            nbytes: m, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan,
+                alltoall, alltoallv, shift: what one rank has).
+            counts: as in the call; without a value, the items of each rank.
+            dtype: with `nbytes` or `counts`: anything that `np.dtype` takes, without Python objects.
+            distance: as in `shift`.
+
+        Returns:
+            An Explanation: `chosen`, `options`, the `excluded` algorithms with the reason, and `remarks`.
 
         Raises:
-            ArgumentError: as in the call; or there is no such collective, or not one size.
+            ArgumentError: there is no such collective, no algorithm of that name, or not exactly one size.
+
+        >>> comm.explain("bcast", nbytes=1000).collective
+        'bcast'
         """
         size = Size(value, nbytes, counts, dtype)
         return explain(self._group, collective, size, as_op(op), root, distance, Choice(algorithm, nblocks))
@@ -385,28 +652,65 @@ class Communicator:
         """Give up this communicator: every call under way, and every later one, raises Revoked on all ranks.
 
         Not collective: one rank is enough. `agree` and `shrink` still work.
+
+        Cost: one message to each rank that this one has a connection to, and one to the control plane, which tells all.
+
+        >>> comm.revoke()
+        >>> comm.is_revoked
+        True
         """
         self._check("revoke")
         recovery.revoke(self._group)
 
     def get_failed(self) -> tuple[int, ...]:
-        """Return the ranks of this communicator that failed, or left the job, as far as this rank has heard."""
+        """Return the ranks that failed, or left the job, as far as this rank has heard.
+
+        Not collective; nothing is sent.
+
+        Returns:
+            Ranks of this communicator, in order.
+
+        >>> comm.get_failed()
+        ()
+        """
         self._check("get_failed")
         return recovery.failed(self._group)
 
     def ack_failed(self) -> int:
-        """Acknowledge the ranks that `get_failed` tells, so that `agree` is not disturbed by them; return how many."""
+        """Acknowledge the ranks that `get_failed` tells, so that `agree` does not raise `PeerFailed` for them.
+
+        Not collective; nothing is sent.
+
+        Returns:
+            How many ranks are acknowledged.
+
+        >>> comm.ack_failed()
+        0
+        """
         self._check("ack_failed")
         return recovery.acknowledge(self._group)
 
     def agree(self, flag: int = 1, *, timeout: float | None = None) -> int:
-        """Return the bitwise and of the flags (64 bits) of all ranks that live: the same on all of them.
+        """Return the bitwise and of the flags of all ranks that live: the same on all of them.
 
-        Collective among the ranks that live; also on a revoked communicator. One message to the control plane and back.
+        Collective among the ranks that live; also on a revoked communicator. A call that was interrupted, as by a
+        signal, is taken up by the next one.
+
+        Cost: one message to the control plane and one back.
+
+        Args:
+            flag: a whole number of 64 bits, -2**63 to 2**63-1.
+
+        Returns:
+            The bitwise and, of 64 bits.
 
         Raises:
-            PeerFailed: ranks failed, or left, that not all had acknowledged; on all alike. Its `flag` is the result.
+            PeerFailed: ranks failed, or left, that not all had acknowledged; on all ranks alike. Its `flag` is the
+                result.
             CollectiveMismatch: other ranks call `shrink`.
+
+        >>> comm.agree(6)
+        6
         """
         timeout = self._enter(sys._getframe(), timeout)
         try:
@@ -418,12 +722,20 @@ class Communicator:
     def shrink(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks that live, in their old order, numbered from 0.
 
-        Collective among the ranks that live; also on a revoked communicator. All get the same members. One message to
-        the control plane and back. Its errors name ranks of the job, as `members` does. Its `finalize` leaves the job
-        as it is.
+        Collective among the ranks that live; also on a revoked communicator. A call that was interrupted, as by a
+        signal, is taken up by the next one.
+
+        Cost: one message to the control plane and one back.
+
+        Returns:
+            A Communicator with the same `members` on all of them. Its errors name ranks of the job, as `members` does;
+            its `finalize` frees it and leaves the job as it is.
 
         Raises:
             CollectiveMismatch: other ranks call `agree`.
+
+        >>> comm.shrink().members
+        (0,)
         """
         timeout = self._enter(sys._getframe(), timeout)
         try:
@@ -433,9 +745,17 @@ class Communicator:
             raise
 
     def finalize(self) -> None:
-        """Leave the job and give everything back; idempotent. Not collective: nobody waits for anybody.
+        """Leave the job and give everything back; idempotent.
 
-        A communicator made by `shrink` is only freed; this rank stays in the job.
+        Not collective: nobody waits for anybody. A communicator made by `shrink` is only freed; this rank stays in the
+        job.
+
+        Raises:
+            CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
+
+        >>> comm.finalize()
+        >>> comm.closed
+        True
         """
         self._leave(None)
 
@@ -459,7 +779,10 @@ class Communicator:
         self._leave(error)
 
     def connect_neighbours(self) -> None:
-        """Open the connections that the circulant algorithms use, the census too: at most 4 ceil(log2 p) peers."""
+        """Open the connections that the circulant algorithms use, the census too: at most 4q peers.
+
+        `ringcast.init` has done it. Not collective; returns before the connections are made.
+        """
         p, rank = self.size, self.rank
         counted = {s for s, _ in census_skips(p)}
         peers = {(rank + sign * s) % p for s in counted.union(skips(p)[:-1]) for sign in (1, -1)} - {rank}

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place in the program's communication that an error speaks of."""
+    """The place in the program's communication that an error speaks of.
+
+    Attributes:
+        operation: name of the call, as "allreduce".
+        number: the how-manieth call of the communicator it is, from 1; None where that is not known.
+        round: of the schedule, from 0; None before the first one.
+
+    >>> print(Where("allreduce", 3, 2))
+    allreduce #3, round 2
+    """
 
     operation: str
     number: int | None = None
@@ -28,11 +37,26 @@ class Where:
 
 
 class RingcastError(Exception):
-    """Base of all errors of ringcast."""
+    """Base of all errors of ringcast.
+
+    >>> issubclass(ringcast.PeerFailed, RingcastError)
+    True
+    """
 
 
 class ArgumentError(RingcastError, ValueError):
-    """A call was given an argument it cannot work with; nothing was sent."""
+    """A call was given an argument that it cannot work with; nothing was sent, but where the method says otherwise.
+
+    Attributes:
+        rank: the rank that raises this.
+        operation: name of the call.
+        argument: name of the argument, or of several.
+        expected: what was expected, and what was given.
+
+    >>> try: comm.bcast(1, root=5)
+    ... except ArgumentError as error: print(error)
+    rank 0: bcast: argument root: expected a rank in 0..0, got 5
+    """
 
     def __init__(self, rank: int, operation: str, argument: str, expected: str) -> None:
         super().__init__(f"rank {rank}: {operation}: argument {argument}: {expected}")
@@ -40,11 +64,25 @@ class ArgumentError(RingcastError, ValueError):
 
 
 class UsageError(RingcastError, RuntimeError):
-    """The library was used where it cannot work: a second thread, a forked child, after finalize."""
+    """The library was used where it cannot work: a second thread, a forked child, a call after `finalize`.
+
+    >>> comm.finalize()
+    >>> try: comm.barrier()
+    ... except UsageError as error: print(error)
+    rank 0: the communicator was finalized; call it before finalize()
+    """
 
 
 class ObjectsRefused(RingcastError, TypeError):
-    """A call was given a Python object in a job that takes only arrays; nothing was pickled or unpickled."""
+    """A call was given a Python object in a job that takes only arrays; nothing was pickled or unpickled.
+
+    Attributes:
+        rank: the rank that raises this.
+        operation: name of the call.
+
+    >>> print(str(ObjectsRefused(0, "bcast"))[:63])
+    rank 0: bcast: Python objects are switched off in this job (RIN
+    """
 
     def __init__(self, rank: int, operation: str) -> None:
         super().__init__(
@@ -55,11 +93,23 @@ class ObjectsRefused(RingcastError, TypeError):
 
 
 class ConfigError(RingcastError, ValueError):
-    """An environment variable or configuration file holds something unusable."""
+    """An environment variable or the configuration file holds something unusable; the message names it.
+
+    >>> issubclass(ConfigError, ValueError)
+    True
+    """
 
 
 class LinkLost(RingcastError, ConnectionError):
-    """The connection to a peer is gone; messages may have been lost."""
+    """The connection to a peer is gone; messages may have been lost. Calls raise `PeerFailed` instead.
+
+    Attributes:
+        peer: rank at the other end.
+        cause: why the connection is gone.
+
+    >>> print(LinkLost(3, "connection reset"))
+    the link to rank 3 is lost: connection reset
+    """
 
     def __init__(self, peer: int, cause: str) -> None:
         super().__init__(f"the link to rank {peer} is lost: {cause}")
@@ -70,14 +120,18 @@ class PeerFailed(RingcastError):
     """A rank that this one depends on is gone, failed, or has left the job.
 
     Attributes:
-        rank: who raises this.
+        rank: the rank that raises this.
         peer: the rank that failed; the first one, where there are several.
         ranks: all ranks that are known to have failed, `peer` among them.
         cause: why `peer` failed.
-        host, pid: where it ran; empty and 0 where that is not known.
-        remote_traceback: of the error that ended it, where it could tell.
-        where: what this rank was doing.
+        host: where `peer` ran; empty where that is not known.
+        pid: its process; 0 where that is not known.
+        remote_traceback: of the error that ended `peer`; empty where there is none.
+        where: what this rank was doing, a `Where`; None where that is not known.
         flag: what the ranks that live agreed on nevertheless, in `agree`; else None.
+
+    >>> print(PeerFailed(0, 2, "killed by SIGKILL", Where("barrier", 1), host="h1", pid=42))
+    rank 0: peer rank 2 (h1, pid 42) failed during barrier #1: killed by SIGKILL
     """
 
     def __init__(
@@ -106,15 +160,20 @@ class PeerFailed(RingcastError):
 
 
 class CollectiveMismatch(RingcastError):
-    """Two ranks meet in a message but do not mean the same call, or not with the same arguments.
+    """Matching messages of two ranks come from different calls, or from one call with different arguments.
 
     Attributes:
-        rank: who raises this.
+        rank: the rank that raises this.
         peer: the other rank.
-        mine, theirs: the two calls.
-        my_site, their_site: where they are in the program, as "file.py:12"; empty where that is not known.
-        where: what this rank was doing.
-        complete: `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
+        mine: this rank's call, with its arguments.
+        theirs: the other rank's call.
+        my_site: where `mine` is in the program, as "file.py:12"; empty where that is not known.
+        their_site: where `theirs` is.
+        where: what this rank was doing, a `Where`.
+        complete: whether `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
+
+    >>> print(str(CollectiveMismatch(0, 1, "bcast", "gather", Where("bcast", 1)))[:74])
+    rank 0: mismatch with rank 1 in bcast #1: mine is bcast, theirs is gather;
     """
 
     def __init__(
@@ -143,14 +202,18 @@ class CollectiveTimeout(RingcastError, TimeoutError):
     """A call did not finish before its deadline, or cannot finish, because ranks wait for each other in a circle.
 
     Attributes:
-        rank: who raises this.
+        rank: the rank that raises this.
         waiting_for: the ranks whose messages, grants or completions are missing.
         seconds: how long the call has waited.
-        operation: the call and its number.
+        where: what this rank was doing, a `Where`.
+        operation: the call and its number, a `Where` without the round.
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
         circle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
         calls: what the first ranks of the circle are in, and where in the program.
+
+    >>> print(CollectiveTimeout(0, (1, 2), 5.0, Where("barrier", 7, 1)))
+    rank 0: barrier #7, round 1 did not finish within 5 s; waiting for rank 1, 2
     """
 
     def __init__(
@@ -179,7 +242,16 @@ class CollectiveTimeout(RingcastError, TimeoutError):
 
 
 class Revoked(RingcastError):
-    """The communicator was given up after an error, found by rank `by` where that is known; `cause` tells which."""
+    """The communicator was given up, by `revoke` or after an error on some rank.
+
+    Attributes:
+        rank: the rank that raises this.
+        cause: why it was given up.
+        by: the rank that gave it up; None where that is not known.
+
+    >>> print(Revoked(0, "rank 1 called revoke()", by=1))
+    rank 0: the communicator was revoked: rank 1 called revoke()
+    """
 
     def __init__(self, rank: int, cause: str, by: int | None = None) -> None:
         super().__init__(f"rank {rank}: the communicator was revoked: {cause}")
@@ -196,7 +268,17 @@ def blames(error: BaseException | None) -> tuple[int, ...]:
 
 
 class JobAborted(RingcastError):
-    """The whole job is being ended."""
+    """The whole job is being ended.
+
+    Attributes:
+        rank: the rank that raises this.
+        cause: why the job is ended.
+        where: what this rank was doing, a `Where`; None where that is not known.
+        waiting_for: the ranks for which it waited there.
+
+    >>> print(JobAborted(0, "interrupted"))
+    rank 0: the job was aborted: interrupted
+    """
 
     def __init__(self, rank: int, cause: str, where: Where | None = None, waiting_for: tuple[int, ...] = ()) -> None:
         during = f" (this rank was in {where}, waiting for rank {', '.join(map(str, waiting_for))})" if where else ""
@@ -205,11 +287,25 @@ class JobAborted(RingcastError):
 
 
 class RendezvousError(RingcastError):
-    """The ranks of a job did not find each other."""
+    """The ranks of a job did not find each other, or have different constants; the message names the missing ones.
+
+    >>> issubclass(RendezvousError, RingcastError)
+    True
+    """
 
 
 class RunFailed(RingcastError):
-    """A function given to `run`, `on_dask` or `on_ray` raised, or its worker died; names the first rank."""
+    """A function given to `run`, `on_dask` or `on_ray` raised, or its worker died; names the first rank.
+
+    Attributes:
+        rank: the first rank that failed.
+        cause: the error, or how its process ended.
+        remote_traceback: of that error, or the last lines of output; empty where there is none.
+
+    >>> try: ringcast.run(lambda comm: 1 / 0, 1, backend="threads")
+    ... except RunFailed as error: print(error.rank, error.cause)
+    0 ZeroDivisionError: division by zero
+    """
 
     def __init__(self, rank: int, cause: str, remote_traceback: str = "") -> None:
         text = f"rank {rank}: {cause}"
@@ -218,4 +314,8 @@ class RunFailed(RingcastError):
 
 
 class ScheduleError(RingcastError):
-    """A schedule breaks a rule of the one-ported model or does not keep its promise (raised by `verify`)."""
+    """A schedule breaks a rule of the one-ported model or does not keep its promise (raised by `verify`).
+
+    >>> issubclass(ScheduleError, RingcastError)
+    True
+    """

@@ -18,15 +18,22 @@ Array: TypeAlias = "NDArray[Any]"
 class Op:
     """An associative operator: `fn(left, right)`, where left comes from lower ranks.
 
+    The built-in ones are SUM, PROD, MIN, MAX, LAND, LOR, BAND and BOR, which are commutative and elementwise. Whatever
+    the operator, an allreduce gives all ranks the same bits.
+
     Args:
         fn: a numpy ufunc or any function of two values. Functions get whole values in rank order and return the
             combined value, of the same shape and dtype for arrays; they must not change their arguments.
         commutative: the order of ranks does not matter; permits faster algorithms.
         elementwise: `fn` may be applied to pieces of an array (1-D, contiguous); permits pipelining.
-        name: what error messages call it, and what must be equal on all ranks.
+        name: what error messages call it, and what must be equal on all ranks; by default the name of `fn`.
         exact_always: every way of associating gives the same bits, as joining texts does, or multiplying matrices of
             whole numbers; permits faster algorithms, in which ranks associate differently.
         on_objects: what is applied to Python objects other than arrays; `fn` if not given.
+
+    >>> hypot = Op(np.hypot, commutative=True, elementwise=True)
+    >>> comm.allreduce(np.array([3.0, 4.0]), hypot), hypot
+    (array([3., 4.]), <Op hypot>)
     """
 
     fn: Callable[[Any, Any], Any]
@@ -50,17 +57,33 @@ class Op:
     def exact(self, dtype: np.dtype[Any] | None = None) -> bool:
         """Whether every order of combining arrays of this dtype, or Python objects, gives the same bits.
 
-        Known only of the built-in operators on integers, else as `exact_always` says.
+        Args:
+            dtype: of the arrays; None for Python objects.
+
+        Returns:
+            True for the built-in operators on integers and booleans; else `exact_always`.
+
+        >>> SUM.exact(np.dtype(int)), SUM.exact(np.dtype(float))
+        (True, False)
         """
         known = dtype is not None and dtype.kind in "iub" and any(self.fn is op.fn for op in BUILT_IN)
         return self.exact_always or known
 
     def combine(self, left: Array, right: Array, out: Array) -> None:
-        """Put `fn(left, right)` into `out`, which may be one of the two.
+        """Put `fn(left, right)` into `out`.
+
+        Args:
+            left: an array, from lower ranks.
+            right: an array of the same shape and dtype.
+            out: an array of the same shape and dtype, which may be one of the two.
 
         Raises:
             ValueError: a function returned another shape.
-            TypeError: ... or a dtype that cannot be stored.
+            TypeError: a function returned a dtype that cannot be stored.
+
+        >>> out = np.zeros(2)
+        >>> SUM.combine(np.ones(2), np.ones(2), out); out
+        array([2., 2.])
         """
         if isinstance(self.fn, np.ufunc):
             self.fn(left, right, out=out)
@@ -75,7 +98,15 @@ class Op:
             raise TypeError(text) from None
 
     def combine_objects(self, left: Any, right: Any) -> Any:
-        """Return the combination of two Python objects."""
+        """Return the combination of two Python objects.
+
+        Args:
+            left: from lower ranks.
+            right: from higher ranks.
+
+        >>> SUM.combine_objects([1], [2])
+        [1, 2]
+        """
         arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)  # of objects, masked, and the like
         return self.fn(left, right) if arrays or self.on_objects is None else self.on_objects(left, right)
 
@@ -98,7 +129,11 @@ BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR
 def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
     """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order.
 
-    Python's own sum, min and max mean SUM, MIN and MAX.
+    Args:
+        op: an Op, or a function of two values; Python's own sum, min and max mean SUM, MIN and MAX.
+
+    >>> as_op(max), as_op(np.hypot)
+    (<Op MAX>, <Op hypot>)
     """
     if isinstance(op, Op):
         return op

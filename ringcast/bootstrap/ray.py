@@ -20,19 +20,26 @@ def on_ray(fn: Callable[..., Any], n: int, *, args: Sequence[Any] = (), timeout:
     """Call `fn(comm, *args)` on n ranks inside a Ray cluster, and return their results by rank.
 
     Every rank is an actor with a process and a processor of its own, all at the same time; `ray.init` was called
-    before. Ranks meet at the node of rank 0 over tcp, encrypted, with a key made for the job. Costs the start of n
-    processes beside the call itself, as long as Ray has none that wait.
+    before. Ranks meet at the node of rank 0 over tcp, encrypted, with a key made for the job.
+
+    Cost: the start of n processes beside the call itself, as long as Ray has none that wait.
 
     Args:
         fn: any function that cloudpickle can pickle.
-        n: number of ranks.
+        n: number of ranks, 1 to the number of processors of the cluster.
         args: further arguments, the same on all ranks; they are sent to each.
-        timeout: seconds that a call of the communicator may take before CollectiveTimeout.
+        timeout: seconds, above 0, that a call of the communicator may take before CollectiveTimeout; None: no limit.
+
+    Returns:
+        A list of what `fn` returned, by rank.
 
     Raises:
         RunFailed: some rank raised, or its process died; names the first one, with its traceback.
         UsageError: Ray was not started, has fewer processors than n, or they are not free within 60 s.
         ValueError: n makes no sense.
+
+    >>> ringcast.on_ray(lambda comm: comm.allreduce(comm.rank), 2)  # after ray.init(address="auto")
+    [1, 1]
     """
     import ray
     from ray.util import remove_placement_group

@@ -40,15 +40,21 @@ def run(
     backend: str = "processes",
     timeout: float | None = None,
 ) -> list[Any]:
-    """Call `fn(comm, *args)` on n ranks and return their results, by rank.
+    """Call `fn(comm, *args)` on n ranks of this machine and return their results, by rank.
+
+    Cost: "processes" starts n interpreters and pickles function, arguments and results; "threads" starts n threads,
+    which share this process's objects.
 
     Args:
         fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
-        n: number of ranks.
+        n: number of ranks, 1 or more.
         args: further arguments, the same on all ranks.
         backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
             interpreter lock for all: for notebooks and tests).
-        timeout: seconds that a call of the communicator may take before CollectiveTimeout.
+        timeout: seconds, above 0, that a call of the communicator may take before CollectiveTimeout; None: no limit.
+
+    Returns:
+        A list of what `fn` returned, by rank.
 
     Raises:
         RunFailed: some rank raised or died; names the first one, with its traceback. Or a rank caught an error of
@@ -56,6 +62,9 @@ def run(
         OSError: what the ranks wrote cannot be written to this process's own streams.
         ValueError: n or backend make no sense.
         TypeError: n is no integer.
+
+    >>> ringcast.run(lambda comm, x: comm.allreduce(x + comm.rank), 3, args=(10,), backend="threads")
+    [33, 33, 33]
     """
     n = operator.index(n)
     if n < 1:

@@ -44,19 +44,30 @@ _ranks = threading.local()  # the communicator of each thread that is a rank
 def init(*, timeout: float | None = None) -> Communicator:
     """Return the communicator of all ranks of this job; the same one when called again.
 
-    Ranks are started by `ringcast-launch` (or anything else that sets the RINGCAST_* variables, see
-    `ringcast.config.worker`); a program started alone is a world of one rank. It ends by itself with the program, or
-    with `finalize`, or as a context manager. The job's key is removed from os.environ: a program that this one starts
-    cannot join by mistake, or leak it.
+    Ranks are started by `ringcast-launch`, or by anything else that sets the RINGCAST_* variables
+    (docs/use/launching.md); a program started alone is a world of one rank. The world ends by itself with the program,
+    or with `finalize`, or as a context manager. The job's key is removed from os.environ: a program that this one
+    starts cannot join by mistake, or leak it. In a function that `run`, `on_dask` or `on_ray` calls, that rank's
+    communicator is returned.
+
+    Cost: one message to the control plane and back, and connections to at most 4 ceil(log2 p) ranks, p the number of
+    ranks; waits until all ranks have called it.
 
     Args:
-        timeout: seconds that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no limit.
+        timeout: seconds, above 0, that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no
+            limit.
+
+    Returns:
+        A Communicator, to be used by this thread.
 
     Raises:
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
         UsageError: this process has left its job; or it was started by a rank and is none.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
             one did not reach a neighbour in as many.
+
+    >>> ringcast.init(timeout=60)
+    <Communicator: rank 0 of 1>
     """
     global _world, _config, _joined
     if (rank := getattr(_ranks, "communicator", None)) is not None:
@@ -91,7 +102,17 @@ def init(*, timeout: float | None = None) -> Communicator:
 
 
 def finalize() -> None:
-    """Leave the job; idempotent, and done by itself at the end of the program."""
+    """Leave the job; idempotent, and done by itself at the end of the program.
+
+    Not collective: nobody waits for anybody.
+
+    Raises:
+        CollectiveMismatch: the last call was not the same on other ranks.
+
+    >>> ringcast.finalize()
+    >>> comm.closed
+    True
+    """
     if _world is not None:
         _world.finalize()
 
@@ -102,10 +123,20 @@ def adopt(communicator: Communicator | None) -> None:
 
 
 def terminal() -> TextIO | None:
-    """Return the terminal of the person who started the job, for progress on long work; None if there is none.
+    """Return the terminal of the person who started the job, for progress on long work.
 
-    Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives.
-    The launcher's own status line is not drawn any more in this job. The caller closes the terminal.
+    Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives. The
+    launcher's own status line is not drawn any more in this job.
+
+    Returns:
+        A text file, which the caller closes; None on other ranks, or if there is no terminal.
+
+    Raises:
+        ConfigError: as in `init`, if that has not been called.
+        OSError: the terminal is gone.
+
+    >>> if (screen := ringcast.terminal()) is not None:
+    ...     with screen: print("nearly there", file=screen)
     """
     config = _config or from_environment()
     path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""

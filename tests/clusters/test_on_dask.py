@@ -23,6 +23,7 @@ import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, UsageError
 from support import needs
+from support.examples import check_examples
 from support.places import ROOT
 from support.sources import check_table, write_tree
 
@@ -63,6 +64,10 @@ def test_ranks_run_in_the_workers_spread_over_all(client: Any, n: int) -> None:
     assert len({pid for _, pid in results}) == min(n, 3)
     assert os.getpid() not in {pid for _, pid in results}
     assert set(client.who_has()) == set()
+
+
+def test_the_example_of_the_docstring(client: Any) -> None:
+    check_examples(ringcast.on_dask, client=client)
 
 
 @pytest.mark.parametrize("name", ["engines.md", "launching.md"])

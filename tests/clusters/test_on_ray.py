@@ -20,6 +20,7 @@ import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, UsageError
 from support import needs
+from support.examples import check_examples
 from support.places import TESTS
 
 pytestmark = [
@@ -72,6 +73,10 @@ def test_every_rank_has_a_process(cluster: Any, n: int) -> None:
     results = ringcast.on_ray(total, n, args=(1,))
     assert [result for result, _ in results] == [n * (n + 1) / 2] * n
     assert len({os.getpid(), *(pid for _, pid in results)}) == n + 1
+
+
+def test_the_example_of_the_docstring(cluster: Any) -> None:
+    check_examples(ringcast.on_ray)
 
 
 def test_what_a_rank_raises_is_raised_in_the_client(cluster: Any) -> None:
