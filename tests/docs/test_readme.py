@@ -30,7 +30,7 @@ from support.beds import run_on
 from support.places import ROOT
 from support.sshd import ssh_bed
 
-PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
 SHARED = ("examples", "docs", "Makefile", "pyproject.toml")  # what commands find in their directory
 
