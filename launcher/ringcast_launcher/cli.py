@@ -120,7 +120,7 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
 
 
 def _occupy_closed_streams() -> None:
-    """Let nothing else take the number of a standard stream that is closed, and get what is written there."""
+    """Reserve the numbers of closed standard streams: else another file could get them, and with them our output."""
     for file in 0, 1, 2:
         try:
             os.fstat(file)
@@ -133,7 +133,7 @@ def _say(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    """Tell of an error that the exit code tells as well: nobody may be there to read it."""
+    """Print an error; that nobody can read it is no error, as the exit code says it too."""
     with suppress(OSError):
         _say(text)
 
@@ -347,7 +347,7 @@ def _max_restarts(options: argparse.Namespace) -> int:
 
 
 def _by_options(text: str, options: argparse.Namespace) -> str:
-    """Return an error's text with the options that were given in place of the variables that say the same."""
+    """Return an error's text with the given options in place of the equivalent variables."""
     for name, variable in _OPTIONS.items():
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
@@ -363,7 +363,7 @@ def _absolute(path: str) -> str:
 
 
 def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: bool) -> WorkerConfig:
-    """Return what the user says to the workers, by their environment or by options, which come first."""
+    """Return the settings of the workers, from the environment and from options, which take precedence."""
     try:
         stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
         users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
@@ -380,7 +380,7 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
 
 
 def _config_file(path: str, transport: str) -> str:
-    """Return where the configuration file is, whatever directory a worker runs in; ConfigError if it is no good."""
+    """Return the absolute path of the configuration file; ConfigError if it is invalid."""
     if not path:
         return ""
     from ringcast.algorithms import network_file  # needs numpy, for which a launcher without a file does not wait

@@ -1,4 +1,4 @@
-"""What a job would be, without starting it: where each rank runs, in what environment, and by which commands."""
+"""`--dry-run`: print where each rank would run, its environment, and the commands, without starting anything."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def describe(job: Job) -> Iterator[str]:
 
 
 def _variables(job: Job, i: int) -> dict[str, str]:
-    """Return what the first rank of a host gets beside what it inherits, or is told of what is so on this host.
+    """Return the variables that the first rank of a host gets in addition to those it inherits, as far as known here.
 
-    Addresses and keys are made when the job starts; how cores are shared elsewhere is seen there.
+    Addresses and keys are made when the job starts; other hosts share their cores by themselves.
     """
     node = job.nodes[i]
     limits = thread_limits(job.environment, len(node.ranks), len(os.sched_getaffinity(0))) if node.here else {}
@@ -49,5 +49,5 @@ def _variables(job: Job, i: int) -> dict[str, str]:
 
 
 def _in_line(variables: Iterable[tuple[str, str]]) -> str:
-    """Return variables as a shell takes them."""
+    """Return variables in shell syntax."""
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in variables)

@@ -35,7 +35,7 @@ with watchdog.Watchdog(os.environ, speaks=True) as own:
     mark = {"RINGCAST_MARK": folder}
     worker = subprocess.Popen([sys.executable, "-c", left], env=os.environ | mark, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    own.tell("mark", "=".join(*mark.items()))
+    own.tell("tag", "=".join(*mark.items()))
     own.tell("worker", str(worker.pid))
     own.tell("directory", f"{folder}/made")
     own.tell("file", f"key {folder}/key")

@@ -1,4 +1,4 @@
-"""What became of a job and of each of its ranks, for programs to read: `--json-report FILE`."""
+"""The report of a finished job and of each of its ranks: `--json-report FILE`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringcast_launcher.decide.supervisor import Fate
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What became of one rank."""
+    """The end of one rank."""
 
     rank: int
     host: str
@@ -23,7 +23,7 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What became of a job: the exit code, and the cause, with the rank to name if there is one."""
+    """The end of a job: the exit code and the cause, with the responsible rank if there is one."""
 
     exit_code: int
     cause: str = ""
@@ -34,7 +34,7 @@ class JobReport:
     ranks: tuple[RankReport, ...] = ()
 
     def last_words(self) -> str:
-        """Return what a person has to read: the traceback of the rank to name, then one line with the cause."""
+        """Return the text for a person: the traceback of the responsible rank, then one line with the cause."""
         if self.exit_code == 0:
             return ""
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""

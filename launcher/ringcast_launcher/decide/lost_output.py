@@ -1,7 +1,7 @@
 """Output of a job that could not be written: where, why, and the exit code that a job has for it.
 
-A reader that went away (EPIPE, as with `| head`) wanted no more: the job goes on, and its exit code is that of SIGPIPE,
-without a word. Everything else, such as a full disk, is an error that is told, with exit code 1.
+A reader that closed the pipe (EPIPE, as with `| head`) wants no more: the job goes on, and its exit code is that of
+SIGPIPE, without a message. Anything else, such as a full disk, is an error that is reported, with exit code 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Losses:
         self._unread: set[str] = set()
 
     def note(self, place: str, error: OSError) -> None:
-        """Note that what was to be written there is lost."""
+        """Note that output to this place is lost."""
         if isinstance(error, BrokenPipeError):
             self._unread.add(place)
         else:
@@ -38,7 +38,7 @@ class Losses:
 
     @property
     def code(self) -> int:
-        """The exit code of a job that is well but for this; 0 if nothing was lost."""
+        """The exit code of a job that succeeded otherwise; 0 if nothing was lost."""
         return 1 if self._causes else BROKEN_PIPE if self._unread else 0
 
     @property

@@ -1,4 +1,4 @@
-"""How long the start of a job may take: that of all hosts, and of the workers on them, together."""
+"""The time limit for starting all hosts and their workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED = 5  # hosts that are named when the time is over
 
 
 class StartLimit:
-    """It begins when it is made. `due` is its end on the monotonic clock, `seconds` what was allowed."""
+    """Runs from its construction. `due` is its end on the monotonic clock, `seconds` its length."""
 
     def __init__(self, seconds: float, *, start: float, timeout: float | None) -> None:
         """`timeout` is that of the whole job, from its `start` on; it may end the start earlier."""
@@ -23,14 +23,14 @@ class StartLimit:
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
+        """True once the time is over."""
         return time.monotonic() >= self.due
 
     def end_if_timed_out(self, missing: Sequence[str]) -> None:
-        """Go on unless the job's own time is over, while these hosts have not started.
+        """Check that the time of the whole job (--timeout) is not over; `missing` are the hosts that have not started.
 
         Raises:
-            JobError: it is.
+            JobError: it is over.
         """
         if self._timeout is not None and time.monotonic() >= self._end:
             more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""

@@ -1,4 +1,4 @@
-"""What to do when something happens to a worker: decisions only, without processes, sockets or clocks.
+"""Decides what to do about events of workers: a state machine without processes, sockets or clocks.
 
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
 uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
@@ -67,14 +67,14 @@ Event: TypeAlias = Notice | Exited | Signalled | Hung | Tick
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Kill what is left of a rank: its process group, and what it started."""
+    """Kill the processes that are left of a rank: its process group and its descendants."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """Tell the other ranks that this one is gone."""
+    """Tell the other ranks that this one has failed."""
 
     rank: int
     cause: str
@@ -109,7 +109,7 @@ Action: TypeAlias = Fence | Declare | AbortJob | SendSignal | Verdict
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one rank."""
+    """The state of one rank: how far it came, or how it ended."""
 
     status: int | None  # exit code, or minus the signal that killed it; None while it runs
     joined: bool
@@ -121,14 +121,14 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How long to wait before the next step, in seconds."""
+    """Seconds to wait before each step of ending a job."""
 
     settle: float = (
         TIMING.settle
     )  # for the last words of a worker that exited with code 0, or for the end of one that failed
     grace: float = TIMING.grace  # after the first failure, before SIGTERM
     patience: float = TIMING.terminate  # after SIGTERM, before SIGKILL
-    farewell: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
+    signal_patience: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Ending:
-    """Why the job is being ended (`code` is None when a worker's failure tells it), and the signals still to send."""
+    """The reason for ending the job (`code` is None if a worker's failure decides it), and the signals left to send."""
 
     code: int | None = None
     how: str = ""
@@ -154,7 +154,7 @@ class _Ending:
 
 
 class Supervisor:
-    """The fate of one job; `handle` takes an event and returns what to do about it."""
+    """The state machine of one job: `handle` takes an event and returns the actions."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Supervisor:
         return min(times, default=None)
 
     def fate(self, rank: int) -> Fate:
-        """Return what became of a rank, or how far it has come."""
+        """Return how a rank ended, or how far it has come."""
         worker = self._workers[rank]
         error, traceback = (worker.report.error, worker.report.traceback) if worker.report else ("", "")
         failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
@@ -226,9 +226,9 @@ class Supervisor:
             case Failing():
                 self._workers[event.rank].report = event
                 self._workers[event.rank].blames = event.blames
-                return self._doom(event.rank, event.error, now)
+                return self._let_end(event.rank, event.error, now)
             case Lost():
-                return self._doom(event.rank, event.cause, now)
+                return self._let_end(event.rank, event.cause, now)
             case Hung():
                 return self._fail(event.rank, event.cause, now)
             case Unread():
@@ -260,8 +260,8 @@ class Supervisor:
         if rank not in self._failed and rank not in self._ended:
             self._failed[rank] = cause
 
-    def _doom(self, rank: int, cause: str, now: float) -> list[Action]:
-        """Give a rank that has failed, but may still run, a moment to end by itself."""
+    def _let_end(self, rank: int, cause: str, now: float) -> list[Action]:
+        """Let a rank that failed, but may still run, end by itself within `settle` seconds."""
         self._note(rank, cause)
         worker = self._workers[rank]
         if worker.status is not None:
@@ -271,7 +271,7 @@ class Supervisor:
         return []
 
     def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
-        """Make sure that a rank is gone, then tell the others, who have to end as well."""
+        """Fence a failed rank, declare the failure to the others, and begin to end the job."""
         self._note(rank, cause)
         worker = self._workers[rank]
         worker.settle_by = None
@@ -302,7 +302,7 @@ class Supervisor:
         if self._ending is not None:  # asked twice: no more patience
             self._ending.steps = []
             return [SendSignal(signal.SIGKILL)]
-        steps = [(now + self._policy.farewell, int(signal.SIGKILL))]
+        steps = [(now + self._policy.signal_patience, int(signal.SIGKILL))]
         self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
         return [SendSignal(number)]
 
@@ -387,7 +387,7 @@ class Supervisor:
 
 
 def timed_out(seconds: float) -> str:
-    """Return what is said of a job that has taken longer than it may."""
+    """Return the message for a job that exceeded --timeout."""
     return f"timeout: the job did not end within {seconds:g} s"
 
 
@@ -406,7 +406,7 @@ def describe(status: int) -> str:
 
 
 def exit_code(status: int) -> int:
-    """Return what a shell would make of a process's end: its code, or 128 + signal.
+    """Return the exit code by which a shell reports the end of a process: its own, or 128 + signal.
 
     >>> exit_code(3), exit_code(-9)
     (3, 137)

@@ -1,8 +1,8 @@
-"""What the launcher starts on another host: `python -m ringcast_launcher.hosts.agent`. It runs the host's crew.
+"""The agent on another host, `python -m ringcast_launcher.hosts.agent`: it manages the processes of its host's ranks.
 
-Orders come on standard input and reports go to standard output, so that nothing has to be configured, and no secret
-lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it to, or
-when nothing was heard of the launcher for a while. If it cannot, as it is stopped or hangs, its watchdog does.
+It reads commands from standard input and writes reports to standard output, so nothing has to be configured, and no
+secret lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it
+to, or when it has heard nothing of the launcher for a while. If it is stopped or hangs, its watchdog ends the workers.
 """
 
 from __future__ import annotations
@@ -48,25 +48,27 @@ from ringcast_launcher.system.watchdog import Watchdog
 
 PATIENCE = TIMING.launcher_silence
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
-FAREWELL = 5.0  # seconds that the last reports may take
+LAST_REPORTS = 5.0  # seconds that the last reports may take
 REACH = 5.0  # seconds until the launcher is found not to be reached
 
 
 class Agent:
-    """The crew of this host, and the line to the launcher; `advertise` is how others reach its ranks (behind NAT)."""
+    """Connects this host's process manager with the launcher; `advertise` is the address of its ranks behind NAT."""
 
     def __init__(self, connection: Connection, local_host: LocalHost, signals: int, advertise: str) -> None:
         self._connection, self._local_host, self._signals, self._advertise = connection, local_host, signals, advertise
-        self._paused = self._held = self._full = False  # the launcher is stopped; output waits by order; for room
+        self._paused = self._held = self._full = (
+            False  # the launcher is stopped; output held by command; for lack of room
+        )
         self._over = False
-        self._commands: deque[Any] = deque()  # those that have come, and wait for their turn
+        self._commands: deque[Any] = deque()  # received, and not executed yet
         self.asked = 0  # the signal by which we end
 
     def run(self) -> None:
-        """Serve until all is over."""
+        """Serve until the job is over."""
         while not self._over and not self._abandoned:
             self._turn()
-        deadline = time.monotonic() + FAREWELL
+        deadline = time.monotonic() + LAST_REPORTS
         while self._connection.unsent and not self._abandoned and time.monotonic() < deadline:
             self._turn()
 
@@ -98,11 +100,11 @@ class Agent:
         self._make_room()
 
     def _asked_to_end(self, number: int) -> None:
-        """Do what a signal asks for."""
+        """End because of a signal."""
         self.asked, self._over = number, True
 
     def _execute_next(self) -> None:
-        """Do what was ordered first; before the next order others are served, as one may take a second or two."""
+        """Execute the oldest command only: it may take a second or two, and other work must be done in between."""
         try:
             self._execute(parse_command(self._commands.popleft()))
         except FrameError as error:
@@ -111,7 +113,7 @@ class Agent:
 
     def _execute(self, command: Command) -> None:
         if self._paused:
-            self._connection.forgive()
+            self._connection.excuse_silence()
         self._paused = isinstance(command, Stop)
         if isinstance(command, Start) and (problem := unreachable(command.world["RINGCAST_CONTROL"])):
             self._tell(NotStarted(problem, 1))
@@ -122,7 +124,7 @@ class Agent:
             self._held = command.held
             command = HoldOutput(self._held or self._full)
         self._local_host.send(command)
-        if isinstance(command, Start):  # it was looked whether it can be done; no rank runs yet
+        if isinstance(command, Start):  # it was checked; no rank runs yet
             self._local_host.watchdog.watch()
 
     def _tell(self, report: Report) -> None:
@@ -136,7 +138,7 @@ class Agent:
 
 
 def unreachable(control: str) -> str:
-    """Return why no connection to the launcher is possible; nothing if there is one."""
+    """Return why the launcher cannot be reached; empty if it can."""
     host, port = parsed_address(control)
     try:
         socket.create_connection((host, port), timeout=REACH).close()
@@ -148,7 +150,7 @@ def unreachable(control: str) -> str:
 
 
 def seen_from(environment: Mapping[str, str]) -> str:
-    """Return the address of the launcher as srun or ssh tells it here; srun hands on what ssh has told its user.
+    """Return the launcher's address from the variables of srun or ssh; srun passes on those of its user's ssh.
 
     >>> seen_from({"SSH_CONNECTION": "10.0.0.1 4711 10.0.0.2 22"})
     '10.0.0.1'
@@ -158,12 +160,12 @@ def seen_from(environment: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Be the agent of this host."""
+    """Run the agent of this host."""
     accept_all()
     reading, writing = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
-    os.dup2(2, 1)  # what anybody prints is no report
+    os.dup2(2, 1)  # printed text must not mix with reports
     os.close(nowhere)
     with ExitStack() as stack:
         signals = stack.enter_context(noted(ENDING))

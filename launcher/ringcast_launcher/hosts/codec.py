@@ -1,7 +1,7 @@
 """Messages in a stream of bytes between the launcher and its agent on another host.
 
-A message is a length (4 bytes) and that many bytes of msgpack. What an agent writes begins with a mark: a login shell
-may have written something before it, which is kept as noise, since it may tell why there is no agent.
+A message is a length (4 bytes) and that many bytes of msgpack. The output of an agent begins with a mark: a login
+shell may have written something before it, which is kept as noise, since it may tell why the agent did not start.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import msgpack
 
 MARK = b"\nringcast-agent 1\n"
-LARGEST = 64 << 20  # bytes of a message, from somebody who has shown the key …
+LARGEST = 64 << 20  # bytes of a message, from a peer that has shown the key …
 PIECE = 1 << 18  # … and of the frames in which it travels where others can connect: these need room before that
 MOST_NOISE = 1 << 16  # bytes before the mark that are kept
 _LENGTH = struct.Struct("<I")
 
 
 class FrameError(Exception):
-    """What arrives are no messages."""
+    """The received data is no message."""
 
 
 def encode(message: Any) -> bytes:
@@ -36,7 +36,7 @@ def pack(message: Any) -> bytes:
 
 
 class Frames:
-    """Cuts a stream into messages; `noise` is what came before the mark, if one is expected."""
+    """Cuts a byte stream into messages; `noise` is the data before the mark, if one is expected."""
 
     def __init__(self, *, marked: bool) -> None:
         self.noise = b""
@@ -45,14 +45,14 @@ class Frames:
 
     @property
     def begun(self) -> bool:
-        """Whether the mark has come."""
+        """True once the mark has arrived."""
         return not self._waiting
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the messages that `data` completes.
 
         Raises:
-            FrameError: they are none.
+            FrameError: the data is no message.
         """
         self._data += data
         if self._waiting and not self._find_mark():
@@ -89,7 +89,7 @@ def unpack(data: bytes) -> Any:
     """Return the message that `pack` made bytes of.
 
     Raises:
-        FrameError: it is none.
+        FrameError: the data is no message.
     """
     try:
         return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
@@ -107,7 +107,7 @@ def joined(frames: Sequence[bytes]) -> Any:
     """Return the message that `cut` made frames of.
 
     Raises:
-        FrameError: they are none, or too much.
+        FrameError: they are no message, or it is too long.
     """
     if (length := sum(map(len, frames))) > LARGEST:
         raise FrameError(f"a message of {length} bytes came")

@@ -1,4 +1,4 @@
-"""Node 0 and the launchers that come to it from the other nodes: each becomes the crew of a host."""
+"""Node 0's side of `--nnodes`: it waits for the launchers of the other nodes, which manage the ranks there."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from ringcast_launcher.plan.ranklist import compact
 from ringcast_launcher.system.polling import File, usable
 from ringcast_launcher.system.watchdog import Watchdog
 
-TWICE = 2.0  # seconds in which it is found out that the first of two with the same number has left
+TWICE = 2.0  # seconds in which the first of two nodes with the same number must be seen to have left
 Show: TypeAlias = Callable[[str], None]
 
 
 class JoinedNode(RemoteHost):
-    """The crew of a node whose launcher came by itself."""
+    """A node whose launcher connected by itself."""
 
     def __init__(self, connection: NodeConnection) -> None:
         super().__init__()
         self._connection, self.came = connection, time.monotonic()
-        self.host = "?"  # by the name that it has for itself
+        self.host = "?"  # its own name for itself
         self.node_hello: NodeHello | None = None
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is known to be lost."""
+        """True if the connection is known to be lost."""
         return bool(self._connection.ended)
 
     def end_job(self, over: JobEnd) -> None:
@@ -69,12 +69,12 @@ class JoinedNode(RemoteHost):
 def accepted_nodes(
     job: Job, one: Rendezvous, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
 ) -> Iterator[tuple[Job, list[JoinedNode]]]:
-    """Wait for the launchers of all other nodes; yield the job with the ranks that each node takes, and their crews.
+    """Wait for the launchers of all other nodes; yield the job with the ranks of each node, and these nodes.
 
-    When an error ends the block, the others are told.
+    If an error ends the block, it is sent to the other nodes.
 
     Raises:
-        JobError: one cannot listen there, some have not come in time, they do not fit, or a signal asks us to end.
+        JobError: the address cannot be bound, a node is missing or does not fit, or a signal asks us to end.
     """
     with zmq.Context() as context:
         server = _server(context, one)
@@ -108,7 +108,7 @@ def _server(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> NodeSer
 
 
 def _await(server: NodeServer, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None) -> list[JoinedNode]:
-    """Return the visitors, by node."""
+    """Return the nodes that joined, in order of their numbers."""
     coming: list[JoinedNode] = []
     there: dict[int, JoinedNode] = {}
     while missing := [node for node in range(1, one.nnodes) if node not in there]:
@@ -129,7 +129,7 @@ def _await(server: NodeServer, one: Rendezvous, signals: int, limit: StartLimit,
 
 
 def _is_left(joined: JoinedNode, ready: set[File]) -> bool:
-    """Take what a visitor says; returns whether it has left again, so that another may come in its place."""
+    """Take the reports of a node; return True if it has left, so that another may take its place."""
     for report in joined.reports(ready):
         if isinstance(report, Signalled):
             raise JobError(f"ended by {signal.Signals(report.number).name} on {joined}", 128 + report.number)
@@ -137,7 +137,7 @@ def _is_left(joined: JoinedNode, ready: set[File]) -> bool:
 
 
 def _check(one: Rendezvous, coming: Sequence[JoinedNode]) -> dict[int, JoinedNode]:
-    """Return those that are there, by node; JobError if one does not fit."""
+    """Return the nodes that have joined, by number; JobError if one does not fit."""
     claims: dict[int, list[JoinedNode]] = {}
     for joined in coming:
         wrong = mismatch(joined.hello)
@@ -173,7 +173,7 @@ def _missing(one: Rendezvous, missing: Sequence[int], seconds: float, strangers:
 
 
 def _placed(one: Rendezvous, joined_nodes: Sequence[JoinedNode]) -> tuple[Node, ...]:
-    """Return where all ranks run: those of a node in a row, in the order of the nodes."""
+    """Return the ranks of each node: consecutive, in the order of the nodes."""
     found, first = [Node(socket.gethostname(), tuple(range(one.ranks)), True)], one.ranks
     for joined in joined_nodes:
         assert joined.node_hello is not None

@@ -1,6 +1,6 @@
-"""The processes of one host's ranks: started, watched, told apart from others, and ended with all that they started.
+"""The process manager of one host: starts the workers of its ranks, watches them, and ends them with their descendants.
 
-It is told orders and makes reports; the launcher has one in its own process, an agent has one on another host.
+It executes commands and makes reports; the launcher has one in its own process, an agent has one on another host.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from ringcast_launcher.hosts.messages import (
     Stop,
     Stopped,
 )
-from ringcast_launcher.plan.job import USAGE, marks, thread_limits, worker_environment
+from ringcast_launcher.plan.job import USAGE, environment_tags, thread_limits, worker_environment
 from ringcast_launcher.system.child import Process
 from ringcast_launcher.system.polling import File
 from ringcast_launcher.system.watchdog import Watchdog
 
 CHUNK = 1 << 16  # bytes read from a worker at once
-LAST_CALL = 0.5  # seconds that what workers left behind has to end by itself
+LAST_CALL = 0.5  # seconds in which remaining processes can end by themselves, after SIGTERM
 _NOT_RUNNABLE = 126
 
 
 class LocalHost:
-    """The ranks of one host, from their start to the end of the last process; `close` leaves nothing."""
+    """The processes of this host's ranks, from the start to the end of the last one; `close` kills the rest."""
 
     def __init__(self, directory: str, watchdog: Watchdog, environment: Mapping[str, str]) -> None:
-        """`directory` is the job's on this host; `environment` what workers have beside that of their order.
+        """`directory` is the job's on this host; `environment` is common to the workers, beside that of Start.
 
-        The `watchdog` is told of all of them.
+        All workers are registered with the `watchdog`.
         """
         self._directory, self.watchdog, self._environment = directory, watchdog, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
@@ -83,7 +83,7 @@ class LocalHost:
 
     @property
     def files(self) -> dict[File, int]:
-        """What to poll, and for which events."""
+        """The files to poll, and for which events."""
         return {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
 
     @property
@@ -92,7 +92,7 @@ class LocalHost:
         return 0.0 if self._reports or self._to_start else inf
 
     def send(self, command: Command) -> None:
-        """Do what is ordered; `reports` has the answer."""
+        """Execute a command; `reports` returns the answer."""
         match command:
             case Start():
                 self._start(command)
@@ -116,12 +116,12 @@ class LocalHost:
                 seen = progress_snapshot(self._directory, self._processes)
                 self._reports.append(Progress(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
             case Finish():
-                self._end_family()
+                self._end_remaining()
                 self._drain()
                 self._reports += [*self._records(command.records), Finished()]
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
-        """Return what there is to report; `ready` are files that can be read."""
+        """Return the reports since the last call; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)
         if self._to_start:
@@ -130,7 +130,7 @@ class LocalHost:
         return found
 
     def close(self) -> None:
-        """Kill what is left, and wait for it. Idempotent."""
+        """Kill the remaining processes, and wait for their ends. Idempotent."""
         kill(self._everyone)
         for process in self._processes.values():
             process.reap()
@@ -156,15 +156,15 @@ class LocalHost:
             self._reports.append(NotStarted(str(error), USAGE))
             return
         self.watchdog.tell("imprints", f"{self._imprints.start} {self._imprints.stop}")
-        for mark in self._marks:
-            self.watchdog.tell("mark", mark.decode())
+        for tag in self._tags:
+            self.watchdog.tell("tag", tag.decode())
         environment = {**self._environment, **command.environment}
         self._limits = thread_limits(environment, len(command.ranks), len(os.sched_getaffinity(0)))
         self._environment = {**environment, **self._limits}
         self._started_by, self._to_start = command, deque(command.ranks)
 
     def _start_next(self) -> None:
-        """Start one worker: between them others are served, as a host that is busy may take long for all."""
+        """Start one worker; between two of them other work is done, as a busy host may need long for all."""
         command, rank = self._started_by, self._to_start.popleft()
         local = len(self._processes), len(command.ranks), command.node
         own = worker_environment(self._environment, self._world, rank, *local)
@@ -209,7 +209,7 @@ class LocalHost:
         return {state.rank: asdict(state) for state in look_here(self._directory, self._pids)}
 
     def _take(self, file: int) -> bool:
-        """Take what a pipe has; returns whether there may be more."""
+        """Read a pipe once; return True if there may be more."""
         rank, stream = self._pipes[file]
         try:
             data = os.read(file, CHUNK)
@@ -221,7 +221,7 @@ class LocalHost:
         return bool(data)
 
     def note_ends(self) -> None:
-        """Look which workers have ended (SIGCHLD came); `reports` tells."""
+        """Find the workers that have ended (after SIGCHLD); `reports` returns them."""
         for rank, process in self._processes.items():
             if rank not in self._ended and (status := process.status()) is not None:
                 self._ended.add(rank)
@@ -229,13 +229,13 @@ class LocalHost:
         self._reap_orphans()
 
     @property
-    def _marks(self) -> list[bytes]:
-        """What processes of this crew are known by; by the directory it differs from others on the same machine."""
-        return marks(self._world, "RINGCAST_NONCE", "RINGCAST_DIR")
+    def _tags(self) -> list[bytes]:
+        """The environment tags of this host's workers; other agents on this machine have other directories."""
+        return environment_tags(self._world, "RINGCAST_NONCE", "RINGCAST_DIR")
 
     def _family(self, rank: int) -> set[int]:
         """Return the processes of a rank, as they are now."""
-        own = marks(replace(self._world, rank=rank), "RINGCAST_NONCE", "RINGCAST_RANK")
+        own = environment_tags(replace(self._world, rank=rank), "RINGCAST_NONCE", "RINGCAST_RANK")
         return members({self._processes[rank].pid}, own, self._imprint(rank))
 
     def _imprint(self, rank: int) -> range:
@@ -243,22 +243,22 @@ class LocalHost:
         return self._imprints[at : at + 1]
 
     def _orphans(self) -> set[int]:
-        """Return what came to us when the worker, or the child of one, that had started it ended."""
+        """Return the processes that were reparented to us: descendants of workers whose own parents have ended."""
         return orphans(os.getpid(), self._not_ours.union(self._pids.values()))
 
     def _everyone(self) -> set[int]:
         """Return all processes of the job on this host, as they are now."""
         if not self._processes:
             return set()
-        return members(self._orphans().union(self._pids.values()), self._marks)
+        return members(self._orphans().union(self._pids.values()), self._tags)
 
     def _reap_orphans(self) -> None:
         for pid in self._orphans():
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _end_family(self) -> None:
-        """End what the workers left running: ask, wait a moment, kill."""
+    def _end_remaining(self) -> None:
+        """End the remaining processes: SIGTERM, a short wait, SIGKILL."""
         send(self._everyone(), signal.SIGTERM)
         deadline = time.monotonic() + LAST_CALL
         while self._everyone() and time.monotonic() < deadline:
@@ -266,7 +266,7 @@ class LocalHost:
         kill(self._everyone)
 
     def _drain(self) -> None:
-        """Take the rest of the output. Who left its session and holds a pipe open is not waited for."""
+        """Read the rest of the output, without waiting for processes outside the session that hold a pipe open."""
         for file in list(self._pipes):
             while self._take(file):
                 pass
@@ -276,6 +276,6 @@ class LocalHost:
 
 
 def _script(command: Start) -> Path | None:
-    """Return the script that Python is to run, if it is one."""
+    """Return the script that Python is to run; None if it runs something else."""
     named = command.argv[1] if len(command.argv) > 1 else ""
     return Path(command.directory, named) if named.endswith(".py") and not named.startswith("-") else None

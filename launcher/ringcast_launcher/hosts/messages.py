@@ -1,4 +1,4 @@
-"""What the launcher tells the crew of a host, and the crew the launcher: plain values, here and across hosts."""
+"""The messages between the launcher and the process manager of each host: commands one way, reports the other."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ringcast_launcher.hosts.codec import FrameError
 class Start:
     """Start the workers of these ranks; answered by Started or NotStarted.
 
-    `environment` is that of all of them, on another host beside that of the login there; `world` the RINGCAST_*
-    variables that they have in common; `node` the number of the host.
+    `environment` is common to all of them (on another host it is added to the login environment); `world` are the
+    common RINGCAST_* variables; `node` is the number of the host.
     """
 
     ranks: tuple[int, ...]
@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class AskActivity:
-    """Look what the processes of a rank do, of which `speaker` is the one that has joined; answered by Seen."""
+    """Ask for the activity of a rank's processes; `speaker` is the one that joined. Answered by ProcessActivity."""
 
     rank: int
     speaker: int
@@ -41,43 +41,43 @@ class AskActivity:
 
 @dataclass(frozen=True, slots=True)
 class HoldOutput:
-    """Read no more output of the workers for now, or go on."""
+    """Stop reading the output of the workers, or resume."""
 
     held: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop all workers; the launcher will be silent until Send(SIGCONT). Answered by Stopped."""
+    """Stop all workers; the launcher is silent until SendSignal(SIGCONT). Answered by Stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskStacks:
-    """Tell the Python stacks of all ranks; answered by Stacks."""
+    """Ask for the Python stacks of all ranks; answered by Stacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskStates:
-    """Tell what all ranks do; answered by States."""
+    """Ask for the states of all ranks; answered by States."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskProgress:
-    """Tell in short what the ranks do; answered by Glimpse."""
+    """Ask for a summary of the ranks' progress; answered by Progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End what the workers left running, take the rest of the output; answered by Record (if wanted) and Finished."""
+    """End all remaining processes and read the rest of the output; answered by Record (if wanted) and Finished."""
 
     records: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The job is over, to be started `again` or not: its exit code, and the words that tell the cause, if there is one.
+    """The end of the job: its exit code, the text of the cause if there is one, and if the job is started `again`.
 
-    It is for launchers that came by themselves; others end with their input.
+    Sent to nodes that joined by themselves; agents started by a command end with their input.
     """
 
     code: int
@@ -87,17 +87,17 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An agent is there: what it runs, its host's own name, and the launcher's address as seen from there."""
+    """The first message of an agent: versions, its host's own name, and the launcher's address as seen there."""
 
     version: str
     python: str
     host: str
-    launcher: str  # "" where that is not known
+    launcher: str  # "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHello:
-    """After Hello, from a launcher that came by itself: which node of how many it is, for how many ranks of what."""
+    """The second message of a joining node: its number, the number of nodes, its ranks and its program."""
 
     node: int
     nnodes: int
@@ -107,7 +107,7 @@ class NodeHello:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The workers run; `limits` are the variables that share the cores among them."""
+    """The workers run; `limits` are the variables by which they share the cores."""
 
     pids: dict[int, int]  # by rank
     limits: dict[str, str]
@@ -115,7 +115,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """Nothing was started, or not all; `code` is the exit code that this stands for."""
+    """Not all workers could be started; `code` is the exit code for the job."""
 
     reason: str
     code: int
@@ -123,7 +123,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a rank wrote to its standard output (1) or error (2); nothing at the end of it."""
+    """Output of a rank, from its standard output (1) or error (2); empty data means the end of the stream."""
 
     rank: int
     stream: int
@@ -132,14 +132,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Of a rank that was to be fenced no process is left."""
+    """No process is left of a rank that was to be fenced."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessActivity:
-    """What the processes of a rank do."""
+    """The activity of a rank's processes."""
 
     rank: int
     states: str
@@ -161,15 +161,15 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the ranks do: the fields of a `ringcast.monitoring.rank_state.State` of each."""
+    """The states of the ranks: for each the fields of a `ringcast.monitoring.rank_state.State`."""
 
     fields: dict[int, dict[str, Any]]
 
     def __post_init__(self) -> None:
-        """Look whether they are such states.
+        """Check the states.
 
         Raises:
-            ValueError: they are not.
+            ValueError: they are no states, or of another rank.
         """
         if any(state.rank != rank for rank, state in zip(self.fields, self.states, strict=True)):
             raise ValueError("a state of another rank")
@@ -195,7 +195,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a rank's flight recorder holds."""
+    """The contents of a rank's flight recorder."""
 
     rank: int
     image: bytes
@@ -203,7 +203,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Of the crew's ranks nothing is left, and nothing more will be told."""
+    """No process of this host's ranks is left; this is the last report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host is not heard of any more, and its ranks cannot live."""
+    """The host is lost, and its ranks with it; made by the launcher itself, never sent."""
 
     cause: str
 
@@ -241,12 +241,12 @@ Report: TypeAlias = (
 )
 
 _COMMANDS: tuple[type[Any], ...] = get_args(Command)
-_REPORTS: tuple[type[Any], ...] = tuple(kind for kind in get_args(Report) if kind is not HostLost)  # which is not sent
+_REPORTS: tuple[type[Any], ...] = tuple(kind for kind in get_args(Report) if kind is not HostLost)
 _KINDS = {kind.__name__: kind for kind in (*_COMMANDS, *_REPORTS)}
 
 
 def plain(item: Command | Report) -> list[Any]:
-    """Return an order or a report as plain values.
+    """Return a message as plain values.
 
     >>> plain(Fence(3))
     ['Fence', 3]
@@ -255,27 +255,27 @@ def plain(item: Command | Report) -> list[Any]:
 
 
 def parse_command(message: Any) -> Command:
-    """Return the order that `plain` made a message of.
+    """Return the command that `plain` has made plain values of.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is no command.
     """
     command: Command = _parsed(message, _COMMANDS)
     return command
 
 
 def parse_report(message: Any) -> Report:
-    """Return the report that `plain` made a message of.
+    """Return the report that `plain` has made plain values of.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is no report.
     """
     report: Report = _parsed(message, _REPORTS)
     return report
 
 
 def ranks_of(report: Report) -> frozenset[Any]:
-    """Return of which ranks a report tells.
+    """Return the ranks that a report is about.
 
     >>> sorted(ranks_of(Started({3: 100, 5: 101}, {})))
     [3, 5]
@@ -300,6 +300,6 @@ def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:
 
 @cache
 def _types(name: str) -> list[Any]:
-    """Return the types of what an order or a report has, without those of what is in them."""
+    """Return the types of the fields of a message; of containers without those of their items."""
     hints = get_type_hints(kind := _KINDS[name])
     return [get_origin(hints[field.name]) or hints[field.name] for field in fields(kind)]

@@ -1,7 +1,7 @@
-"""The launcher on a node other than 0: it comes to node 0, and runs the crew of its host as it is told there.
+"""The launcher on a node other than 0: it connects to node 0, and manages its ranks by commands from there.
 
-What it runs is its own: the program, the environment and the directory of the command that was given here. It ends
-with the exit code of the job.
+Program, environment and directory are those of the command that was given on this node. It ends with the exit code of
+the job.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of n
 
 
 class _NodeAgent(Agent):
-    """An agent whose host belongs to the user who started it, and who may end the job from here as well.
+    """An agent that the user started, and from which the user can end the job.
 
-    It waits for an answer until the deadline; no longer than `patience` seconds after node 0 refused the key.
+    It waits for an answer until the deadline, but at most `patience` seconds after node 0 refused the key.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class _NodeAgent(Agent):
 
 
 def serve(job: Job, one: Rendezvous) -> JobReport:
-    """Take part in the job until it is over, with its restarts; say on standard error what went wrong.
+    """Take part in the job and its restarts until it is over; print errors on standard error.
 
     Raises:
         JobError: node 0 is not found in time, or was lost, or a signal came before it was found; nothing is left.
@@ -103,7 +103,7 @@ def _say(words: str) -> None:
 
 
 def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:
-    """Return the address of node 0, whose name may become known only when it is there, as with a pod."""
+    """Return the address of node 0; wait for it, as the name of a pod is known only once the pod exists."""
     while True:
         try:
             return node_rendezvous.address(one)
@@ -151,10 +151,10 @@ def _answered(
     signals: int,
     limit: StartLimit,
 ) -> JobEnd:
-    """Call node 0 until it answers, and do as it says until the job is over.
+    """Connect to node 0 until it answers, then execute its commands until the job is over.
 
-    Who answers nothing and hangs up may have been that of an earlier start, and a key that is refused that of one that
-    was killed: the next may be there soon, and its key in the file.
+    A node 0 that closes the connection without an answer may belong to an earlier start, and a refused key to one that
+    was killed: the next node 0, and its key in the file, may come soon.
     """
     key, refused = _key(one, signals, limit), False
     while True:

@@ -23,10 +23,10 @@ _EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 class NodeClient(Connection):
-    """Keeps trying to connect, once; a connection that is lost is the end.
+    """Tries to connect until it succeeds once; after a lost connection it does not try again.
 
-    `heard` tells whether node 0 has said anything yet, `connected` whether there was a connection, `refused` whether
-    the last handshake with what listens there failed.
+    `heard` is true once a message of node 0 arrived, `connected` once there was a connection, `refused` if the last
+    handshake failed.
     """
 
     def __init__(self, context: Context, address: str, key: str, now: float) -> None:
@@ -36,7 +36,7 @@ class NodeClient(Connection):
         self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self._socket.linger = int(1000 * LINGER)
         self._socket.sndhwm = WINDOW
-        self._socket.rcvhwm = 0  # orders are few
+        self._socket.rcvhwm = 0  # commands are few
         self._socket.handshake_ivl = PATIENCE
         self._socket.maxmsgsize = LARGEST_FRAME
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = 50, 1000
@@ -66,7 +66,7 @@ class NodeClient(Connection):
         if not self._socket.closed:
             self._socket.disable_monitor()
             self._monitor.close()
-            # What was said to nobody must not arrive at the next that listens there, as if this one were still here.
+            # Messages that were not delivered must not reach the next server at this address: this client has gone.
             self._socket.close(None if self.heard else 0)
         self._waiting.clear()
         self.ended = self.ended or "it was closed"

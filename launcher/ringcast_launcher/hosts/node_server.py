@@ -1,7 +1,7 @@
-"""The socket of node 0, to which the launchers on the other nodes come, and a line to each of them.
+"""The server socket of node 0, to which the launchers on the other nodes connect, and a connection for each of them.
 
-It runs under CURVE: who does not know the key of the rendezvous completes no handshake, and nothing travels in clear.
-Who is let in is answered between other things, not by a thread: node 0 is still to fork its workers.
+It runs under CURVE: without the key of the rendezvous there is no handshake, and all data is encrypted. Requests for
+admission are answered in the main loop, not by a thread: node 0 has not forked its workers yet.
 Both ends make fresh session keys for every connection, so that nothing recorded in an earlier job with the same key can
 be played again.
 """
@@ -28,11 +28,11 @@ from ringcast_launcher.system.polling import File
 
 WINDOW = 16  # messages that wait at either end of a connection before the sender has to
 AT_ONCE = 64  # messages taken in one turn at most: others have to be served as well
-LINGER = 2.0  # seconds that the last words may take
+LINGER = 2.0  # seconds for sending the last messages
 
 
 class NodeServer:
-    """Listens at an address of this machine. Newcomers are asked in, until it is full."""
+    """Listens at an address of this machine, and accepts connections until it is full."""
 
     def __init__(self, context: Context, address: str, key: str, nodes: int = 2) -> None:
         """Bind the socket, to which so many `nodes` may come at once.
@@ -40,12 +40,12 @@ class NodeServer:
         Raises:
             zmq.ZMQError: the address cannot be bound.
         """
-        self._full = ""  # what is told to those who come too late
+        self._full = ""  # the text for nodes that come too late
         self._connections: dict[bytes, NodeConnection] = {}
         self._newcomers: list[NodeConnection] = []
         self.socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self.socket.linger = int(1000 * LINGER)
-        self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # orders are few; a node that sends much has to wait
+        self.socket.sndhwm, self.socket.rcvhwm = 0, WINDOW  # commands are few; a node that sends much has to wait
         self.socket.router_mandatory = True
         self.socket.handshake_ivl = PATIENCE
         self.socket.backlog = BACKLOG
@@ -63,7 +63,7 @@ class NodeServer:
 
     @property
     def files(self) -> Mapping[File, int]:
-        """What to poll, and for which events."""
+        """The files to poll, and for which events."""
         return dict.fromkeys((self.socket, *self._authenticator.files), select.POLLIN)
 
     @property
@@ -73,21 +73,21 @@ class NodeServer:
 
     @property
     def strangers(self) -> int:
-        """How many connections have not shown the key."""
+        """The number of connections that did not show the key."""
         return self._authenticator.strangers
 
     def newcomers(self) -> list[NodeConnection]:
-        """Return the lines to those that have come since the last call."""
+        """Return the connections accepted since the last call."""
         self.take()
         found, self._newcomers = self._newcomers, []
         return found
 
     def be_full(self, why: str) -> None:
-        """Ask nobody in any more, and tell them why."""
+        """Accept no more connections, and send them the reason."""
         self._full = why
 
     def take(self) -> None:
-        """Let in who asks, and take what has arrived, for all lines."""
+        """Admit connections, and receive for all of them."""
         self._authenticator.serve()
         for _ in range(AT_ONCE):
             try:
@@ -103,7 +103,7 @@ class NodeServer:
             self._connections[peer].arrived.append(frames)
 
     def tell(self, peer: bytes, message: Any) -> bool:
-        """Send a message; returns whether there is still a connection."""
+        """Send a message; return False if the connection is lost."""
         try:
             self.socket.send_multipart([peer, *cut(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -113,22 +113,22 @@ class NodeServer:
         return True
 
     def tell_all(self, message: Any) -> None:
-        """Send a message to all that have come."""
+        """Send a message to all nodes that have connected."""
         for peer in self._connections:
             self.tell(peer, message)
 
     def forget(self, peer: bytes) -> None:
-        """Have no line to somebody any more."""
+        """Forget a connection."""
         self._connections.pop(peer, None)
 
     def close(self) -> None:
-        """Close the socket; what was said last may take a moment, for which the context waits. Idempotent."""
+        """Close the socket; the context waits a moment until the last messages are sent. Idempotent."""
         self._authenticator.stop()
         self.socket.close()
 
 
 class NodeConnection(Connection):
-    """Node 0's end of the line to a node, over the common socket."""
+    """Node 0's end of the connection to a node, over the common socket."""
 
     def __init__(self, server: NodeServer, peer: bytes) -> None:
         super().__init__(0.0)
@@ -168,4 +168,4 @@ class NodeConnection(Connection):
         return found
 
     def _flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing waits here."""

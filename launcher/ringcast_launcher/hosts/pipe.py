@@ -1,7 +1,7 @@
-"""Messages in both directions that never block, with signs of life; and such a line over two files.
+"""Non-blocking connections for messages in both directions, with signs of life; and such a connection over two files.
 
-The other end is silent for the time in which this process could have heard it: who was stopped blames nobody. Signs of
-life go only to who gives some: where messages arrive in one direction only, they soon stop in both.
+Only time in which this process ran counts as silence of the other end. Signs of life are sent only to an end that sends
+some: if messages arrive in one direction only, they soon stop in both.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ AT_ONCE = 1 << 22  # bytes taken in one turn at most: others have to be served a
 
 
 class Connection(ABC):
-    """One end. `ended` is why nothing more will come, `silent` for how many seconds nothing came.
+    """One end of a connection.
 
-    `unanswered` is for how many seconds no sign of life came, which means that the other end has heard of this one.
-    `garbled` is why what came makes no sense, with which it has ended too.
+    Attributes:
+        ended: the reason why nothing more will arrive; empty as long as it may.
+        silent: seconds since anything arrived.
+        unanswered: seconds since a sign of life arrived, which proves that the other end hears this one.
+        garbled: the reason why the received data could not be understood; the connection has ended then.
     """
 
     def __init__(self, now: float) -> None:
@@ -42,12 +45,12 @@ class Connection(ABC):
     @property
     @abstractmethod
     def unsent(self) -> int:
-        """How many bytes wait to be sent."""
+        """The number of bytes that wait to be sent."""
 
     @property
     @abstractmethod
     def files(self) -> Mapping[File, int]:
-        """What to poll, and for which events."""
+        """The files to poll, and for which events."""
 
     @abstractmethod
     def send(self, message: Any) -> None:
@@ -55,10 +58,10 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close what it uses; idempotent."""
+        """Close the connection; idempotent."""
 
     def turn(self, ready: Container[File], now: float) -> list[Any]:
-        """Do what can be done now, and return the messages that came; `ready` is what can be used."""
+        """Receive and send without blocking, and return the messages that arrived; `ready` are usable files."""
         passed, self._turned = min(now - self._turned, 2 * BEAT), now
         self.silent, self.unanswered = self.silent + passed, self.unanswered + passed
         found = self._receive(ready)
@@ -66,32 +69,32 @@ class Connection(ABC):
             self.unanswered = 0.0
         if now >= self._next_beat:
             self._next_beat = now + BEAT
-            # Who does not take what there is needs no sign of life.
+            # As long as data waits to be sent, a sign of life would only wait behind it.
             if not self.unsent and not self.ended and self.silent < HEARD:
                 self.send(None)
         self._flush()
         return [message for message in found if message is not None]
 
-    def forgive(self) -> None:
-        """Let the silence until now count no more: it was announced."""
+    def excuse_silence(self) -> None:
+        """Do not count the silence until now: it was announced."""
         self.silent = self.unanswered = 0.0
 
     def refuse(self, why: str) -> None:
-        """Close it because of what came: the other end is no agent or launcher of ours."""
+        """Close the connection because of invalid data: the other end is no agent or launcher."""
         self.ended = self.garbled = why
         self.close()
 
     @abstractmethod
     def _receive(self, ready: Container[File]) -> list[Any]:
-        """Return what came; who heard anything is not silent."""
+        """Return the messages that arrived; reset `silent` if anything did."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Send what there is room for."""
+        """Send as much as there is room for."""
 
 
 class PipeConnection(Connection):
-    """One end of a line over two files."""
+    """One end of a connection over two files."""
 
     def __init__(self, reading: int, writing: int, now: float, *, marks: bool = False, marked: bool = False) -> None:
         """Take over two files, which `close` closes; `marks`: begin with the mark; `marked`: the other end does."""
@@ -104,7 +107,7 @@ class PipeConnection(Connection):
 
     @property
     def noise(self) -> str:
-        """What came instead of, or before, messages."""
+        """The text that arrived instead of messages, or before the first one."""
         return self._frames.noise.decode("utf-8", "replace").strip()
 
     @property

@@ -1,6 +1,6 @@
-"""The launcher's end of an agent on another host: a crew that is told orders and makes reports as the one here does.
+"""The launcher's end of the connection to an agent on another host; it has the interface of `LocalHost`.
 
-A `Remote` has an agent that a command has started; other agents come by themselves
+The agent of an `SshHost` was started by a command such as ssh; other agents connect by themselves
 (`ringcast_launcher.hosts.joined_node`).
 """
 
@@ -44,19 +44,19 @@ SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
 
 
 class RemoteHost(ABC):
-    """The crew of another host, at the other end of a line."""
+    """A host at the other end of a connection."""
 
     host: str
     _connection: Connection
 
     def __init__(self) -> None:
         self.hello: Hello | None = None
-        self._ranks: frozenset[int] = frozenset()  # that were ordered there
+        self._ranks: frozenset[int] = frozenset()  # that were started there
         self._over = False
 
     @property
     def files(self) -> Mapping[File, int]:
-        """What to poll, and for which events."""
+        """The files to poll, and for which events."""
         return self._connection.files
 
     @property
@@ -65,18 +65,18 @@ class RemoteHost(ABC):
         return self._connection.due
 
     def send(self, command: Command) -> None:
-        """Have the agent do what is ordered; it reports the answer."""
+        """Send a command to the agent, which answers with a report."""
         if isinstance(command, Start):
             self._ranks = frozenset(command.ranks)
         self._connection.send(plain(command))
 
     @property
     def garbled(self) -> str:
-        """Why what came makes no sense; empty if it does."""
+        """The reason why the received data could not be understood; empty if it could."""
         return self._connection.garbled
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
-        """Return what there is to report; the last one of all is Finished or Gone."""
+        """Return the reports that arrived; the last one of all is Finished or HostLost."""
         found = self._parsed(self._connection.turn(ready, time.monotonic()))
         for report in found:
             self._note(report)
@@ -102,15 +102,15 @@ class RemoteHost(ABC):
 
     @abstractmethod
     def end_job(self, over: JobEnd) -> None:
-        """Let the agent know that the job is over, and how."""
+        """Tell the agent that the job is over, and how it ended."""
 
     @abstractmethod
     def _cause(self) -> str:
-        """Return why the host counts as lost; nothing as long as it does not."""
+        """Return why the host counts as lost; empty as long as it does not."""
 
 
 class SshHost(RemoteHost):
-    """The crew of a host on which a command starts the agent."""
+    """A host whose agent is started by a command: ssh, srun or the one of --rsh-agent."""
 
     def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], watchdog: Watchdog) -> None:
         """Start the command that starts the agent.
@@ -153,12 +153,12 @@ class SshHost(RemoteHost):
 
     @property
     def by_hand(self) -> str:
-        """The command that shows whether the host can be reached at all."""
+        """A command that the user can try, to see if the host can be reached at all."""
         return shlex.join([*self.argv[:-1], "true"])
 
     @property
     def words(self) -> str:
-        """What was said on standard error, and on standard output before there was an agent; without blank lines."""
+        """The standard error, and the standard output before the agent's first message, without blank lines."""
         said = [*self._pipe.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
         return "\n".join(line.rstrip() for line in said if line.strip())
 
@@ -168,17 +168,17 @@ class SshHost(RemoteHost):
         return super().reports(ready)
 
     def end_job(self, over: JobEnd) -> None:
-        """Do nothing: it ends with its input."""
+        """Do nothing: the agent ends with its input."""
 
     def hang_up(self) -> None:
-        """End the agent's input, with which it and its workers end; a command that has not started it yet is ended."""
+        """Close the agent's input, which ends the agent and its workers; end a command that has not started it yet."""
         self._pipe.close()
         if self.hello is None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)  # it may wait for a host that never answers
 
     def close(self, deadline: float) -> None:
-        """Wait for the end of the command until the deadline, and kill it if it does not come."""
+        """Wait for the end of the command, and kill it at the deadline."""
         self.hang_up()
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
@@ -190,7 +190,7 @@ class SshHost(RemoteHost):
         self._errors = None
 
     def _last_word(self) -> str:
-        """Return what tells most of an end: what our own programs said there, before what a shell says of them."""
+        """Return the most telling line of `words`: one of our own program, else the last one, perhaps a shell's."""
         lines = self.words.splitlines()
         last = [line for line in lines if line.startswith("ringcast: ")] or lines
         return f": {last[-1]}" if last else ""
@@ -215,7 +215,7 @@ class SshHost(RemoteHost):
             told = f"what came from its host {self.host} cannot be understood: {self._pipe.garbled}"
             return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
-            return ""  # its status, or its last words, may still come
+            return ""  # its status, or its last output, may still come
         told = self._last_word()
         if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
@@ -225,5 +225,5 @@ class SshHost(RemoteHost):
 
 
 def _end(code: int) -> str:
-    """Return how a command ended that a shell has run."""
+    """Describe the exit status of a command that was run by a shell."""
     return describe(128 - code if code > 128 else code)

@@ -1,4 +1,4 @@
-"""The other hosts of a job: their agents are started all at once, and awaited; one that does not come ends the job."""
+"""Starts the agents of all other hosts at once, by ssh, srun or --rsh-agent, and waits until they say Hello."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find
 def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return the command that starts the agent on another host, where Python is in the same place.
 
-    Unless it is srun that starts it, a shell waits for it there: were it killed, ssh would else tell no status.
+    Except under srun a shell waits for the agent there: if the agent is killed, ssh alone would report no status.
 
     >>> remote_argv("h1", ["ssh"], {"PYTHONPATH": "/a b"})[:2]
     ['ssh', 'h1']
@@ -63,7 +63,7 @@ def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) 
 def started_agents(
     commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], watchdog: Watchdog
 ) -> Iterator[list[SshHost]]:
-    """Start all agents by these commands, by host; at the end all of them, and their commands, have ended.
+    """Start all agents by these commands, by host; at the end of the block all agents and commands have ended.
 
     Raises:
         JobError: there is no such command.
@@ -92,10 +92,10 @@ def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], wat
 def await_hellos(
     remotes: Sequence[SshHost], signals: int, limit: StartLimit, show: Callable[[str], None] | None
 ) -> None:
-    """Wait until all agents are there; `show`, if wanted, is told a line of how far that is.
+    """Wait until all agents have said Hello; `show`, if given, gets a line about the progress.
 
     Raises:
-        JobError: some are not in time, or run something else than this launcher; or a signal asks us to end.
+        JobError: an agent is late, or has another version than this launcher; or a signal asks us to end.
     """
     deadline = limit.due
     failures: dict[str, str] = {}
@@ -118,7 +118,7 @@ def await_hellos(
 
 
 def _turn(remotes: Sequence[SshHost], signals: int, deadline: float) -> dict[str, str]:
-    """Wait for news, and return what has failed."""
+    """Wait for reports, and return the failures by host."""
     files: dict[File, int] = {signals: select.POLLIN}
     for remote in remotes:
         files |= remote.files
@@ -143,10 +143,10 @@ def _not_started(remote: SshHost, cause: str) -> str:
 
 
 def end_if_asked(signals: int) -> None:
-    """Go on unless a signal asks us to end.
+    """Check for signals that ask us to end.
 
     Raises:
-        JobError: it does.
+        JobError: there is one.
     """
     for number in caught(signals):
         if number in ENDING:
@@ -159,7 +159,7 @@ def _with_words(why: str, remote: SshHost) -> str:
 
 
 def mismatch(hello: Hello | None) -> str:
-    """Return what is wrong with what a host runs; ranks of different versions would not understand each other."""
+    """Return how an agent's versions differ from ours; ranks of different versions cannot communicate."""
     if hello is None:
         return ""
     if hello.version != version():
@@ -180,10 +180,10 @@ def _in_words(failures: Mapping[str, str]) -> str:
 
 
 def own_address(remotes: Sequence[SshHost], wish: str) -> str:
-    """Return by which of our addresses the other hosts may reach us, as it stands before a port.
+    """Return the address at which the other hosts can reach us, as it is written before a port.
 
-    It is the one from which ssh came to most of them, or else the one from which a route leads to them; loopback if it
-    came from there to all, which are on this machine then.
+    It is the one that most of them saw as the source of their ssh connection, else the one with a route to them;
+    loopback if all of them saw that, as they are on this machine then.
 
     Raises:
         JobError: there is none, or none is as wished.

@@ -36,7 +36,7 @@ def collect(directory: str, workers: Mapping[int, int]) -> dict[int, str]:
 
 
 def _ask(path: Path, worker: int) -> _Growing | None:
-    """Send the signal to the rank's process, if it listens: others would be ended by it."""
+    """Send the signal to the rank's process if it has a handler; without one the signal would kill it."""
     try:
         pid, size = int(path.read_bytes().split(b"\n", 1)[0]), path.stat().st_size
         if os.getsid(pid) != worker or not _listens(pid):
@@ -48,7 +48,7 @@ def _ask(path: Path, worker: int) -> _Growing | None:
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process, which may have become another program, has a handler for the signal."""
+    """Return True if the process, which may have become another program, has a handler for the signal."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> SIGNAL - 1 & 1)
@@ -56,7 +56,7 @@ def _listens(pid: int) -> bool:
 
 
 def _grows(file: _Growing) -> bool:
-    """Whether more is to be expected."""
+    """Return True if the file may still grow."""
     now, size = time.monotonic(), file.path.stat().st_size
     if size > file.size:
         file.size, file.grown = size, now

@@ -1,1 +1,1 @@
-"""What the launcher prints: output of ranks, and the status line."""
+"""Output of the launcher: the streams of the ranks, and the status line."""

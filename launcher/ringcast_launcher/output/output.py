@@ -1,4 +1,4 @@
-"""Where the workers' output goes: whole lines with a prefix, or files.
+"""Sinks for the output of the workers: whole lines with a prefix, or files.
 
 `tag` writes `[rank] ` before every line, `none` writes the lines as they are, `dir=D` is `D/rank-R.out` and
 `D/rank-R.err`, `file=PATTERN` takes both streams of a rank, where %r is the rank, %R the rank with leading zeros and
@@ -75,7 +75,7 @@ class Writer:
 
     @property
     def full(self) -> bool:
-        """Whether so much waits to be written that no more output should be read."""
+        """True if so much is queued that no more output should be read."""
         return self._pending > MAX_PENDING
 
     def put(self, file: int, data: bytes) -> None:
@@ -93,7 +93,7 @@ class Writer:
         self._queue.put(text)
 
     def settle(self, seconds: float) -> None:
-        """Wait until all that was put is written, but not for longer than this."""
+        """Wait until everything queued so far is written, at most so many seconds."""
         written = threading.Event()
         if self._thread is not None:
             self._queue.put(written)

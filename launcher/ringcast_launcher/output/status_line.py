@@ -1,7 +1,7 @@
 """The status line of a long job: one line at the bottom of the terminal, which says what the ranks are doing.
 
-What it says is told by `Status`, how it gets there by `Line`. It goes through the thread that writes the output
-(`output.Writer`), which takes it off before it writes anything else and puts it back later.
+`Status` computes the text, `Line` the bytes that draw it. The thread that writes the output (`output.Writer`) erases it
+before it writes anything else, and draws it again later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def columns(file: int) -> int:
 
 
 class Line:
-    """What has to be written to a terminal, `file`, so that its last line shows a text. It decides, and writes nothing.
+    """Computes the bytes that make the last line of a terminal, `file`, show a text; writes nothing itself.
 
     `width` returns the columns that can be used now, 0 if none.
     """
@@ -55,7 +55,7 @@ class Line:
         self._next = -math.inf
 
     def show(self, text: str) -> None:
-        """Let this text be drawn, when it is due; an empty one takes the line away."""
+        """Set the text to draw when it is due; an empty text removes the line."""
         self._text = text
 
     @property
@@ -64,7 +64,7 @@ class Line:
         return None if self._text == self._drawn else max(0.0, self._next - self._clock())
 
     def draw(self) -> bytes:
-        """Return what draws the line, which is cut so that it fits into one."""
+        """Return the bytes that draw the line, cut to the width of the terminal."""
         width = self._width(self.file)
         if not width:  # looked at again after a pause
             self._next = self._clock() + PAUSE
@@ -73,13 +73,13 @@ class Line:
         return _ERASE + self._text[: width - 1].encode("utf-8", "replace")
 
     def erase(self) -> bytes:
-        """Return what takes the line off the terminal until it is drawn again; nothing if it is not there."""
+        """Return the bytes that erase the line until it is drawn again; empty if it is not drawn."""
         drawn, self._drawn = self._drawn, ""
         return _ERASE if drawn else b""
 
 
 class Status:
-    """Shows from time to time what the ranks of a job do; `show` is `Writer.show`, None where nobody wants it.
+    """Shows the progress of the ranks at intervals; `show` is `Writer.show`, None if there is no status line.
 
     Call `tell` when it is `due` (on the monotonic clock; never, if not wanted).
     """
@@ -92,7 +92,7 @@ class Status:
         self.due = math.inf if show is None else start + delay
 
     def tell(self, now: float, up: int, seen: ProgressSnapshot) -> None:
-        """Show that so many ranks are up, and what they have been seen doing. A rank that draws itself is let alone."""
+        """Show the number of running ranks and their progress; nothing while a rank draws on the terminal itself."""
         if self._show is None:
             return
         self.due = now + self._every
@@ -102,7 +102,7 @@ class Status:
         self._show("" if seen.drawing else running(up, self._size, seen, rate, seconds))
 
     def end(self) -> None:
-        """Take the line away, and show no other."""
+        """Remove the line for good."""
         if self._show is not None and self._looks:
             self._show("")
         self._show, self.due = None, math.inf

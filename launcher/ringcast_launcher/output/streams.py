@@ -1,4 +1,4 @@
-"""What the ranks of a job write: each stream goes where it shall, and the end of it is kept for the last words."""
+"""The output streams of all ranks: each goes to its sink, and its end is kept for the report of a failure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ringcast_launcher.plan.job import Job, JobError, shown_ranks
 
 
 class Outputs:
-    """The output of all ranks; `close` closes the files, also where not all was taken."""
+    """The output of all ranks; `close` closes the files, even before the end of all streams."""
 
     def __init__(self, job: Job, hosts: Sequence[str], writer: Writer) -> None:
-        """Open what there is to open; `hosts` are those of the ranks.
+        """Open the files; `hosts` are the host names of the ranks.
 
         Raises:
             JobError: a file cannot be opened; none is left open.
@@ -43,18 +43,18 @@ class Outputs:
             raise JobError(f"--output {job.output}: {error}") from error
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Take what a rank wrote to its standard output (1) or error (2); nothing at the end of it."""
+        """Take output of a rank, from its standard output (1) or error (2); empty data means the end of the stream."""
         if data:
             self._sinks[rank, stream].feed(data)
         elif (sink := self._sinks.pop((rank, stream), None)) is not None:
             sink.end()
 
     def traceback(self, rank: int) -> str:
-        """Return the traceback with which the output of a rank ends, if it does."""
+        """Return the traceback at the end of a rank's standard error; empty if there is none."""
         return self._tails[rank].traceback()
 
     def end(self) -> None:
-        """Take what is there for the end of all streams that have not ended, and close the files."""
+        """End all streams that have not ended, and close the files."""
         for sink in self._sinks.values():
             sink.end()
         self.close()

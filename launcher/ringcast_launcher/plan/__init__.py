@@ -1,1 +1,1 @@
-"""What is to be started where, before anything is started."""
+"""The plan of a job: hosts, ranks, environment and commands, before anything is started."""

@@ -1,4 +1,4 @@
-"""How many ranks this machine has room for at most: what no job can exceed is refused before anything is started."""
+"""Upper limits for the number of ranks on this machine; a larger job is refused before anything is started."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST = 1_000_000  # ranks of a job, wherever they are
 
 
 def check(ranks: int) -> None:
-    """Look whether this machine could run so many ranks.
+    """Check that this machine could run so many ranks.
 
     Raises:
-        JobError: it could not; the text names the limit.
+        JobError: it cannot; the text names the limit.
     """
     for most, limit in limits():
         if ranks > most:
@@ -26,17 +26,17 @@ def check(ranks: int) -> None:
 
 
 def check_all(ranks: int) -> None:
-    """Look whether any hosts could run so many ranks.
+    """Check that any set of hosts could run so many ranks.
 
     Raises:
-        JobError: they could not.
+        JobError: none can.
     """
     if ranks > MOST:
         raise JobError(f"{ranks} ranks are too many: a job has {MOST} at most", USAGE)
 
 
 def limits() -> Iterator[tuple[int, str]]:
-    """Return the limits that are known here: how many ranks, and what sets the limit."""
+    """Yield the known limits: the number of ranks, and the name of the limit."""
     for name in ("pid_max", "threads-max"):
         yield from _file(Path("/proc/sys/kernel", name))
     yield from _file(_cgroup() / "pids.max")

@@ -1,4 +1,4 @@
-"""What a job is, and what its workers are started with: pure functions of the arguments and the environment."""
+"""A job as the user describes it, and how its workers are started: pure functions of arguments and environment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rendezvous:
 
     @property
     def endpoint(self) -> str:
-        """Where they meet, as a user writes it."""
+        """The address of the rendezvous, as a user writes it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -64,19 +64,21 @@ class Job:
 
     nodes: Sequence[Node]
     argv: Sequence[str]
-    environment: Mapping[str, str]  # of every worker here, without what differs between them
+    environment: Mapping[str, str]  # that all workers on this host have in common
     directory: str  # where the workers run
-    passed_on: Mapping[str, str] = field(default_factory=dict)  # what workers elsewhere have beside their host's own
-    exports: Mapping[str, str] = field(default_factory=dict)  # what all of them have because the user said so
-    starter: Sequence[str] = ()  # of agents on other hosts: a command that takes a host and a command
-    rendezvous: Rendezvous | None = None  # where launchers on other nodes come by themselves
+    passed_on: Mapping[str, str] = field(
+        default_factory=dict
+    )  # added to the login environment of workers on other hosts
+    exports: Mapping[str, str] = field(default_factory=dict)  # set by the user (-x) for all workers
+    starter: Sequence[str] = ()  # starts agents on other hosts: a command that takes a host and a command
+    rendezvous: Rendezvous | None = None  # with --nnodes: where the launchers of the other nodes connect
     output: str = "tag"
     ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
-    settings: WorkerConfig = field(default_factory=WorkerConfig)  # what the user says to all workers
+    settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
     verbose: bool = False
-    flight_recorder: str = ""  # file for what the ranks did last, if the job fails
-    continue_on_failure: bool = False  # without the ranks that fail
+    flight_recorder: str = ""  # file for the flight record, written if the job fails
+    continue_on_failure: bool = False  # the other ranks go on without those that fail
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing
     max_restarts: int = 0  # of the whole job, after failures
 
@@ -167,8 +169,8 @@ def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict
     return {name: threads for name in THREAD_VARIABLES if not environment.get(name)}
 
 
-def marks(world: WorkerConfig, *names: str) -> list[bytes]:
-    """Return the entries of the environment by which processes of the job, or of a rank, are known."""
+def environment_tags(world: WorkerConfig, *names: str) -> list[bytes]:
+    """Return the entries of the environment that identify processes of the job, or of a rank."""
     environment = world.environment()
     return [os.fsencode(f"{name}={environment[name]}") for name in names]
 
@@ -190,7 +192,7 @@ def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
 
 
 def check_ports(nodes: Sequence[Node], ports: PortRange | None) -> None:
-    """Look whether a range has enough ports for the ranks of each host, and for the control plane on this one.
+    """Check that a range has enough ports for the ranks of each host, and for the control plane on this one.
 
     Raises:
         JobError: it has not.
@@ -217,7 +219,7 @@ def parsed_address(control: str) -> tuple[str, int]:
 def worker_environment(
     environment: Mapping[str, str], world: WorkerConfig, rank: int, local_rank: int, local_size: int, node: int
 ) -> dict[str, str]:
-    """Return the whole environment of a worker; `world` has what all ranks share, `node` is the number of its host."""
+    """Return the whole environment of a worker; `world` holds what all ranks share, `node` is its host's number."""
     common = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world.size),

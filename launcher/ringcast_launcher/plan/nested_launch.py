@@ -1,4 +1,4 @@
-"""A launcher that an engine has started several times: each of them would start a job of its own."""
+"""Detects a launcher that mpirun, srun or torchrun started several times: each would start a job of its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _INSTEAD = {
 
 
 def check(env: Mapping[str, str]) -> None:
-    """Raise JobError if this process is one of several of an engine; only the first of them says why.
+    """Raise JobError if this process is one of several that an engine started; only the first one prints the reason.
 
-    A rank that starts a job is none of them, nor is who has set RINGCAST_SIZE.
+    A rank may start a job, and RINGCAST_SIZE switches the check off.
     """
     if env.get("RINGCAST_SIZE"):
         return

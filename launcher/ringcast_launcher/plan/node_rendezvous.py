@@ -1,8 +1,8 @@
-"""The same command on every node: what it says of the nodes of a job, and where and under which key they meet.
+"""The rendezvous of nodes (`--nnodes`): the same command runs on every node; its options, address and key.
 
-A node is what one launcher starts ranks on, as with torchrun, whose spellings the options have. That of node 0 runs the
-job; the others come to it, at an address of node 0, and do as it says. The key of this meeting protects no more than
-itself: what the ranks use is made afresh for every job, and travels over the connections that it protects.
+A node is the part of a job that one launcher starts, as with torchrun, whose options have the same names. The launcher
+of node 0 runs the job; the others connect to it and execute its commands. The key protects these connections only: the
+keys of the ranks are made afresh for every job, and travel over these connections.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rendezvous(
     """Return what the options and RINGCAST_KEY say; None without --nnodes.
 
     Raises:
-        JobError: something is missing, or makes no sense.
+        JobError: something is missing or invalid.
     """
     if nnodes is None:
         if node is not None or endpoint is not None:
@@ -90,15 +90,15 @@ def _check(key: str) -> None:
 
 
 def placed(one: Rendezvous) -> tuple[Node, ...]:
-    """Return the nodes as they are if all are as this one, before the others have come."""
+    """Return the nodes before the others have joined: as if all had as many ranks as this one."""
     ranks = (range(k * one.ranks, (k + 1) * one.ranks) for k in range(one.nnodes))
     return tuple(Node(f"node {k}", tuple(own), k == one.node) for k, own in enumerate(ranks))
 
 
 def address(one: Rendezvous) -> str:
-    """Return the endpoint in numbers, as node 0 binds it, and it only, or as another node reaches it.
+    """Return the numeric endpoint: the one that node 0 binds, or that another node connects to.
 
-    A name that /etc/hosts maps to 127.0.1.1 here, as Debian does with the machine's own, does not count as that.
+    127.0.1.1, to which Debian's /etc/hosts maps the machine's own name, is not used.
 
     Raises:
         JobError: the host has no address, there is no way to it, or on node 0 the address is another machine's.
@@ -116,7 +116,7 @@ def address(one: Rendezvous) -> str:
 
 
 def listening(one: Rendezvous, wish: str) -> str:
-    """Return the address at which node 0's control plane listens, as it stands before a port.
+    """Return the address at which node 0's control plane listens, as it is written before a port.
 
     Raises:
         JobError: no interface is as wished.
@@ -129,10 +129,10 @@ def listening(one: Rendezvous, wish: str) -> str:
 
 @contextmanager
 def published_key(one: Rendezvous, watchdog: Watchdog) -> Iterator[None]:
-    """If the user gave no key, let a file tell the others that of node 0 within the block.
+    """If the user gave no key, publish that of node 0 in a file within the block.
 
-    Node 0 listens at its port already, so whoever left such a file behind, as its watchdog was killed too, does not any
-    more.
+    Node 0 listens at its port already. So an existing file was left behind by a node 0 that was killed together with
+    its watchdog, and can be replaced.
 
     Raises:
         JobError: the file cannot be written.
@@ -155,10 +155,10 @@ def published_key(one: Rendezvous, watchdog: Watchdog) -> Iterator[None]:
 
 
 def find_key(one: Rendezvous) -> str | None:
-    """Return the key on another node; None as long as node 0 has not told it.
+    """Return the key on another node; None as long as node 0 has not published it.
 
     Raises:
-        JobError: there is something else.
+        JobError: the file holds something else.
     """
     if one.key:
         return one.key

@@ -1,4 +1,4 @@
-"""On which hosts a job runs: from the options, to the ranks of each host."""
+"""Places the ranks of a job on hosts, as the options say."""
 
 from __future__ import annotations
 

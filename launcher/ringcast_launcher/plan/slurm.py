@@ -1,7 +1,7 @@
-"""A Slurm allocation as its environment tells it, and the command that starts an agent on one of its nodes: pure.
+"""A Slurm allocation, read from its environment, and the command that starts an agent on one of its nodes: pure.
 
-What Slurm says of one process or step, and what it understands as options of srun, stays out of the agents' way and is
-not handed on to workers, which else would all take themselves for the first task of a step of one.
+Variables of one process or step, and those that srun reads as options, are removed for agents and workers: else every
+worker would take itself for the first task of a step of one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
     """Return the nodes of the allocation that this process is in, with their tasks as slots; nothing outside of one.
 
     Raises:
-        JobError: what Slurm says makes no sense.
+        JobError: the variables of Slurm are invalid.
     """
     if not env.get("SLURM_JOB_ID") or not env.get("SLURM_JOB_NODELIST"):
         return ()
@@ -56,8 +56,8 @@ def srun_argv(host: str, agent: Sequence[str]) -> list[str]:
 
 
 def for_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun, which hands it on, without what users and Slurm have set there as options of
-    other steps, and without the address of this node.
+    """Return the environment for srun, which passes it on: without the options that users and Slurm have set for other
+    steps, and without the address of this node.
 
     >>> for_srun({"SLURM_JOB_ID": "7", "SLURM_LABELIO": "1", "HOME": "/root", "RINGCAST_ADVERTISE": "n0"})
     {'SLURM_JOB_ID': '7', 'HOME': '/root', 'SLURM_EXIT_ERROR': '255'}
@@ -68,7 +68,7 @@ def for_srun(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_job(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what Slurm says of one process or step.
+    """Return an environment without Slurm's variables of one process or step.
 
     >>> of_job({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "HOME": "/root"})
     {'SLURM_JOB_ID': '7', 'HOME': '/root'}
@@ -77,7 +77,7 @@ def of_job(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def passed_on(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what Slurm tells the launcher of the job as a whole, for workers on other nodes.
+    """Return Slurm's variables of the whole job, for workers on other nodes.
 
     >>> passed_on({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "HOME": "/root"})
     {'SLURM_JOB_ID': '7'}
@@ -87,7 +87,7 @@ def passed_on(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_agent(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of an agent without what Slurm says of the agent's step.
+    """Return the environment of an agent without Slurm's variables of the agent's step.
 
     >>> of_agent({"SLURM_NTASKS": "1", "SLURM_CPUS_ON_NODE": "8", "HOME": "/root"})
     {'SLURM_CPUS_ON_NODE': '8', 'HOME': '/root'}
@@ -96,7 +96,7 @@ def of_agent(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _slots(env: Mapping[str, str], nodes: int) -> list[int]:
-    """Return the tasks of each node; by processors in a step, whose own number hides that of the allocation."""
+    """Return the tasks of each node; inside a step, whose own number hides that of the allocation, by processors."""
     tasks = _counts(env, "SLURM_TASKS_PER_NODE")
     if len(tasks) == nodes:
         return tasks

@@ -1,4 +1,4 @@
-"""The hosts of a job beside the launcher's own: reached by a command such as ssh, or come by themselves."""
+"""Connects the launcher with the other hosts of a job: agents started by ssh or srun, or nodes that join."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from ringcast_launcher.system.watchdog import Watchdog
 def connected_hosts(
     job: Job, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
 ) -> Iterator[tuple[Job, Sequence[RemoteHost], str]]:
-    """Yield the job with its ranks on their hosts, the crews of the other hosts, and the address by which these reach
-    this one ("" if there are none); at the end of the block none of them is left. `show`, if wanted, is told a line of
-    how far the start is.
+    """Yield the job with its ranks placed, the other hosts, and the address at which they reach this one ("" if there
+    are none); at the end of the block they have ended. `show`, if given, gets a line about the progress of the start.
 
     Raises:
-        JobError: a host is not there in time, or does not fit; or a signal asks us to end.
+        JobError: a host is late, or does not fit; or a signal asks us to end.
     """
     if job.rendezvous is not None:
         with accepted_nodes(job, job.rendezvous, watchdog, signals, limit, show) as (placed, joined_nodes):

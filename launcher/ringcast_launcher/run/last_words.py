@@ -1,4 +1,4 @@
-"""What the launcher tells of a job beside its workers' output: for others while it runs, and when it has failed."""
+"""The flight record of a failed job: a summary for standard error, and the file of --flight-recorder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringcast.monitoring import flight_record
 
 
 def last_words(directory: str, size: int, file: str, lost: Collection[int]) -> str:
-    """Return a line for each rank of what it did last, and write the whole record to `file`, if there is one."""
+    """Return a line for each rank about its last actions, and write the whole record to `file`, if one is given."""
     flights = flight_record.read(directory, range(size))
     lines = flight_record.summary(flights, lost) if any(flights) else []
     if file:

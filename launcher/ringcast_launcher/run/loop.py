@@ -1,7 +1,7 @@
-"""The loop that connects the parts of a running job: it waits for all of them at once and carries out decisions.
+"""The main loop of a job: it polls all parts at once and carries out the decisions of the supervisor.
 
-The supervisor decides, the control server talks to the workers, and the crew of each host, here or elsewhere, has the
-processes.
+The supervisor decides, the control server communicates with the workers, and the process manager of each host, local or
+remote, owns the processes.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.signals import ENDING, caught, noted
 from ringcast_launcher.system.watchdog import Watchdog
 
-ANSWER = 3.0  # seconds that all hosts together may take to answer a question
-FINISH = 10.0  # seconds that the end of all crews may take, on busy machines too
+ANSWER = 3.0  # seconds in which all hosts must answer a query
+FINISH = 10.0  # seconds in which all hosts must end their processes, on busy machines too
 SETTLE = 1.0  # seconds in which our output is to be written before the other nodes are told how the job has ended
 
 
 def run(job: Job) -> JobReport:
-    """Run the job to its end, again if it shall be; return what became of it; say on standard error what went wrong.
+    """Run the job to its end, with restarts; print errors on standard error; return the report.
 
     Raises:
-        JobError: it could not be started; nothing is left behind.
+        JobError: it could not be started; no process is left.
     """
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
@@ -106,7 +106,7 @@ def run(job: Job) -> JobReport:
 
 
 def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
-    """Run the job once; return what became of it, the last words, and whether to start it afresh."""
+    """Run the job once; return its report, the text to print, and whether to restart it."""
     with ExitStack() as stack:
         watchdog = stack.enter_context(Watchdog(job.environment))
         directory = stack.enter_context(job_directory())
@@ -138,7 +138,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
 
 
 def _over(end: JobReport, again: bool) -> JobEnd:
-    """Return what the launchers on other nodes are to know of the end: the exit code, and the last line."""
+    """Return the message about the end for the launchers on other nodes: the exit code, and the last line."""
     return JobEnd(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
 
 
@@ -153,7 +153,7 @@ def _allow_files(job: Job) -> None:
 
 
 class _Running:
-    """A job from the start of its first worker to the end of its last; a context manager that leaves nothing."""
+    """A job from the start of its first worker to the end of its last; a context manager that closes everything."""
 
     def __init__(
         self,
@@ -173,10 +173,10 @@ class _Running:
         self._limit = limit
         self._local_host = local_host
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
-        self._missed: set[int] = set()  # failed ranks without which the others go on
+        self._missed: set[int] = set()  # failed ranks without which the others continue
         self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and what is to be told after that
+        self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and the cause to declare after that
         self._held = False
         self._open = ExitStack()
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
@@ -243,7 +243,7 @@ class _Running:
         return self._verdict
 
     def report(self, verdict: Verdict) -> JobReport:
-        """Return what became of the job, and of every rank."""
+        """Return the report on the job and every rank."""
         fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
         ranks = [RankReport(r, self._host_names[r], self._pids[r], fate) for r, fate in enumerate(fates)]
         if verdict.rank is None:
@@ -253,7 +253,7 @@ class _Running:
 
     @property
     def last_words(self) -> str:
-        """What is told of a job that failed before its cause: stacks after a timeout, and what every rank did last."""
+        """The text before the cause of a failure: stacks after a timeout, and the last actions of every rank."""
         return self._stacks + self._last_words
 
     def _start(self) -> None:
@@ -270,7 +270,7 @@ class _Running:
             self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
     def _ps_server(self) -> PsServer | None:
-        """Let `ringcast ps` ask us for the ranks on all hosts; what those here do, it can see for itself."""
+        """Serve `ringcast ps` the ranks on all hosts; those on this host it can see by itself."""
         try:
             ps_server = self._open.enter_context(closing(PsServer(self._directory)))
         except OSError as error:  # such as on file systems that can have none: no job fails for that
@@ -287,7 +287,7 @@ class _Running:
             self._pause_all()
         if signal.SIGCHLD in signals:
             self._local_host.note_ends()
-        # What the workers said comes before their ends, which would else look like ends without a word.
+        # Messages of workers are taken before their ends: else a rank that finished would seem to have said nothing.
         ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self.asked_to_end |= any(number in ENDING for number in signals)
@@ -324,7 +324,7 @@ class _Running:
         return []
 
     def _lose(self, i: int, cause: str) -> list[Event]:
-        """A host is gone, and its ranks with it."""
+        """Remove a host that was lost, and return the failures of its ranks."""
         self._all_hosts.lose(i)
         ranks = self._job.nodes[i].ranks
         for rank in ranks:
@@ -337,13 +337,13 @@ class _Running:
         return [event for rank in lost for event in (Hung(rank, cause), Exited(rank, -signal.SIGKILL))]
 
     def _fenced(self, rank: int) -> None:
-        """Nothing of a rank acts any more: the others can be told, if that is already due."""
+        """No process of the rank is left: declare its failure to the others, if that is already due."""
         cause = self._fencing.pop(rank)
         if cause is not None:
             self._server.declare_failed(rank, cause)
 
     def _wait(self) -> int:
-        """Return how many milliseconds nothing is due. A slow reader of our output is looked at every 10 ms."""
+        """Return the milliseconds until something is due. A slow reader of our output is checked every 10 ms."""
         if self._held != self._writer.full:
             self._held = not self._held
             self._all_hosts.hold(self._held)
@@ -353,7 +353,7 @@ class _Running:
         return min(wait, 10) if self._held else wait
 
     def _pause_all(self) -> None:
-        """Stop the workers and ourselves (Ctrl-Z); go on together when somebody continues us."""
+        """Stop the workers and ourselves (Ctrl-Z); continue them when we are continued."""
         self._all_hosts.send_all(Stop())
         self._all_hosts.answers((Stopped,), ANSWER)  # else an agent might take the coming silence for our end
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -420,7 +420,7 @@ class _Running:
         return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
 
     def _finish(self, verdict: Verdict) -> None:
-        """Have all crews end what the workers left running, and take the rest of the output."""
+        """Have all hosts end the remaining processes, and take the rest of the output."""
         asked = [i for i in range(len(self._job.nodes)) if i in self._all_hosts]
         self._all_hosts.send_all(Finish(records=verdict.code != 0))
         answers = self._all_hosts.answers((Finished,), FINISH)

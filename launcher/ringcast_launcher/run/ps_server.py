@@ -1,4 +1,4 @@
-"""Questions of `ringcast ps` for what the ranks on all hosts do, which come over a socket in the job's directory."""
+"""Serves `ringcast ps` over a socket in the job's directory: the states of the ranks on all hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringcast.monitoring.jobs import INQUIRIES
 
 
 class PsServer:
-    """A socket that only who may enter the directory can find. Whoever connects has asked; nobody is waited for.
+    """The socket; only users who may enter the directory can find it. A connection is a request; nothing waits.
 
     Raises:
         OSError: there can be no socket in that directory.
@@ -29,11 +29,11 @@ class PsServer:
 
     @property
     def files(self) -> list[int]:
-        """What can be read when somebody asks."""
+        """The files that become readable with a request."""
         return [] if self._listener.fileno() < 0 else [self._listener.fileno()]
 
     def come(self) -> bool:
-        """Return whether anybody waits for an answer by now."""
+        """Accept requests; return True if any waits for an answer."""
         while self.files:
             try:
                 self._asking.append(self._listener.accept()[0])
@@ -44,7 +44,7 @@ class PsServer:
         return bool(self._asking)
 
     def answer(self, told: bytes) -> None:
-        """Give everybody who waits a file that has the answer: it has room, whoever reads it and when."""
+        """Send everybody who waits a file with the answer: unlike a socket it has room, whenever it is read."""
         asking, self._asking = self._asking, []
         with ExitStack() as stack:
             for asker in asking:

@@ -1,4 +1,4 @@
-"""A question to the crews of all hosts, whose answers come while the loop goes on with everything else."""
+"""A query to all hosts, whose answers arrive while the main loop goes on."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Query(Generic[T]):
-    """Asks one question at a time. Hosts answer each once and in order: so a late answer is told from the next one."""
+    """One query at a time. Hosts answer each query once and in order, so a late answer is recognised by counting."""
 
     def __init__(self, all_hosts: AllHosts, question: Command, patience: float) -> None:
-        """Wait for answers for so many seconds."""
+        """`patience` is the time limit for the answers, in seconds."""
         self._all_hosts, self._question, self._patience = all_hosts, question, patience
-        self._owed: Counter[int] = Counter()  # answers that each host has to give
+        self._owed: Counter[int] = Counter()  # answers that each host still has to give
         self._told: dict[int, T] = {}
-        self._asked: float | None = None  # when, if it is not over
+        self._asked: float | None = None  # the time of the query that is under way
 
     @property
     def due(self) -> float:
@@ -28,7 +28,7 @@ class Query(Generic[T]):
         return inf if self._asked is None else self._asked + self._patience
 
     def ask(self, now: float) -> None:
-        """Ask all hosts, unless they have just been asked and not all have answered."""
+        """Query all hosts, unless a query is under way."""
         if self._asked is None:
             self._asked, self._told = now, {}
             self._owed.update(self._all_hosts.numbers)
@@ -41,7 +41,7 @@ class Query(Generic[T]):
             self._told[host] = answer
 
     def result(self, now: float) -> list[T] | None:
-        """Return the answers when all hosts that are left have told, or the time is over; None before, and after."""
+        """Return the answers, once: when all hosts that are not lost have answered, or the time is over. Else None."""
         if self._asked is None or (not self._all_hosts.numbers <= self._told.keys() and now < self.due):
             return None
         self._asked = None

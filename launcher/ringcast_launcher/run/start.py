@@ -1,4 +1,4 @@
-"""The start of a job's workers, by the crews of all hosts at once."""
+"""Starts the workers on all hosts at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringcast_launcher.hosts.messages import HostLost, NotStarted, Report, Start
 from ringcast_launcher.plan.job import Job, JobError, Node
 from ringcast_launcher.system.signals import ENDING, caught
 
-STEP = 0.5  # seconds after which signals, and whatever else, are looked at while the workers start
+STEP = 0.5  # seconds between two looks at signals while the workers start
 
 
 def start_workers(
@@ -26,7 +26,7 @@ def start_workers(
     limit: StartLimit,
     meanwhile: Callable[[], None],
 ) -> tuple[dict[int, int], dict[str, str]]:
-    """Start all workers, and wait until they run; `world` is what their ranks have in common.
+    """Start all workers, and wait until they run; `world` are the settings that all ranks share.
 
     `meanwhile` is called now and then.
 

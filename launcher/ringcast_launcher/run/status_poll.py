@@ -1,4 +1,4 @@
-"""Looks at all ranks: from time to time for the status line, and when somebody asks what they do."""
+"""Queries all hosts for the states of their ranks: at intervals for the status line, and on request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ringcast_launcher.output.status_line import Status
 from ringcast_launcher.run.ps_server import PsServer
 from ringcast_launcher.run.query_all import Query
 
-GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not told
-STATES = 3.0  # seconds after which others are told without them
+GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not answered
+STATES = 3.0  # seconds after which a request is answered without them
 
 
 class ProgressPoll:
-    """Asks the hosts when the status line is due, and has it drawn when they have told."""
+    """Queries the hosts when the status line is due, and has it drawn when they have answered."""
 
     def __init__(self, status: Status, all_hosts: AllHosts) -> None:
         self._status = status
@@ -34,22 +34,22 @@ class ProgressPoll:
         return min(self._status.due, self._query.due)
 
     def turn(self, now: float, up: int) -> None:
-        """Do what is due; so many ranks are up."""
+        """Query the hosts, or draw the line, if that is due; `up` is the number of running ranks."""
         if self._status.due <= now:
             self._query.ask(now)
         if (told := self._query.result(now)) is not None:
             self._status.tell(now, up, sum(told, ProgressSnapshot()))
 
     def end(self) -> None:
-        """Take the line away, and look no more."""
+        """Remove the line, and stop the queries."""
         self._status.end()
 
 
 class StatePoll:
-    """Tells what all ranks do: on standard error when it was `wanted` there, and to those that inquire."""
+    """The table of all ranks: printed on standard error when `wanted`, and sent to `ringcast ps`."""
 
     def __init__(self, hosts: Sequence[str], all_hosts: AllHosts, writer: Writer, ps_server: PsServer | None) -> None:
-        """`hosts` are those of the ranks, as the job knows them."""
+        """`hosts` are the host names of the ranks, as in the job."""
         self._hosts, self._writer, self._ps_server = hosts, writer, ps_server
         self._query = Query[list[State]](all_hosts, AskStates(), STATES)
         self.hear = self._query.hear
@@ -62,11 +62,11 @@ class StatePoll:
 
     @property
     def files(self) -> list[int]:
-        """What can be read when a `turn` is due."""
+        """The files that become readable when a `turn` is due."""
         return [] if self._ps_server is None else self._ps_server.files
 
     def turn(self, now: float, wanted: bool) -> None:
-        """Do what is due; with `wanted` a table is to be printed."""
+        """Query the hosts, or answer, if that is due; `wanted`: print a table."""
         self._printed |= wanted
         if (self._ps_server is not None and self._ps_server.come()) or self._printed:
             self._query.ask(now)

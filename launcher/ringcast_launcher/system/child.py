@@ -1,7 +1,7 @@
-"""One worker's process: its own session, standard input from nowhere, two pipes, and no life after the launcher's.
+"""A worker's process: in a session of its own, with empty standard input and two pipes; it dies with the launcher.
 
-A worker that has ended stays a zombie until `reap`, so that its number, which is its process group's too, cannot come
-to mean somebody else while we may still signal the group.
+A worker that has ended stays a zombie until `reap`, so that its number, which is also that of its process group, is not
+reused while the group may still be signalled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Process:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str, imprint: int) -> None:
         """Start the worker; from the main thread, because the kernel ends it together with the thread that forked.
 
-        By the `imprint` all that it starts is known, see `ringcast.procs.process_tree`.
+        The `imprint` identifies its descendants, see `ringcast.procs.process_tree`.
 
         Raises:
             OSError: the program cannot be started.
@@ -79,7 +79,7 @@ class Process:
 
 @contextlib.contextmanager
 def subreaper() -> Iterator[None]:
-    """Be the one to whom processes come whose parents have ended, if we are above these: none of them is lost."""
+    """Be the subreaper: descendants whose parents have ended become our children, so that none is lost."""
     before = ctypes.c_int()
     _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)

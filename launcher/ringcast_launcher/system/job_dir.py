@@ -1,4 +1,4 @@
-"""The directory of a job's sockets: for its owner only, and removed at the end, if need be by the next launcher."""
+"""The directory of a job's sockets: private to its owner, and removed at the end, if need be by the next launcher."""
 
 from __future__ import annotations
 

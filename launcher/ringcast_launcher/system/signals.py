@@ -1,4 +1,4 @@
-"""Signals as bytes on a file: a loop waits for them together with everything else."""
+"""Signals as bytes on a file descriptor, so that a loop can poll them together with other files."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Who stays when the launcher is killed: a small process that then ends the job and removes its directory.
+"""A watchdog process: it kills the ranks and removes the job's directory if the launcher or an agent dies or hangs.
 
-It hears from the launcher through a pipe: lines of a word and a value, the last of which is `done`. If the pipe ends
-without it, the launcher has ended without being able to clean up.
+The launcher sends it lines of a word and a value through a pipe; the last one is `done`. If the pipe ends without
+`done`, the launcher died before it could clean up.
 
-An agent on another host can also stand still: stopped, or hung. Elsewhere it then counts as lost after a while, and its
-ranks with it, which must not act any more. So it is `watched`: if it gives no sign of life through the pipe, its ranks
-are ended, and it as well unless it is just ending by itself. As with all clocks of this kind only the time counts in
-which the watchdog itself ran.
+An agent on another host can also hang, or be stopped. The launcher then counts its host as lost after a while, and the
+ranks there must not act any more. So an agent is `watched`: without signs of life through the pipe the watchdog kills
+its ranks, and the agent as well unless it is just ending by itself. Only time in which the watchdog itself ran counts.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ _ROOTS = [os.path.abspath(os.path.join(file, *[os.pardir] * 3)) for file in (__f
 
 
 class Watchdog:
-    """The launcher's end of the pipe; a context manager, at whose end the watchdog has ended too."""
+    """The launcher's end of the pipe; a context manager, at whose end the watchdog process has ended."""
 
     def __init__(self, environment: Mapping[str, str], *, speaks: bool = False) -> None:
-        """Start it, in a session of its own: what ends the launcher's session does not end it.
+        """Start the process in a session of its own, so that it outlives the launcher's session.
 
-        With `speaks` it says on our standard error when it has ended us.
+        With `speaks` it prints a message on our standard error if it has killed us.
 
         Raises:
             OSError: it cannot be started.
@@ -62,18 +61,20 @@ class Watchdog:
         os.set_blocking(self._child.stdin.fileno(), False)  # were it stopped, and the pipe full, we would be as well
 
     def tell(self, word: str, value: str) -> None:
-        """Let it know of a `worker` (its process number), the `directory`, or a `mark` of the job's processes.
+        """Register a word and its value, which is for
 
-        Or of the `imprints` of its workers (the first one, and the first after them).
-
-        Or of a `file` that is to go if it still holds the text before the blank; what is written there later stays.
+        * worker: the process number of a worker
+        * tag: an entry of the environment that identifies processes of the job
+        * imprints: the first imprint of the workers, and the first one after them
+        * directory: the job's directory, to be removed
+        * file: a text and a path: the file is removed if it still holds the text
         """
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):  # somebody killed it: the launcher does what there is to do itself
             self._child.stdin.write(os.fsencode(f"{word} {value}\n"))
 
     def watch(self) -> None:
-        """Have it end our workers, and us, once we have given no sign of life for `SILENCE`."""
+        """Have it kill our workers, and us, after `SILENCE` seconds without a sign of life."""
         self.tell("watched", str(os.getpid()))
 
     def sign(self) -> None:
@@ -95,7 +96,7 @@ class Watchdog:
 
 
 class _End(Enum):
-    """What ends the waiting of the watchdog."""
+    """The events that end the waiting of the watchdog."""
 
     DONE = "all is done"
     GONE = "the pipe has ended without that"
@@ -103,17 +104,17 @@ class _End(Enum):
 
 
 class _Pipe:
-    """The watchdog's end of the pipe, and what was `told` until now."""
+    """The watchdog's end of the pipe; `told` holds the values received so far, by word."""
 
     def __init__(self) -> None:
-        words = b"worker", b"mark", b"imprints", b"directory", b"file", b"watched"
+        words = b"worker", b"tag", b"imprints", b"directory", b"file", b"watched"
         self.told: dict[bytes, list[bytes]] = {word: [] for word in words}
         self._rest = b""
         self._poller = select.poll()
         self._poller.register(0, select.POLLIN)
 
     def hear(self, seconds: float | None) -> _End | bool:
-        """Take down what comes next; returns the end if it is that, else whether anything came in time."""
+        """Read the pipe once; return the end if it has come, else whether anything arrived in time."""
         if not self._poller.poll(None if seconds is None else 1000 * seconds):
             return False
         if not (came := os.read(0, CHUNK)):
@@ -129,7 +130,7 @@ class _Pipe:
 
 
 def main() -> None:
-    """Be the watchdog; the pipe is standard input."""
+    """Run the watchdog; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     process_tree.take_imprint(None)  # of an outer job, too, it is no member
@@ -138,18 +139,18 @@ def main() -> None:
     if end is _End.DONE:
         return
     leaders = [int(pid) for pid in pipe.told[b"worker"]]
-    process_tree.kill(lambda: process_tree.members(leaders, pipe.told[b"mark"], _imprints(pipe)))
+    process_tree.kill(lambda: process_tree.members(leaders, pipe.told[b"tag"], _imprints(pipe)))
     if end is _End.SILENT:
         end = _second_end(pipe)
     if end is _End.DONE:
         return
-    stood_still = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
+    hung = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
     process_tree.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
-    import shutil  # not before it is needed: few watchdogs ever come here
+    import shutil  # not before it is needed: few watchdogs ever get here
 
     for directory in pipe.told[b"directory"]:
         shutil.rmtree(directory, ignore_errors=True)
-    if stood_still:
+    if hung:
         words = f"ringcast: process {pipe.told[b'watched'][0].decode()} stood still for {SILENCE:g} s"
         with suppress(OSError):  # nobody may listen any more
             os.write(2, f"{words} (stopped, or hung); it was ended with its ranks\n".encode())
@@ -158,7 +159,7 @@ def main() -> None:
 
 
 def _first_end(pipe: _Pipe) -> _End:
-    """Take down what is told until the end, or until a silence of who is watched."""
+    """Read the pipe until its end, or until the watched process has been silent for `SILENCE` seconds."""
     silent, turned = 0.0, time.monotonic()
     while not (watched := pipe.told[b"watched"]) or silent < SILENCE:
         heard = pipe.hear(min(BEAT, SILENCE - silent) if watched else None)
@@ -170,9 +171,9 @@ def _first_end(pipe: _Pipe) -> _End:
 
 
 def _second_end(pipe: _Pipe) -> _End:
-    """Let who was silent end by itself, for a while: it may have given up as nobody was heard.
+    """Wait a while for the watched process to end by itself: it may have given up because it heard nothing.
 
-    It cannot while it is stopped; and who goes on instead has woken up too late.
+    A stopped process cannot do that; and one that gives signs of life again has woken up too late.
     """
     for _ in range(round(GRACE / STEP)):  # not by a clock, which goes on while we are stopped
         if _is_stopped(int(pipe.told[b"watched"][0])):
@@ -187,8 +188,8 @@ def _second_end(pipe: _Pipe) -> _End:
 
 
 def _late_ones(pipe: _Pipe) -> set[int]:
-    """Return ranks started after the others were ended, by their marks: the numbers of those may mean others now."""
-    return process_tree.members((), pipe.told[b"mark"], _imprints(pipe))
+    """Return ranks started after the others were killed, by their tags: the process numbers may be reused by now."""
+    return process_tree.members((), pipe.told[b"tag"], _imprints(pipe))
 
 
 def _imprints(pipe: _Pipe) -> range:
@@ -202,7 +203,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _kill(watched: int) -> bool:
-    """Kill who is watched, if it is still our parent: else it has ended, and its number may mean another process."""
+    """Kill the watched process if it is still our parent: else it has ended, and its number may be reused."""
     if os.getppid() != watched:
         return False
     with suppress(ProcessLookupError, PermissionError):
