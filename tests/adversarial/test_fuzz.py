@@ -223,6 +223,7 @@ assert calls
 """
 
 
+@pytest.mark.live
 def test_a_launched_job_bears_strangers_at_all_its_sockets(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])

@@ -56,6 +56,7 @@ def plant(folder: Path, sign: Path) -> None:
         (folder / f"{name}.py").write_text(f"open({str(sign)!r}, 'a').write({name!r})\n")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("how", ["script", "module"])
 def test_run_executes_nothing_that_lies_in_the_working_directory(short: Path, how: str) -> None:
     plant(short / "planted", short / "run")
@@ -83,6 +84,7 @@ def test_who_has_the_working_directory_on_its_path_can_use_functions_from_there(
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 1]\n", "")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("option", ["--json-report", "--flight-recorder"])
 @pytest.mark.parametrize("there", [True, False])
 def test_files_of_the_launcher_are_not_written_through_a_link(short: Path, option: str, there: bool) -> None:
@@ -118,6 +120,7 @@ def squat(path: str, mode: int = 0o700) -> None:
     subprocess.run(make, check=True, timeout=60)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("taken", [1, 3])
 def test_ranks_meet_elsewhere_if_another_user_has_taken_their_directory(short: Path, taken: int) -> None:
     needs.root()

@@ -167,6 +167,7 @@ def garbage(rng: random.Random, i: int) -> bytes:
     return (rng.randbytes(rng.randint(1, 300)), greeting[: rng.randint(1, 64)], greeting + rng.randbytes(300))[i % 3]
 
 
+@pytest.mark.live
 def test_ten_thousand_connections_of_garbage_change_nothing(working: Working) -> None:
     told, rng = working.told(), random.Random(7)
     places = [("127.0.0.1", int(address.rpartition(":")[2])) for address, _, _ in doors(told)]
@@ -254,6 +255,7 @@ def long_command(length: int) -> bytes:
     return b"\x06" + length.to_bytes(8, "big") + bytes(length - 10)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("length", COMMANDS)
 @pytest.mark.parametrize("door", ["the control plane", "an inbox"])
 def test_commands_before_the_handshake_take_bounded_memory(door: str, length: int, working: Working) -> None:
@@ -286,6 +288,7 @@ def node(number: int, port: int, folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("length", COMMANDS)
 def test_commands_before_the_handshake_take_bounded_memory_of_node_0(length: int, tmp_path: Path) -> None:
     port, deadline = free_port(), time.monotonic() + LIMIT
@@ -338,6 +341,7 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("door", ["the control plane", "an inbox"])
 def test_of_a_thousand_silent_connections_few_are_kept_while_a_job_works(door: str, working: Working) -> None:
     told = working.told()
@@ -622,6 +626,7 @@ if comm.rank == 0:
 """
 
 
+@pytest.mark.live
 def test_keys_are_fresh_and_nowhere_to_be_seen(tmp_path: Path) -> None:
     told = launch(tmp_path, SECRETS, "-v", RINGCAST_DEBUG="info")
     assert told.returncode == 0, told.stderr
@@ -633,6 +638,7 @@ def test_keys_are_fresh_and_nowhere_to_be_seen(tmp_path: Path) -> None:
     assert again not in keys
 
 
+@pytest.mark.live
 def test_security_none_works_and_is_warned_of_once(tmp_path: Path) -> None:
     program = """
 import ringcast
@@ -664,6 +670,7 @@ def by_hand(program: str, *settings: dict[str, str]) -> list[tuple[int, str, str
     return [(rank.returncode, *words) for rank, words in zip(ranks, said, strict=True)]
 
 
+@pytest.mark.live
 def test_without_a_launcher_rank_0_warns_of_security_none() -> None:
     none = {"RINGCAST_SECURITY": "none"}
     zero, one = by_hand("import ringcast; print(ringcast.init().allreduce(1))", none, none)
@@ -755,6 +762,7 @@ print("done")
 """
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_without_pickles_all_ranks_refuse_objects_and_arrays_travel(tmp_path: Path, transport: str) -> None:
     done = launch(tmp_path, NO_PICKLES, "--transport", transport, RINGCAST_NO_PICKLE="1")

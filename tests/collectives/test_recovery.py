@@ -141,7 +141,16 @@ def test_whichever_rank_dies_the_others_go_on(kind: str, p: int, after: int) -> 
             check_survivors(kind, p, dying, after)
 
 
-@pytest.mark.parametrize(("kind", "dying"), [("threads", r) for r in range(33)] + [("ipc", r) for r in (0, 16, 32)])
+FIRST_MIDDLE_LAST = 0, 16, 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "dying"),
+    [
+        *(pytest.param("threads", r, marks=[pytest.mark.long] * (r not in FIRST_MIDDLE_LAST)) for r in range(33)),
+        *(("ipc", r) for r in FIRST_MIDDLE_LAST),
+    ],
+)
 def test_one_of_many(kind: str, dying: int) -> None:
     check_survivors(kind, 33, (dying,), 1)
 

@@ -625,6 +625,7 @@ def launched(size: int, *argv: str, folder: Path, **env: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_collectives_in_a_launched_job(tmp_path: Path, size: int) -> None:
     files = ("--json", "out.json", "--plot", "out.png", "--trace", "trace.json")
@@ -646,6 +647,7 @@ def test_wrong_options_in_a_launched_job_are_told_once(tmp_path: Path) -> None:
     assert done.stderr.count("there is no collective 'bcst'") == 1
 
 
+@pytest.mark.live
 def test_in_a_launched_job_files_are_for_rank_0_to_write(tmp_path: Path) -> None:
     done = launched(3, "bcast", "--json", "/nowhere/at/all.json", folder=tmp_path)
     assert done.returncode == 2
@@ -660,6 +662,7 @@ def test_unusable_constants_in_a_launched_job_are_no_traceback(tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.live
 def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
     done = launched(2, "barrier", "-i", "1", folder=tmp_path)
     assert "over ipc; constants of the network: the transport's defaults" in done.stdout

@@ -227,6 +227,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder)
 
 
+@pytest.mark.live
 def test_a_job_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
     done = launch(tmp_path, "-o", "network.toml", "--plot", "times.png")
     assert done.returncode == 0, done.stderr
@@ -243,6 +244,7 @@ def test_a_job_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
     assert told.stdout == f"{network}\n"
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -259,6 +261,7 @@ def test_what_cannot_be_written_is_said_before_measuring(tmp_path: Path, argumen
     assert words in line
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("arguments", "code"), [(["--plots", "times.png"], 2), (["--help"], 0)])
 def test_one_rank_speaks_for_all_about_the_arguments(tmp_path: Path, arguments: list[str], code: int) -> None:
     done = launch(tmp_path, *arguments)

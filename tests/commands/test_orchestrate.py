@@ -146,6 +146,7 @@ def threads(size: int, work: Callable[[Any], Any]) -> list[Any]:
         return job.ask(work)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_ringcast_does_every_case_right(size: int) -> None:
     cases = [
@@ -317,6 +318,7 @@ def test_what_goes_around_the_wire_is_noticed() -> None:
         assert rows[0].seconds, "the figures are there for who wants to look into it"
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("fault", "first", "later"),
     [

@@ -67,6 +67,7 @@ def nothing_on_earth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "peers"
 
 
+@pytest.mark.live
 def test_a_peer_that_cannot_be_installed_says_why(nothing_on_earth: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PeerMissing, match=r"not installed: ERROR: .*no-such-package"):
         peers.install("gloo", nothing_on_earth)

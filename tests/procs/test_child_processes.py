@@ -49,6 +49,7 @@ def program(folder: Path, text: str) -> tuple[Path, Path]:
     return file, count
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_init_at_the_top_level_is_one_error(p: int, method: str, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_init_at_the_top_level_is_one_error(p: int, method: str, tmp_path: Path)
     assert len(count.read_text().split()) <= p + 2 * p  # the ranks, and once what their pools have
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_with_the_guard_pools_work(method: str, tmp_path: Path) -> None:
     text = POOL.replace("comm = ", "if __name__ == '__main__':\n    comm = ").format(method=method, guard="    ")
@@ -69,11 +71,13 @@ def test_with_the_guard_pools_work(method: str, tmp_path: Path) -> None:
     assert launched(2, file) == (0, "6\n6\n", [])
 
 
+@pytest.mark.live
 def test_forked_pools_that_do_not_come_to_init_work(tmp_path: Path) -> None:
     file, _ = program(tmp_path, POOL.format(method="fork", guard=""))
     assert launched(3, file) == (0, "6\n6\n6\n", [])
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("p", [1, 3])
 def test_a_forked_pool_that_comes_to_init_is_one_error(p: int, tmp_path: Path) -> None:
     text = """
@@ -94,6 +98,7 @@ multiprocessing.get_context("fork").Pool(2, begin).map(abs, [1, 2])
     assert len(begun.read_text()) <= 2 * p
 
 
+@pytest.mark.live
 def test_without_a_launcher_too(tmp_path: Path) -> None:
     file, count = program(tmp_path, POOL.format(method="spawn", guard=""))
     settings = {"RINGCAST_SIZE": "2", "RINGCAST_CONTROL": f"ipc://{tmp_path}/control", "RINGCAST_DIR": str(tmp_path)}
@@ -115,6 +120,7 @@ def test_without_a_launcher_too(tmp_path: Path) -> None:
     assert len(count.read_text().split()) <= 2 + 2 * 2
 
 
+@pytest.mark.live
 def test_another_program_that_a_rank_starts_gets_the_error_and_the_rank_goes_on(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("import ringcast\nringcast.init()\n")
@@ -135,6 +141,7 @@ comm.barrier()
     assert out.count("\n") == 2
 
 
+@pytest.mark.live
 def test_a_rank_may_start_a_job_of_its_own_and_replace_itself_before_init(tmp_path: Path) -> None:
     text = """
 if len(sys.argv) == 1:
@@ -155,6 +162,7 @@ if __name__ == "__main__":
     assert sorted(out.splitlines()) == ["2"] * 4 + ["[2, 2]"] * 2
 
 
+@pytest.mark.live
 def test_a_worker_that_is_a_script_of_a_shell(tmp_path: Path) -> None:
     """Each process that comes to `init` first is the rank, whoever its parent is."""
     file, _ = program(tmp_path, "import ringcast\nprint(ringcast.init().allreduce(1))\n")

@@ -293,6 +293,7 @@ except ringcast.RingcastError as error:
 """
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("call", "word"),
     [
