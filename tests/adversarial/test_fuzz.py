@@ -195,7 +195,8 @@ def test_a_member_that_lies_on_real_sockets_is_borne(kind: str) -> None:
 PROGRAM = """
 import os, random, threading
 import numpy as np, zmq
-import fuzz, ringcast
+import ringcast
+from support import fuzz
 comm = ringcast.init()
 over = threading.Event()
 

@@ -21,6 +21,7 @@ from ringcast.monitoring.recorder import KEPT, SIZE, Entry, Flight, Recorder, de
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 from support.jobs import Job
+from support.places import TESTS
 
 CALL = Call("allreduce", "float64", (1000,), "sum", None, "doubling", 1)
 
@@ -140,7 +141,9 @@ import os, signal
 from test_recorder import *
 recorded(mapped({str(tmp_path)!r}, 3, 4), range(1, 3))
 os.kill(os.getpid(), signal.SIGKILL)"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False)
+    path = {"PYTHONPATH": str(TESTS)}
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=here, env={**os.environ, **path}, check=False)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "flight-3").stat().st_mode & 0o777 == 0o600
     found = flight_record.read(str(tmp_path), range(4))
