@@ -1,7 +1,7 @@
 """The space-time diagram of a collective: ranks down, rounds across, an arrow for each message.
 
 What arrives stands at the head of its arrow. Colours tell blocks apart where the buffer has one part (a broadcast),
-else parts: that of the first piece of a message; scratch is grey. `arrange` says what is to be drawn, `draw` draws it.
+else parts: that of the first piece of a message; scratch is grey. `arrange` makes the content, `draw` draws it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _meet(sender: Place, receiver: Place, stage: Stage, free: list[Place]) -> No
 
 
 def fault(place: Place, peer: int | None, text: str) -> ScheduleError:
-    """Return the error that says what is wrong in the step of `place`."""
+    """Return the error that describes the fault in the step of `place`."""
     who = f"rank {place.rank}, step {place.index}" + ("" if peer is None else f", peer {peer}")
     return ScheduleError(f"{who}: {text}")
 
@@ -182,7 +182,7 @@ def _stuck(places: Sequence[Place], waiting: Sequence[Place]) -> ScheduleError:
 
 
 def _circle(places: Sequence[Place], place: Place) -> list[tuple[Place, Place]]:
-    """Return who waits for whom, round a circle that is reached from `place`."""
+    """Return the cycle of waits that is reached from `place`: each place with the one it waits for."""
     chain: list[tuple[Place, Place]] = []
     seen: dict[int, int] = {}
     while place.rank not in seen:

@@ -143,7 +143,7 @@ def _alltoall(case: _Case) -> Promise:
 
 
 def _shift(case: _Case) -> Promise:
-    """Part 0 is what a rank has, part 1 what it gets; where that is its own, to copy it is left to it."""
+    """Part 0 is a rank's data, part 1 its result; where both are the same, the caller copies."""
     mine, theirs = case.blocks()
     start = tuple(_values(mine, 1 << r) for r in range(case.size))
     sources = [(r - case.distance) % case.size for r in range(case.size)]

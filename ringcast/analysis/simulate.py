@@ -51,7 +51,7 @@ def simulate(
     observer: Observer | None = None,
     operation: str = "collective",
 ) -> Report:
-    """Run `schedules`, one per rank, and return what they cost; takes O(1) per step and slot moved.
+    """Run `schedules`, one per rank, and return their cost; takes O(1) per step and slot moved.
 
     Args:
         schedules: of ranks 0, 1, …

@@ -86,7 +86,7 @@ class FractionalTree(Schedule):
         return sources[i % len(sources)], block
 
     def _leaves(self, since: int) -> tuple[int | None, int]:
-        """Return who is sent which block: down as they came, and one to the right in the pause."""
+        """Return a receiver and its block: down in the order of arrival, one to the right in the pause."""
         nth, i = divmod(since, self.run + 1)
         pause = i == self.run
         to = self.place.right if pause else self.place.down

@@ -1,4 +1,4 @@
-"""Allgather on a hypercube, and what is put together from it: broadcast, reduction, allreduce of long messages.
+"""Allgather on a hypercube, and its compositions for long messages: broadcast, reduction, allreduce.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.2.3 and 4.7. Our addition: any
 number of ranks, by folding (Rabenseifner, 2004), or on the circulant graph where there is a root.

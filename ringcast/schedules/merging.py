@@ -89,7 +89,7 @@ class Dissemination(Schedule):
         return Step(to, out, source, into, local=local)
 
     def _merges(self, i: int) -> tuple[Local, ...]:
-        """Return what is to be done with what round i - 1 has brought; the partial first, which needs the old run."""
+        """Return the local steps for the arrivals of round i - 1: the partial run first, which needs the old run."""
         p, r, k = self.size, self.rank, i - 1
         if k < 0:
             return ()

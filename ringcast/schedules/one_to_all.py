@@ -75,7 +75,7 @@ class Binomial(Schedule):
         return Step(self.rank_of(other), self._slots(other, half)) if other < self.size else IDLE
 
     def _slots(self, label: int, length: int) -> Slots:  # noqa: ARG002 (all ranks get the same)
-        """Return what is for the ranks of up to `length` labels from `label` on."""
+        """Return the slots for the ranks of up to `length` labels from `label` on."""
         return (0,)
 
 
@@ -106,7 +106,7 @@ class Scatter(Hypercube):
         return (1,) * self.size
 
     def held_by(self, rank: int) -> Slots:
-        """Return what the rank has at the end: its part, and those that it handed on."""
+        """Return the slots that the rank has at the end: its part, and those that it handed on."""
         label = self.label_of(rank)
         return self._slots(label, label & -label or self.size)
 

@@ -57,7 +57,7 @@ class OrderedCensus(Schedule):
         return Step((r - skip) % p, message, source, recv, accept, local)
 
     def _message(self, i: int) -> tuple[tuple[int, ...], tuple[Local, ...]]:
-        """Return low, then high, or x with high; what is empty is left out."""
+        """Return low, then high, or x with high, without those that are empty."""
         x, low, high, low_out, high_out = range(5)
         message: list[int] = []
         local: list[Local] = []

@@ -28,7 +28,7 @@ from ringcast.schedules.schedule import Nothing, Schedule, Step, concat, joined,
 
 @dataclass(frozen=True)
 class Ring(Schedule):
-    """Allgather part by part in p-1 rounds: send on what came in the round before."""
+    """Allgather part by part in p-1 rounds: send on the part that came in the round before."""
 
     @property
     def parts(self) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class HypercubeScan(Schedule):
         return Step(partner, (1,), partner, (2,), STORE, local)
 
     def _take(self, i: int) -> tuple[Local, ...]:
-        """Return what is done with the arrival of round i-1; the message of the last round changes no more."""
+        """Return the local steps for the arrival of round i-1; the message of the last round changes no more."""
         result, message, arrival = 0, 1, 2
         if i == 0:
             return (Copy(message, result),)
