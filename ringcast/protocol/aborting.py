@@ -1,4 +1,4 @@
-"""How communicators end: what is found here, or heard of others, gives them up, and those that wait for this rank hear.
+"""Aborting communicators: on local errors and on notices of others; waiting peers are refused.
 
 These are the rules 5 to 7 in `ringcast.protocol.machine`.
 """
@@ -24,7 +24,7 @@ LONGEST_AHEAD = 10_000  # bytes that are kept of the reason for a communicator t
 
 
 class Aborter:
-    """Gives up communicators of one rank, with all that is under way in them."""
+    """Invalidates communicators of one rank, with all transfers under way in them."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Aborter:
         sending: Sending,
         granting: Receiving,
     ) -> None:
-        self.found: list[tuple[int, int]] = []  # (context, rank that failed), of which the others have to hear
+        self.found: list[tuple[int, int]] = []  # (context, failed rank), of which the others have to be notified
         self._errors, self._contexts, self._counters, self._eager_credits = errors, contexts, counters, eager_credits
         self._outbox, self._sending, self._receiving = outbox, sending, granting
 
     # A communicator, and all that is under way in it.
 
     def invalidate(self, context: int, error: BaseException, notified: set[int] | None = None) -> None:
-        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise.
+        """Invalidate a communicator: its operations end with `error`, its peers are refused, later calls raise.
 
-        `told` are peers that know already.
+        `notified` are peers that know already.
         """
         state = self._contexts[context]
         if state.error is not None:
@@ -74,7 +74,7 @@ class Aborter:
     def _pass_on(
         self, peer: int, context: int, number: int, ordinal: int, error: BaseException, notified: set[int]
     ) -> None:
-        """Tell a peer what has ended the communicator."""
+        """Refuse a peer's transfer with the error that ended the communicator."""
         text, flags, word = self._errors.refusal(error)
         self.refuse(peer, context, number, ordinal, text, notified, flags, word)
 
@@ -89,7 +89,7 @@ class Aborter:
         flags: int = 0,
         word: int = 0,
     ) -> None:
-        """Tell a peer that its message meets nothing here, unless it is among those that were `told`."""
+        """Refuse a peer's message, unless the peer is among those that were `notified`."""
         if peer in notified or peer in self._errors.failed or peer == self._errors.rank:
             return
         notified.add(peer)
@@ -99,7 +99,7 @@ class Aborter:
     # A rank that failed or left.
 
     def enrol(self, context: int, members: Collection[int]) -> None:
-        """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
+        """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
         self._contexts.enrol(context, members)
         gone = next((peer for peer in self._errors.failed if peer in members), None)
         if gone is not None:
@@ -107,9 +107,9 @@ class Aborter:
             self.invalidate(context, self._errors.peer_failed(gone, None))
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator that it shares with this rank is given up.
+        """Count `peer` as failed: every communicator that it shares with this rank is invalidated.
 
-        A text is what this rank has found itself: the other members of these communicators have to hear of it.
+        A text is a failure that this rank detected itself: the other members have to be notified of it.
         """
         if peer in self._errors.failed:
             return
@@ -124,27 +124,27 @@ class Aborter:
                 state.forget(peer)
 
     def broke(self, peer: int, how: Broken) -> None:
-        """Give up a peer that does not keep the rules."""
+        """Count a peer that violates the protocol as failed."""
         self.lose(peer, f"it broke the protocol: {how}")
 
     def check_left(self, peer: int) -> None:
-        """Look whether some operation waits for a rank that has left."""
+        """Invalidate communicators with an operation that waits for a rank that has left."""
         for state in list(self._contexts.values()):
             for op in state.operations():
                 if any(t.peer == peer for t in op.pending) and self.left(op, peer):
                     break
 
     def left(self, op: Operation, peer: int) -> bool:
-        """Raise "finished" in `op`, which needs `peer`, if that has left and all its messages have been seen."""
+        """End `op`, which needs `peer`, if that has left and all its messages have been seen; return whether it has."""
         if not self._counters.seen_all(peer):
             return False
         self.invalidate(op.context, self._errors.departed(peer, op, self._counters.exit_records[peer]))
         return True
 
-    # A message that does not fit.
+    # Messages that do not match.
 
     def agree(self, op: Operation, h: Header) -> bool:
-        """Whether a message belongs to the same call; otherwise both sides give up."""
+        """Return whether a message belongs to the same call; otherwise both sides get a mismatch."""
         # Both ends decide from the call whether to grant, so another decision is another call.
         if h.fingerprint == op.fingerprint and (h.kind == CTS) == op.granted:
             return True
@@ -152,21 +152,21 @@ class Aborter:
         return False
 
     def mismatch(self, op: Operation, h: Header, theirs: str, notified: set[int] | None = None) -> None:
-        """Give up an operation's communicator, for the sender of this message makes another call: `theirs`."""
+        """Invalidate an operation's communicator, as the sender of this message made another call: `theirs`."""
         notified = set() if notified is None else notified
         error = self._errors.mismatch(op, h.source, theirs)
         self.refuse(h.source, op.context, op.number, h.ordinal, own_call(op), notified, MISMATCH)
         self.invalidate(op.context, error, notified)
 
     def unexpected(self, h: Header) -> None:
-        """Give up a communicator, for a message of an operation that has ended here."""
+        """Invalidate a communicator because of a message of an operation that has ended here."""
         error = self._errors.unexpected(self._contexts[h.context], h)
         mine = f"{error.mine}\n{error.my_site}"
         self.refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH)
         self.invalidate(h.context, error)
 
     def dead(self, h: Header, answer: bool = True) -> bool:
-        """Whether a message is for a communicator that was given up or retired; its sender is told."""
+        """Return whether a message is for an invalidated or retired communicator; if so, its sender is refused."""
         if h.context in self._contexts.retired:
             error: BaseException | None = self._errors.freed()
         else:
@@ -183,10 +183,10 @@ class Aborter:
             self._pass_on(h.source, h.context, h.operation, h.ordinal, error, set())
         return True
 
-    # What others say.
+    # Notices of other ranks.
 
     def on_refuse(self, h: Header, arrival: Arrival) -> None:
-        """A peer has given up a communicator, and says why."""
+        """Handle a REFUSE: a peer has invalidated a communicator, for the reason in the payload."""
         if h.context in self._contexts.retired or self._contexts.foreign(h):
             return
         state = self._contexts[h.context]
@@ -208,11 +208,11 @@ class Aborter:
         self.explain(h.context, h.operation, h.source, theirs, site, notified)
 
     def remote_failure(self, context: int, source: int, peer: int, why: Failure) -> None:
-        """Give up a communicator in which `source` has found that `peer` failed."""
+        """Invalidate a communicator in which `source` detected that `peer` failed."""
         self.invalidate(context, self._errors.reported_failure(source, peer, self._contexts[context].one(), why))
 
     def explain(self, context: int, number: int, peer: int, theirs: str, their_site: str, notified: set[int]) -> None:
-        """Give up a communicator in which `peer` made another call, of which all is known now; `told` know already."""
+        """Invalidate a communicator in which `peer` made another call, which is fully known now."""
         state = self._contexts[context]
         error = self._errors.explained(state, number, peer, theirs, their_site)
         if state.mismatch_with(peer) is not None:  # the same, now with their whole call

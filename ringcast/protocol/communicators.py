@@ -1,6 +1,6 @@
-"""The communicators of a rank: which are in use, given up, freed, or spoken of before this rank has come to them.
+"""The communicators of a rank: in use, invalidated, freed, or named by peers before this rank has registered them.
 
-State, and one bound: how many a peer may speak of. What it means is rule 6 in `ringcast.protocol.machine`.
+State, and one bound: how many unknown ones a peer may name. The rules are number 6 in `ringcast.protocol.machine`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ringcast.transports.base import Frame
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, DONE, NUMBERS, P2P, Header
 
-NAMED = 4096  # communicators that a peer may name before this rank has come to them
-REMEMBERED = 64  # calls that have ended, of which messages that come too late can be told apart
+NAMED = 4096  # communicators that a peer may name before this rank has registered them
+REMEMBERED = 64  # calls that have ended, whose late messages can be recognised
 
 Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a CTS has no frames
 
@@ -40,7 +40,7 @@ class Context:
     )
 
     def __init__(self) -> None:
-        self.members: Collection[int] | None = None  # None: this rank has not come to it yet
+        self.members: Collection[int] | None = None  # None: this rank has not registered it yet
         self.number = 0  # of the last operation that was begun
         self.ended: dict[int, Operation] = {}  # the last collectives that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
@@ -49,7 +49,7 @@ class Context:
         self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
         self.error: BaseException | None = None
         self.reported = False
-        self.namer: int | None = None  # the peer that spoke of it before this rank has come to it
+        self.namer: int | None = None  # the peer that named it before this rank has registered it
         self.notified: set[tuple[int, int]] = set()  # peers that were refused since it is dead, with the flags
 
     def operations(self) -> list[Operation]:
@@ -60,11 +60,11 @@ class Context:
         return next(iter(self.operations()), None)
 
     def begun(self, number: int) -> bool:
-        """Whether this rank has come to the operation of this number already; numbers wrap around."""
+        """Return whether this rank has begun the operation of this number already; numbers wrap around."""
         return (self.number - number) % NUMBERS < NUMBERS // 2
 
     def begin(self, op: Operation) -> None:
-        """Have an operation under way; its number is the next one, or that of all point-to-point messages."""
+        """Add an operation under way; its number is the next one, or that of all point-to-point messages."""
         if op.number == P2P:
             self.exchanges.add(op)
         else:
@@ -89,25 +89,25 @@ class Context:
         return self.active.get(number) or self.ended.get(number)
 
     def where(self, number: int) -> Where:
-        """Return what errors say of the operation of this number."""
+        """Return the `Where` of the operation of this number, for errors."""
         op = self.known(number)
         if op is None or number in self.ended:
             return Where(op.label if op is not None else "operation", number)
         return op.where
 
     def early(self, number: int) -> list[Header]:
-        """Return what has come for an operation that has not received or sent anything yet."""
+        """Return the headers that arrived for an operation that has not received or sent anything yet."""
         mail = [header for _, (header, _) in self.mail[number].unclaimed()] if number in self.mail else []
         return mail + (list(self.grants[number].values()) if number in self.grants else [])
 
     def clear_out(self, number: int) -> list[Waiting]:
-        """Return what has come for an operation and was not taken, and keep it no more."""
+        """Remove and return the messages that arrived for an operation and were not matched."""
         mail, grants = self.mail.pop(number, None), self.grants.pop(number, None)
         left = [message for _, message in mail.unclaimed()] if mail else []
         return left + [(grant, ()) for grant in grants.values()] if grants else left
 
     def waiting(self) -> Iterator[Waiting]:
-        """Return all that has come and was not taken."""
+        """Return all messages that arrived and were not matched."""
         for mail in self.mail.values():
             for _, message in mail.unclaimed():
                 yield message
@@ -116,11 +116,11 @@ class Context:
                 yield grant, ()
 
     def mismatch_with(self, peer: int) -> CollectiveMismatch | None:
-        """Return the mismatch with `peer` because of which this communicator was given up."""
+        """Return the mismatch with `peer` that invalidated this communicator, if one did."""
         return self.error if isinstance(self.error, CollectiveMismatch) and self.error.peer == peer else None
 
     def clear(self) -> None:
-        """End all operations, and keep nothing that has come."""
+        """End all operations, and drop all messages."""
         for op in list(self.active.values()):
             self.end(op)
         self.exchanges.clear()
@@ -128,7 +128,7 @@ class Context:
         self.grants.clear()
 
     def forget(self, peer: int) -> None:
-        """Drop what `peer` has sent for operations to which this rank has not come."""
+        """Drop the messages of `peer` for operations that this rank has not begun."""
         for number, mail in list(self.mail.items()):
             mail.forget(peer)
             if not any(mail.unclaimed()):
@@ -141,19 +141,19 @@ class Context:
 
 
 class Contexts(dict[int, Context]):
-    """The communicators of a rank by number, as far as they were not retired; one that is asked for comes to be."""
+    """The communicators of a rank by number, without retired ones; a missing one is created on access."""
 
     def __init__(self) -> None:
         super().__init__()
         self.retired: set[int] = set()
-        self._named: Counter[int] = Counter()  # communicators that each peer has named ahead of this rank
+        self._named: Counter[int] = Counter()  # unregistered communicators that each peer has named
 
     def __missing__(self, context: int) -> Context:
         self[context] = state = Context()
         return state
 
     def enrol(self, context: int, members: Collection[int]) -> None:
-        """Come to a communicator of these ranks."""
+        """Register a communicator of these ranks."""
         state = self[context]
         state.members = members
         if state.namer is not None:
@@ -166,10 +166,10 @@ class Contexts(dict[int, Context]):
         self.retired.add(context)
 
     def name(self, h: Header) -> None:
-        """Note who speaks of a communicator that is not known: this rank has not come to it, nor heard of it before.
+        """Record the sender of the first message for an unknown communicator.
 
         Raises:
-            Broken: it speaks of too many.
+            Broken: it has named too many.
         """
         if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == CTS and h.flags & CREDIT_RETURN):
             return
@@ -179,16 +179,16 @@ class Contexts(dict[int, Context]):
         self[h.context].namer = h.source
 
     def foreign(self, h: Header) -> bool:
-        """Whether a message is about a communicator to which its sender does not belong."""
+        """Return whether a message is for a communicator to which its sender does not belong."""
         members = self[h.context].members
         return members is not None and h.source not in members
 
     def given_up(self, context: int) -> bool:
-        """Whether a communicator was freed or given up, for whatever reason."""
+        """Return whether a communicator was freed or invalidated, for whatever reason."""
         return context in self.retired or (context in self and self[context].error is not None)
 
     def causes(self) -> list[BaseException]:
-        """Return what ended those communicators that were given up."""
+        """Return the errors that invalidated communicators."""
         return [state.error for state in self.values() if state.error is not None]
 
     @property

@@ -1,4 +1,4 @@
-"""How many messages and transfers there were with each peer, and what the numbers say of links and of who has left."""
+"""Counters of messages and transfers by peer, from which lost links and departed ranks are recognised."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PATIENCE = 10  # probes that the last messages of a rank that has left may take 
 
 
 class Counters:
-    """The counts of one rank, by peer. Small talk (probes and their answers) does not tell that anything goes on."""
+    """The counters of one rank, by peer. Keepalives (probes and their answers) do not count as progress."""
 
     def __init__(self) -> None:
         self.sent: Counter[int] = Counter()  # messages ever, by peer
         self.seen: Counter[int] = Counter()
-        self.keepalives_sent: Counter[int] = Counter()  # those of `sent` that are small talk
+        self.keepalives_sent: Counter[int] = Counter()  # those of `sent` that are keepalives
         self.keepalives_seen: Counter[int] = Counter()  # those of `seen`
         self.keepalives = 0  # all of `answered`, and what wakes a wait
         self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
@@ -27,34 +27,34 @@ class Counters:
         self._silent: Counter[int] = Counter()  # probes since a rank has left with messages missing
 
     def missing(self, h: Header) -> int:
-        """Return how many messages are missing before this one; 0: none, and if it is not the next one, it is old."""
+        """Return the number of messages missing before this one; 0 if it is the next one, or an old one."""
         ahead = (h.pair - self.seen[h.source]) & PAIR
         return ahead if ahead <= PAIR >> 1 else 0
 
     def count_keepalive(self, peer: int) -> None:
-        """Count the message that has just come as one that only asks or answers whether all is well."""
+        """Count the message that has just arrived as a keepalive."""
         self.keepalives_seen[peer] += 1
         self.keepalives += 1
 
     def without_keepalives(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the messages to and from every peer, without small talk."""
+        """Return the numbers of messages to and from every peer, without keepalives."""
         sent = {peer: count - self.keepalives_sent[peer] for peer, count in self.sent.items()}
         return sent, {peer: count - self.keepalives_seen[peer] for peer, count in self.seen.items()}
 
     def leave(self, peer: int, sent: int, exit_record: Failure) -> None:
-        """A rank has left, after so many messages to this one."""
+        """Record that a rank has left, after so many messages to this one."""
         self.finished[peer] = sent
         self.exit_records[peer] = exit_record
 
     def seen_all(self, peer: int) -> bool:
-        """Whether nothing more can come from a rank that has left."""
+        """Return whether all messages of a rank that has left have been seen."""
         return self.seen[peer] >= self.finished[peer]
 
     def note_arrival(self, peer: int) -> None:
-        """A message of a rank that has left has come: the others may be on their way."""
+        """Record the arrival of a message of a rank that has left: the others may be on their way."""
         self._silent.pop(peer, None)
 
     def probes_exhausted(self, peer: int) -> bool:
-        """Count a probe that goes nowhere, for `peer` has left; whether its last messages had time enough."""
+        """Count an unsent probe of a `peer` that has left; return whether its last messages had time enough."""
         self._silent[peer] += 1
         return self._silent[peer] > PATIENCE

@@ -1,4 +1,4 @@
-"""How many bytes that nobody asked for may wait at a rank, by peer: spent by the sender, held here, given back."""
+"""Flow control for unexpected (eager) messages: credit in bytes per peer, returned when a message is matched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ringcast.wire.header import CREDIT_RETURN, CTS, EAGER, SIZE, Header
 
 EAGER_CREDIT = 1 << 20  # bytes of unmatched eager messages per peer …
 EAGER_CREDIT_OF_ALL = 64 << 20  # … and of all peers together
-KEPT = 256  # bytes that a request or grant which waits is counted as, of BUDGET per peer
+KEPT = 256  # bytes that an unmatched RTS or CTS counts for, of EAGER_CREDIT per peer
 
 
 class EagerCredits:
-    """The budgets of one rank. An eager message counts with its header, and until it is matched or dropped."""
+    """The eager credits of one rank. A message counts with its header, until it is matched or dropped."""
 
     def __init__(self, size: int, outbox: Outbox) -> None:
         self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
@@ -27,7 +27,7 @@ class EagerCredits:
         self._outbox = outbox
 
     def spend(self, peer: int, size: int) -> bool:
-        """Take what an eager message of `size` bytes needs; False: there is too little left."""
+        """Take the credit for an eager message of `size` bytes; return False if there is too little left."""
         spent = self.spent[peer] + size + SIZE
         if spent > self.each:
             return False
@@ -35,14 +35,14 @@ class EagerCredits:
         return True
 
     def refund(self, h: Header) -> None:
-        """Take back the budget that a peer returns; never more than was spent."""
+        """Take back the credit that a peer returns; never more than was spent."""
         self.spent[h.source] = max(0, self.spent[h.source] - h.word)
 
     def hold(self, h: Header, size: int) -> None:
-        """Count an eager message that has come with a payload of `size` bytes, and take back what it returns.
+        """Count an eager message that arrived with a payload of `size` bytes, and take back the credit it returns.
 
         Raises:
-            Broken: its length is another one, or it is beyond the budget.
+            Broken: its length is another one, or it is beyond the sender's credit.
         """
         if size != h.length or self.held[h.source] + h.length > self.each:
             raise Broken(f"an eager message of {h.length} bytes beyond its budget")
@@ -51,7 +51,7 @@ class EagerCredits:
         self.held[h.source] += h.length + SIZE
 
     def give_back(self, h: Header) -> None:
-        """Return what an eager message took: with the next message that way, or, when half of all is owed, at once."""
+        """Return a message's credit to its sender: with the next message to it, or at once if half of all is owed."""
         source, size = h.source, h.length + SIZE
         self.held[source] -= size
         self.owed[source] += size
@@ -60,7 +60,7 @@ class EagerCredits:
             self._outbox.post(CTS, CREDIT_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
 
     def keep(self, h: Header, size: int) -> None:
-        """Count a request of `size` bytes, or a grant, that waits for this rank to come to it.
+        """Count an RTS with `size` bytes of payload, or a CTS, that waits for this rank's operation.
 
         Raises:
             Broken: too many of that peer wait.
@@ -70,7 +70,7 @@ class EagerCredits:
             raise Broken(f"{self.kept[h.source]} bytes of its requests and grants wait")
 
     def forget(self, h: Header, frames: Sequence[Frame] = ()) -> None:
-        """Count a message no more that has waited, and is taken or will never be."""
+        """Release an unmatched message, which is matched now or dropped."""
         if h.kind == EAGER:
             self.give_back(h)
         else:

@@ -1,31 +1,31 @@
 """The protocol between two ranks, as a pure state machine: arrivals and posted transfers in, messages out.
 
-It does no I/O: what it wants sent it puts into `outbox`, and the endpoint hands that to a transport. Here messages are
-checked, matched and handed on to the parts: `communicators` (and what waits in them), `counters` and `eager_credits`
-(numbers of messages, bytes, by peer), `outbox` (number and header of what leaves), `sending` and `receiving` (the two
-halves of larger messages), `aborting` and `error_factory` (giving up, and with which error), `notices` (of the control
-plane). A part knows those below it only; a peer that breaks the rules makes it raise `Broken`. The rules:
+It does no I/O: messages to be sent go into `outbox`, and the endpoint passes them to a transport. Here messages are
+checked, matched and dispatched to the parts: `communicators` (and unmatched messages), `counters` and `eager_credits`
+(messages and bytes, by peer), `outbox` (number and header of outgoing messages), `sending` and `receiving` (the two
+halves of larger messages), `aborting` and `error_factory` (invalidation, and its errors), `notices` (of the control
+plane). Abort calls go down the parts; protocol violations are raised up as `Broken`. The rules:
 
 1. Every message carries the number of messages between these two ranks. A gap means a lost link, and the peer counts
    as failed. Messages of another job, of an older number or without a proper header are dropped and counted.
-2. Small messages go eagerly, on a budget per peer that is given back when the message is *matched*. Without budget the
+2. Small messages go eagerly, on a credit per peer that is returned when the message is *matched*. Without credit the
    sender asks first (RTS). Control messages need none. So a root that runs ahead cannot fill a slow rank's memory.
-3. Larger messages go in segments, under a window of credits.
+3. Larger messages go in segments, under a window of granted bytes.
 4. A CTS without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
-   another transfer is really moving and more than `lookahead` bytes of that are missing, never because of a grant
-   that nobody uses: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE
-   while at most `lookahead` bytes are without it: transports copy what they are given.
-5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer that was
-   announced or granted something gets REFUSE, and later calls raise until the communicator is replaced.
-6. A communicator concerns its members only: the failure of another rank leaves it as it is, and what another rank
-   says about it is refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
+   another transfer is really moving and more than `lookahead` bytes of that are missing, never because of an unused
+   grant: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE while at most
+   `lookahead` bytes are unconfirmed: transports copy their frames.
+5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer with an
+   announced or granted transfer gets REFUSE, and later calls raise until the communicator is replaced.
+6. A communicator concerns its members only: the failure of another rank does not affect it, and messages of other
+   ranks for it are refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
    ahead of this rank), for a retired one refused. Messages from a rank that was declared failed are dropped.
-7. A rank that leaves says how many messages it sent. "Finished" is an error only for a receiver that has had them all
-   and still waits.
+7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
+   all and still waits.
 8. Notices of the control plane (BYE, FAILED, REVOKE, ...) come through the same inbox as all messages.
-9. Who waits for long asks (PROBE) and is answered (ECHO): so the loss of a last message shows as well. That is small
-   talk: it does not tell that anything goes on, and is counted apart.
-10. What a peer says is checked, and what is kept of it is bounded: one that breaks these rules counts as failed.
+9. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
+   well. These keepalives do not count as progress, and are counted apart.
+10. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from ringcast.wire.header import (
     unpack,
 )
 
-REPORTED = 8  # calls that have ended, of which a rank that waits tells
+REPORTED = 8  # ended calls in the report of a stalled rank
 
 _U64 = struct.Struct("<Q")
 
@@ -89,7 +89,7 @@ class Protocol:
         parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
         self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter)
-        # What others may see of the parts.
+        # The public state of the parts.
         self.outbox = self._outbox.queue
         self.sent, self.posted = self._counters.sent, self._counters.posted
         self.seen, self.matched = self._counters.seen, self._counters.matched
@@ -125,7 +125,7 @@ class Protocol:
 
     @property
     def keepalives(self) -> int:
-        """Messages ever that only asked or answered whether all is well."""
+        """Number of keepalives received, and of wake-ups."""
         return self._counters.keepalives
 
     @property
@@ -133,14 +133,14 @@ class Protocol:
         """Why the job ends, if the control plane has said that it does."""
         return self._notices.aborted
 
-    # What the endpoint asks for.
+    # Calls of the endpoint.
 
     def enrol(self, context: int, members: Collection[int]) -> None:
-        """Come to a communicator of these ranks; if one of them has failed by now, it is given up at once."""
+        """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
         self._aborter.enrol(context, members)
 
     def retire(self, context: int) -> None:
-        """End the use of a communicator; what still arrives for it is refused."""
+        """End the use of a communicator; messages that still arrive for it are refused."""
         self.invalidate(context, self._errors.freed())
         self._contexts.retire(context)
 
@@ -157,7 +157,7 @@ class Protocol:
         """Start an operation.
 
         Raises:
-            PeerFailed, CollectiveMismatch, ...: what ended the communicator, the first time;
+            PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time;
             Revoked: afterwards.
         """
         if context in self._contexts.retired:
@@ -229,7 +229,7 @@ class Protocol:
         """Post a receive; `op.pending` holds it until it is complete.
 
         With `ahead` it is the one of the next round, which `op.ahead` holds: it is granted when this round's receive
-        is complete, also while this round's send is under way, and `catch_up` makes it one that is waited for.
+        is complete, also while this round's send is under way, and `catch_up` moves it to `op.pending`.
         """
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
@@ -263,9 +263,9 @@ class Protocol:
                 self._aborter.left(op, recv.peer)
 
     def probe(self, op: Operation) -> None:
-        """Ask the ranks that `op` waits for whether they are in the same call; for when nothing has come for a while.
+        """Probe the ranks that `op` waits for, whether they are in the same call; used when no message has come lately.
 
-        Without that, ranks that all wait for each other, as two who both gather, would never notice.
+        Without probes, ranks that all wait for each other, as two roots of a gather, would not detect the mismatch.
         """
         for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
             if peer not in self.finished:
@@ -276,7 +276,7 @@ class Protocol:
                 self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
 
     def report(self, op: Operation, *, seconds: float, times: int) -> Report:
-        """Return the report of `op`, which has taken `seconds` and hears nothing (see `ringcast.control.deadlocks`)."""
+        """Return the report of `op`, stalled for `seconds`, for the control plane (`ringcast.control.deadlocks`)."""
         withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
         sent, seen = self._counters.without_keepalives()
@@ -296,22 +296,22 @@ class Protocol:
         )
 
     def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
-        """Return the same of an agreement, which may still need the votes of the ranks that are `awaited`."""
+        """Return the report of an agreement, which may still need the votes of the ranks that are `awaited`."""
         call = CallRecord(-vote.number, 0, f"{vote.verb}()", place)
         sent, seen = self._counters.without_keepalives()
         facts = self.rank, vote.context, call, None, awaited, awaited, ()
         return Report(*facts, sent, seen, seconds=seconds, times=times)
 
-    # How communicators have ended, and are ended.
+    # Invalidation of communicators.
 
     @property
     def gave_up(self) -> bool:
-        """Whether some communicator was given up, so that messages under way were lost."""
+        """Whether some communicator was invalidated, so that messages under way were lost."""
         return bool(self._contexts.causes())
 
     @property
     def hopeless(self) -> bool:
-        """Whether the job or all communicators were given up, so that no message counts any more."""
+        """Whether the job was aborted, or all communicators invalidated, so that no message counts any more."""
         return self.aborted is not None or 0 < len(self._contexts) == len(self._contexts.causes())
 
     @property
@@ -320,7 +320,7 @@ class Protocol:
         return self._contexts.blamed
 
     def error_of(self, op: Operation) -> BaseException | None:
-        """Return what ended `op`, with all that is known about it by now."""
+        """Return the error that ended `op`, as complete as it is known by now."""
         error = self._contexts[op.context].error
         return error if isinstance(op.error, CollectiveMismatch) and error is not None else op.error
 
@@ -329,37 +329,37 @@ class Protocol:
         return self._contexts.unreported()
 
     def reason(self, error: BaseException) -> str:
-        """Return what other ranks are told of an error: the first cause, not who passed it on."""
+        """Return the description of an error for other ranks: its first cause, not the rank that passed it on."""
         return self._errors.reason(error)
 
     def invalidate(self, context: int, error: BaseException) -> None:
-        """Give up a communicator: its operations end with `error`, its peers are told, later calls raise."""
+        """Invalidate a communicator: its operations end with `error`, its peers are refused, later calls raise."""
         self._aborter.invalidate(context, error)
 
     def revoke(self, context: int, error: BaseException) -> None:
-        """Give up a communicator with an error that the caller knows: from now on calls raise Revoked."""
+        """Invalidate a communicator with an error that the caller raises: from now on calls raise Revoked."""
         self.invalidate(context, error)
         self._contexts[context].reported = True
 
     def revoked(self, context: int) -> bool:
-        """Whether a communicator was given up, for whatever reason."""
+        """Return whether a communicator was freed or invalidated, for whatever reason."""
         return self._contexts.given_up(context)
 
     def fail(self, op: Operation, error: BaseException) -> None:
-        """End an operation, and with it its communicator, with an error that the caller raises itself."""
+        """End an operation, and with it its communicator, with an error that the caller raises."""
         self.revoke(op.context, error)
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator that it shares with this rank is given up.
+        """Count `peer` as failed: every communicator that it shares with this rank is invalidated.
 
-        A text is what this rank has found itself: the other members of these communicators have to hear of it.
+        A text is a failure that this rank detected itself: the other members have to be notified of it.
         """
         self._aborter.lose(peer, why)
 
-    # What arrives.
+    # Arrivals.
 
     def handle(self, arrival: Arrival) -> None:
-        """Take one message. Frames that are not read are dropped by the transport."""
+        """Handle one message. Frames that are not read are dropped by the transport."""
         try:
             header = unpack(arrival.header)
         except ValueError:
@@ -433,7 +433,7 @@ class Protocol:
             self._eager_credits.keep(h, len(frames[0]))
 
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
-        """Bring a posted receive and its message together; collectives have been compared when it arrived."""
+        """Match a posted receive with its message; for collectives the calls were compared when it arrived."""
         op = recv.operation
         if op.number == P2P and not self._aborter.agree(op, h):
             self._forget_eager(h)
@@ -461,7 +461,7 @@ class Protocol:
         op.complete(recv)
 
     def _announce(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> bool:
-        """Tell a receive of any size what comes; whether it can take that."""
+        """Announce the sizes of a message to a receive of any size; return whether it can take them."""
         sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
         try:
             recv.sink.announce(sizes)
@@ -476,7 +476,7 @@ class Protocol:
         return True
 
     def _forget_eager(self, h: Header) -> None:
-        """Return the budget of a message that nobody will take."""
+        """Return the credit of a message that will not be matched."""
         if h.kind == EAGER:
             self._eager_credits.give_back(h)
 
@@ -501,7 +501,7 @@ class Protocol:
                 self._granted(send, h)
 
     def _keep_cts(self, h: Header) -> None:
-        """Keep a grant for a message that this rank has not come to."""
+        """Keep a grant for a message that this rank has not sent yet."""
         state = self._contexts[h.context]
         op = state.active.get(h.operation)
         if op is not None:
@@ -517,7 +517,7 @@ class Protocol:
         self._eager_credits.keep(h, 0)
 
     def _on_probe(self, h: Header) -> None:
-        """Somebody waits for this rank: in the same call, or in one that this rank has not come to, all is well."""
+        """Answer a probe; one in another call is a mismatch, one in a call that this rank has not begun is not."""
         if self._aborter.dead(h):
             return
         state = self._contexts[h.context]
@@ -532,7 +532,7 @@ class Protocol:
             self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
 
     def _granted(self, send: Send, h: Header) -> None:
-        """Take the first grant of a message that was promised."""
+        """Handle the first grant of a message that was sent without RTS."""
         op = send.operation
         if not self._aborter.agree(op, h):
             return

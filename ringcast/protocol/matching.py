@@ -16,7 +16,7 @@ Arrived = TypeVar("Arrived")
 
 
 class Mailbox(Generic[Posted, Arrived]):
-    """What waits in one operation: receives without a message, and messages without a receive."""
+    """The unmatched receives and messages of one operation."""
 
     __slots__ = ("_arrived", "_posted")
 

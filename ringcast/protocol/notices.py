@@ -1,4 +1,4 @@
-"""What the control plane tells a rank: who has left or failed, what is given up, decided or found."""
+"""Notices of the control plane: departures, failures, revocations, decisions and findings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ringcast.wire.header import Header, Kind
 
 
 class Notices:
-    """What one rank has heard of the control plane."""
+    """Handles the notices that one rank gets from the control plane."""
 
     def __init__(self, errors: ErrorFactory, contexts: Contexts, counters: Counters, aborter: Aborter) -> None:
         self.aborted: str | None = None
-        self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were heard of, by context and number
+        self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were decided, by context and number
         self.stuck: dict[tuple[int, int], Deadlock] = {}  # agreements that cannot come about, by the same
         self._errors, self._contexts, self._counters, self._aborter = errors, contexts, counters, aborter
         self._handlers: dict[int, Callable[[Header, bytes], None]] = {
@@ -35,10 +35,10 @@ class Notices:
         }
 
     def take(self, h: Header, arrival: Arrival) -> None:
-        """Act on a notice; what is none is dropped.
+        """Act on a notice; messages of other kinds are dropped.
 
         Raises:
-            Broken: it speaks of more communicators than a rank may be told of before it comes to them.
+            Broken: it names too many unknown communicators.
         """
         data = bytes(arrival.read()) if arrival.more else b""
         handler = self._handlers.get(h.kind)
@@ -69,7 +69,7 @@ class Notices:
         self.decisions[h.context, h.length] = data
 
     def _on_wake(self, _: Header, __: bytes) -> None:
-        self._counters.keepalives += 1  # it does not tell that anything goes on
+        self._counters.keepalives += 1  # it is no progress
 
     def _on_abort(self, _: Header, data: bytes) -> None:
         self.aborted = data.decode(errors="replace")
@@ -79,7 +79,7 @@ class Notices:
             self._aborter.invalidate(context, JobAborted(self._errors.rank, self.aborted, *place))
 
     def _on_finding(self, h: Header, data: bytes) -> None:
-        """The control plane has compared what the ranks wait for: this one's call cannot end."""
+        """Handle a finding from the ranks' reports: this rank's call cannot end."""
         found = decode(data)
         state = self._contexts.get(h.context)
         if isinstance(found, Deadlock) and found.number < 0:

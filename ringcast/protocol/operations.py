@@ -1,4 +1,4 @@
-"""What is under way between two ranks: operations, their transfers, where arriving bytes go. State, no decisions."""
+"""Operations, their transfers, and the sinks of arriving bytes. State, no decisions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
 
 
 class Sink(Protocol):
-    """Where an arriving message goes. Offsets count bytes from the start of the message."""
+    """Destination of an arriving message. Offsets count bytes from the start of the message."""
 
-    total: int | None  # bytes expected; None: the message tells
+    total: int | None  # bytes expected; None: any number, which `announce` gives
 
     def announce(self, sizes: Sequence[int]) -> None:
-        """Learn the sizes of the frames, where `total` is None; called before any byte."""
+        """Take the sizes of the frames, where `total` is None; called before any byte."""
 
     def view(self, offset: int, length: int) -> memoryview:
         """Return writable memory for the bytes from `offset` on: `length` of them, fewer at the end of a piece."""
@@ -150,7 +150,7 @@ class Operation:
 
     @property
     def call_record(self) -> CallRecord:
-        """The call as other ranks are told of it."""
+        """The call, as reports to other ranks describe it."""
         text = str(self.call) if self.number else self.label
         return CallRecord(self.number, self.fingerprint, _plain(text), self.place)
 
@@ -167,19 +167,19 @@ class Operation:
         return tuple(sorted({t.peer for t in self.pending}))
 
     def complete(self, transfer: Transfer) -> None:
-        """Wait for this transfer no more."""
+        """Remove a transfer that is complete from the pending ones."""
         if self.ahead is transfer:
             self.ahead = None
         self.pending.discard(transfer)
 
 
 def _plain(text: str) -> str:
-    """Return `text` as it always travels: bounded, without lone surrogates, which names of files may have."""
+    """Return `text` in a form that can always be sent: bounded, without lone surrogates, as file names may have."""
     return text[:1000].encode("utf-8", "replace").decode()
 
 
 def place(sink: Sink, offset: int, data: memoryview) -> None:
-    """Put bytes that are in memory already where the sink wants them."""
+    """Copy bytes that are in memory already into the sink."""
     while data:
         view = sink.view(offset, len(data))
         n = min(len(view), len(data))

@@ -1,4 +1,4 @@
-"""What leaves a rank: every message gets its number and its header, and waits here for the transport."""
+"""Queue of outgoing messages: each gets its number and its header, and waits here for the transport."""
 
 from __future__ import annotations
 

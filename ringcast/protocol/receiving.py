@@ -1,6 +1,6 @@
-"""The receiver's half of messages that do not come eagerly: it grants them, one at a time if it can, and places bytes.
+"""The receiver's half of the rendezvous protocol: grants, one at a time where possible, and placement of bytes.
 
-When a grant is withheld, and why no program waits for ever because of that, is rule 4 in `ringcast.protocol.machine`.
+Rule 4 in `ringcast.protocol.machine` says when a grant is withheld, and why that causes no deadlock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringcast.wire.header import CTS, DONE, PACKED, Header
 
 
 class Receiving:
-    """The messages of one rank that are on their way in."""
+    """The incoming transfers of one rank."""
 
     def __init__(self, outbox: Outbox, lookahead: int) -> None:
         self.transfers: dict[tuple[int, int], Receive] = {}  # by (peer, transfer)
@@ -25,10 +25,10 @@ class Receiving:
         self._outbox = outbox
 
     def start(self, recv: Receive, h: Header) -> None:
-        """Know a receive by the sender's number of the transfer.
+        """Register a receive under the sender's number of the transfer.
 
         Raises:
-            Broken: another one has it.
+            Broken: another receive has that number.
         """
         if (h.source, h.transfer) in self.transfers:
             raise Broken(f"it began transfer {h.transfer} twice")
@@ -48,7 +48,7 @@ class Receiving:
         self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
 
     def release(self) -> None:
-        """Grant what was withheld, as far as that is possible now."""
+        """Send the withheld grants, as far as that is possible now."""
         for _ in range(len(self.withheld)):
             self.allow(self.withheld.popleft())
 
@@ -60,8 +60,8 @@ class Receiving:
         """Place a segment; `advance` has to follow.
 
         Raises:
-            Broken: the segment is not the one that comes next, or not what its header says.
-            BaseException: what the sink raises, as the user's operator may. Then the receive has to be given up.
+            Broken: the segment is not the next one, or does not fit its header.
+            BaseException: an error of the sink, as the user's operator may raise. Then the receive has to be dropped.
         """
         sink, offset, end = recv.sink, h.word, h.word + h.length
         if offset != recv.received or end > recv.granted or (end == offset and recv.total):
@@ -87,7 +87,7 @@ class Receiving:
         recv.received = end
 
     def advance(self, recv: Receive) -> bool:
-        """After a segment: confirm the message, or send more credit; whether all of it is here now."""
+        """After a segment: confirm the message, or grant more of it; return whether it is complete."""
         assert recv.total is not None
         op = recv.operation
         complete = recv.received == recv.total
@@ -104,7 +104,7 @@ class Receiving:
         return complete
 
     def drop(self, recv: Receive) -> None:
-        """Give up a receive; what still comes for it is read and dropped."""
+        """Drop a receive; segments that still arrive for it are read and discarded."""
         self.transfers.pop((recv.peer, recv.transfer), None)
         self.moving.discard(recv)
         if recv in self.withheld:

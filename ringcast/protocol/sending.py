@@ -1,4 +1,4 @@
-"""The sender's half of messages that do not go eagerly: they leave in segments, as far as the receiver has granted."""
+"""The sender's half of the rendezvous protocol: messages leave in segments, as far as the receiver has granted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ringcast.wire.header import DATA, PACKED, PAIR, RTS, Header
 
 
 class Sending:
-    """The messages of one rank that are on their way out."""
+    """The outgoing transfers of one rank."""
 
     def __init__(self, outbox: Outbox, lookahead: int) -> None:
         self.transfers: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
         # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
         self.promised: dict[tuple[int, int, int, int], Send] = {}
-        self.trailing = 0  # bytes of messages whose completion nobody waits for, at most `lookahead`
+        self.trailing = 0  # bytes of messages whose completion no operation waits for, at most `lookahead`
         self.lookahead = lookahead
         self._outbox = outbox
         self._last = 0  # number of a transfer
@@ -34,13 +34,13 @@ class Sending:
         return send
 
     def ask(self, send: Send, owed: int) -> None:
-        """Request a grant, and return `owed` bytes of budget with that."""
+        """Send the RTS of a message, which also returns `owed` bytes of eager credit."""
         sizes = struct.pack(f"<{len(send.frames)}Q", *map(len, send.frames))
         facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
         self._outbox.emit(RTS, 0, *facts, [sizes])
 
     def credit(self, send: Send, more: int) -> None:
-        """Send what a grant of `more` bytes allows.
+        """Take a grant of `more` bytes, and send the segments that it allows.
 
         Raises:
             Broken: the grant goes beyond the message.
@@ -51,7 +51,7 @@ class Sending:
         self._pump(send)
 
     def _pump(self, send: Send) -> None:
-        """Send what the credit allows; only whole segments, except at the end."""
+        """Send the segments that are granted; only whole ones, except at the end."""
         op, flags = send.operation, PACKED if send.packed else 0
         while True:
             left = send.total - send.offset
@@ -69,7 +69,7 @@ class Sending:
             op.pending.discard(send)
 
     def on_done(self, h: Header, _: Arrival) -> None:
-        """The receiver has all of a message.
+        """Handle a DONE: the receiver has all of a message.
 
         Raises:
             Broken: not all of it was sent.
@@ -80,20 +80,20 @@ class Sending:
         self._finish((h.source, h.transfer))
 
     def _finish(self, key: tuple[int, int]) -> None:
-        """Forget a message of which nothing is left to do."""
+        """Forget a message that is complete."""
         send = self.transfers.pop(key, None)
         if send is not None:
             self.trailing -= send.total if send.trailing else 0
             send.operation.pending.discard(send)
 
     def drop(self, send: Send) -> None:
-        """Give up a message that its operation waits for; what still comes for it is stale."""
+        """Drop a message that its operation waits for; grants that still arrive for it are stale."""
         op = send.operation
         self.transfers.pop((send.peer, send.transfer), None)
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 
     def drop_trailing(self, context: int) -> None:
-        """Give up the messages of a communicator that nobody waits for."""
+        """Drop the messages of a communicator that no operation waits for."""
         for key, send in list(self.transfers.items()):
             if send.trailing and send.operation.context == context:
                 self._finish(key)
