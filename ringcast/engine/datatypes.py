@@ -1,4 +1,4 @@
-"""Values as the library sees them: numpy arrays that travel as raw buffers, and everything else.
+"""Kinds of values: numpy arrays, which are sent as raw buffers, and everything else, which is pickled.
 
 Arrays of any dtype without Python objects in it travel raw. A broadcast keeps C and Fortran order; all other
 collectives work on C order, and copy once what is not. Subclasses of ndarray (masked arrays and the like) and arrays of
@@ -32,7 +32,7 @@ def as_array(value: Any) -> Array | None:
 
 
 def _describable(dtype: np.dtype[Any]) -> bool:
-    """Whether a structured dtype can be told to others: fields must be in order (those of `a[["b", "a"]]` are not)."""
+    """Return whether a structured dtype can be described: fields must be in order (not so in `a[["b", "a"]]`)."""
     try:
         describe_dtype(dtype)
     except ValueError:
@@ -57,7 +57,7 @@ def order_of(array: Array) -> str:
 
 @lru_cache(maxsize=256)  # numpy takes its time to put a name together
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return what error messages and fingerprints call a dtype."""
+    """Return the name of a dtype for error messages and fingerprints."""
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
 
 
@@ -82,10 +82,10 @@ def check_out(
 
 
 def room(rank: int, operation: str, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "counts") -> Array:
-    """Return memory for a result whose rows `argument` tells.
+    """Return memory for a result; errors blame `argument`, which gives its number of rows.
 
     Raises:
-        ArgumentError: there cannot be so much.
+        ArgumentError: it does not fit into memory.
     """
     try:
         return np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""One rank's end of the job: the protocol on top of a transport. Everything that blocks, blocks in `progress`."""
+"""Endpoint of one rank: the protocol on top of a transport. All blocking happens in `progress`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ REPORT_GRACE = TIMING.report_grace
 
 
 class Control(Interface):
-    """The line of one rank to all the others beside the data: how it leaves, fails, or gives up a communicator."""
+    """A rank's connection to the control plane, by which it leaves, fails, or revokes a communicator."""
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
-        """Tell all ranks that a communicator is given up, perhaps because a rank `failed`; never blocks."""
+        """Notify all ranks that a communicator is revoked, perhaps because a rank `failed`; never blocks."""
 
     def vote(self, vote: Vote) -> None:
-        """Take part in an agreement; what is decided comes as a notice. Never blocks."""
+        """Take part in an agreement; the decision comes as a notice. Never blocks."""
 
     def finished(
         self,
@@ -52,13 +52,13 @@ class Control(Interface):
         """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
 
     def waiting(self, report: Report) -> None:
-        """Tell the control plane what this rank waits for, of which it hears nothing; never blocks."""
+        """Report to the control plane that this rank is stalled, and what it waits for; never blocks."""
 
     def moving(self) -> None:
-        """Tell it that this rank does not wait any more; never blocks."""
+        """Report to the control plane that this rank does not wait any more; never blocks."""
 
     def close(self) -> None:
-        """Flush what was said, within a bounded time, and give everything back; idempotent."""
+        """Flush all messages, within a bounded time, and release everything; idempotent."""
 
 
 class Endpoint:
@@ -151,14 +151,14 @@ class Endpoint:
         self.transport.inject([self._wake])
 
     def _tear(self, error: BaseException) -> None:
-        """Fail, as far as others see: what was under way here is half done, and nothing may follow half a message."""
+        """Fail towards the others: a message may have been sent by half, and nothing may follow it."""
         if not self.torn:
             self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
             self.protocol.outbox.clear()
             self.control.failing(f"{type(error).__name__}: {error}", _trace(error), ())
 
     def tell_found(self) -> None:
-        """Let the others hear of communicators that were given up, also where no call of this rank would tell them."""
+        """Notify the others of invalidated communicators, also of those in which this rank makes no call."""
         for context, peer in self.protocol.found:
             self.control.revoke(context, self.protocol.failed[peer].cause, peer)
         self.protocol.found.clear()
@@ -171,12 +171,12 @@ class Endpoint:
         return first if deadline is None else min(first, deadline)
 
     def catch_up(self) -> None:
-        """Act on what has come meanwhile; does not wait."""
+        """Handle the messages that have arrived meanwhile; does not wait."""
         while self.progress(self.transport.clock()):
             pass
 
     def flush(self) -> None:
-        """Give to the transport what the protocol wants sent."""
+        """Pass the protocol's outgoing messages to the transport."""
         outbox = self.protocol.outbox
         if self.torn:
             outbox.clear()
@@ -187,27 +187,27 @@ class Endpoint:
                     self.transport.send(peer, frames)
                 except LinkLost as lost:
                     if vital and peer not in self.protocol.failed:
-                        # The control plane may know better what became of the peer; its notice is on the way.
+                        # The control plane may know why the peer is gone; its notice is on the way.
                         self._lost.setdefault(peer, (self.transport.clock() + REPORT_GRACE, str(lost)))
         except BaseException as error:
             self._tear(error)
             raise
 
     def probe(self, op: Operation) -> None:
-        """Nothing has come for a while: make sure that this is a delay, and not a misunderstanding."""
+        """Probe the peers of a stalled operation, which distinguishes a delay from a mismatch."""
         self.recorder.waits(op)
         self.protocol.probe(op)
         self.flush()
 
     def report_stall(self, op: Operation, seconds: float, times: int) -> None:
-        """Ask the peers, and report for the `times`-th time to the control plane, that `op` waits since `seconds`."""
+        """Probe the peers of `op`, stalled for `seconds`, and report it for the `times`-th time."""
         self.probe(op)
         self.control.waiting(self.protocol.report(op, seconds=seconds, times=times))
 
     def _give_up(self) -> None:
-        """Count peers as failed to which no link is left, unless the reason has been heard meanwhile.
+        """Count peers without a link as failed, unless a notice has given the reason meanwhile.
 
-        One that has left properly misses nothing: with `lookahead` it need not wait for its last messages' completion.
+        A peer that left properly misses nothing: with `lookahead` it need not await the last completions.
         """
         now = self.transport.clock()
         for peer, (due, cause) in list(self._lost.items()):
@@ -217,9 +217,9 @@ class Endpoint:
                     self.protocol.lose(peer, cause)
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Say how many messages were sent, so that nobody waits for more, and close everything.
+        """Report how many messages were sent, so that no rank waits for more, and close everything.
 
-        Those that still need this rank hear of the `error` because of which it leaves.
+        Ranks that still need this one get the `error` because of which it leaves.
 
         Raises:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.

@@ -1,6 +1,6 @@
 """The one loop: every collective on every backend, live or simulated, runs through `execute`.
 
-`execute` is a generator: it says what it sends and awaits, and is resumed when that is there. A `Task` advances such a
+`execute` is a generator: it yields an `Exchange`, and is resumed when that is complete. A `Task` advances such a
 generator on an endpoint; a blocking call drives one task, the simulated wire drives those of all ranks in one thread.
 """
 
@@ -25,14 +25,14 @@ from ringcast.protocol.operations import Operation, Sink
 from ringcast.schedules.schedule import IDLE, Schedule, Step, independent
 from ringcast.transports.simulated import SimulatedWire
 
-EXPLANATION = 0.1  # seconds that the other side of a mismatch has to tell its call
-QUIET = 1.0  # seconds without a message after which a rank that waits asks what is the matter
+EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
+QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
 
 Result = TypeVar("Result")
 
 
 class Exchange(NamedTuple):
-    """What a rank sends and receives at the same time; it is over when both are complete."""
+    """A send and a receive of a rank at the same time; it is over when both are complete."""
 
     operation: Operation
     send_to: int | None
@@ -79,27 +79,28 @@ def _with_following(schedule: Schedule) -> Iterator[tuple[Step, Step]]:
 
 
 class Task(Generic[Result]):
-    """A generator of exchanges on its way on one endpoint."""
+    """Runs a generator of exchanges on one endpoint."""
 
     def __init__(self, endpoint: Endpoint, steps: Steps[Result]) -> None:
         self.endpoint, self._steps = endpoint, steps
         self.operation: Operation | None = None
         self.result: Result | None = None
-        self.await_peer_report = True  # wait for what the other side of a mismatch has to say
+        self.await_peer_report = True  # after a mismatch, wait for the other side's call
 
     @property
     def awaits_peer_report(self) -> bool:
-        """Whether this ends with a mismatch of which the other side has not told its call yet."""
+        """Whether this ends with a mismatch whose other side has not sent its call yet."""
         if self.operation is None or self.operation.error is None:
             return False
         error = self.endpoint.protocol.error_of(self.operation)
         return self.await_peer_report and isinstance(error, CollectiveMismatch) and not error.complete
 
     def advance(self) -> bool:
-        """Go on as far as possible without waiting; True when finished, with `result` set.
+        """Go on as far as possible without waiting; return True when finished, with `result` set.
 
         Raises:
-            RingcastError: what ended the operation; or any error of the generator. The communicator is given up.
+            RingcastError: the error that ended the operation; or any error of the generator. The communicator is
+                invalidated.
         """
         try:
             while not self.operation or not self.operation.pending:
@@ -132,7 +133,7 @@ class Task(Generic[Result]):
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Give up: the peers of this operation are told, and the communicator ends with `error`."""
+        """Abort: the peers of this operation are refused, and the communicator ends with `error`."""
         self._steps.close()
         op = self.operation
         if op is None or isinstance(error, ObjectsRefused):
@@ -152,7 +153,7 @@ class Task(Generic[Result]):
 
 
 class _StallReporter:
-    """Knows for how long a call has heard nothing, and tells that the peers and the control plane."""
+    """Measures for how long a call is stalled, and reports it to the peers and the control plane."""
 
     __slots__ = ("_endpoint", "_start", "_times", "due")
 
@@ -161,18 +162,18 @@ class _StallReporter:
         self.due = now + QUIET
 
     def heard(self, now: float) -> None:
-        """Something has come, and small talk does not count."""
+        """Record a message; keepalives do not count."""
         self.due = now + QUIET
         self.end()
 
     def quiet(self, op: Operation, now: float) -> None:
-        """Nothing has come until `due`."""
+        """Report a stall: no message until `due`."""
         self.due = now + QUIET
         self._times += 1
         self._endpoint.report_stall(op, now - self._start, self._times)
 
     def end(self) -> None:
-        """Take back what was told; nothing to do where nothing was."""
+        """Withdraw the report, if there was one."""
         if self._times:
             self._times = 0
             self._endpoint.control.moving()
@@ -202,7 +203,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
 
 
 def driven(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Generator[float, bool, Result]:
-    """Decide what `drive` does: yield until when to wait for a message, and learn whether one came."""
+    """Run `steps` without blocking, for `drive`: yield the deadline of each wait; get whether a message came."""
     task, protocol, clock = Task(endpoint, steps), endpoint.protocol, endpoint.transport.clock
     start = clock()
     watch = _StallReporter(endpoint, start)
@@ -237,7 +238,7 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
     """Run one generator per rank on the simulated wire, in one thread; return their results by rank.
 
     Raises:
-        RingcastError: the first error of any rank; or nobody can go on, which names who waits for whom.
+        RingcastError: the first error of any rank; or a deadlock, with the ranks that wait for each other.
     """
     tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
     running = {rank for rank, task in enumerate(tasks) if not task.advance()}
@@ -255,7 +256,7 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
         for r in waiting:
             tasks[r].await_peer_report = False
             tasks[r].advance()
-        if state == stuck:  # also after all have asked what is the matter
+        if state == stuck:  # also after all have probed their peers
             waits = {r: op.waiting_for for r, op in waiting.items()}
             raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
         stuck = state

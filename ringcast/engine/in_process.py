@@ -18,7 +18,7 @@ from ringcast.wire.unanswered import Unanswered
 
 
 class SharedControl:
-    """What the control plane of a job within one process knows of all ranks, who come to it from any thread."""
+    """Control-plane state of a job within one process, shared by its ranks; any thread may call it."""
 
     def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
         self._nonce, self._transports = nonce, transports
@@ -26,14 +26,14 @@ class SharedControl:
         self.deadlocks, self._agreements = DeadlockDetector(), Agreements(len(transports))
 
     def waiting(self, report: Report) -> None:
-        """Take note that a rank waits, and tell those whom that concerns if it waits in vain."""
+        """Take the report of a stalled rank, and send the findings to the ranks that they concern."""
         with self.lock:
             for found in self.deadlocks.report(self._agreements.refined(report), self._transports[report.rank].clock()):
                 header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
                 self._transports[found.rank].inject([header, found.encode()])
 
     def moving(self, rank: int) -> None:
-        """Take note that a rank waits no more."""
+        """Record that a rank waits no more."""
         with self.lock:
             self.deadlocks.moved(rank)
 
@@ -44,7 +44,7 @@ class SharedControl:
             self._announce(self._agreements.vote(vote))
 
     def lose(self, rank: int) -> None:
-        """Count a rank as gone; those that live have been told so before."""
+        """Count a rank as gone; the live ones have been notified before."""
         with self.lock:
             self.deadlocks.forget()
             self._announce(self._agreements.lose(rank))
@@ -104,7 +104,7 @@ class LocalControl:
         self._shared.lose(self._rank)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _tell(self, kind: wire.Kind, text: bytes, *, context: int = 0, word: int = 0) -> None:
         header = wire.notice(kind, self._nonce, source=self._rank, context=context, length=len(text), word=word)

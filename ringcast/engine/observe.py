@@ -1,4 +1,4 @@
-"""Rounds as an observer sees them: around the generator that runs a schedule, so that nothing is paid without one."""
+"""Reports of rounds to an observer: a wrapper around the generator of a schedule, without cost where none observes."""
 
 from __future__ import annotations
 

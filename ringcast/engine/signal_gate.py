@@ -1,9 +1,9 @@
-"""Signals and the engine: Python handlers run between the steps of a call, never in the middle of one.
+"""Signal handlers and the engine: Python handlers run between the steps of a call, never in the middle of one.
 
-A handler may raise, as that of Ctrl-C does, wherever the interpreter happens to be. In the middle of the engine that
-would lose a message that was taken from the socket, or the number of one that never leaves. So handlers of the program
-are wrapped: while a call is under way a signal is noted, and its handler runs at the next safe point, which is before
-each wait and at the end of the call. A wait ends at once for it.
+A handler may raise, as that of Ctrl-C does, at any instruction. In the middle of the engine that would lose a message
+that was read from the socket, or the number of one that is never sent. So handlers of the program are wrapped: during a
+call a signal is recorded, and its handler runs at the next safe point, which is before each wait and at the end of the
+call. A signal ends a wait at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Waiter(Protocol):
 
 
 class Gate:
-    """A context manager for calls in a thread in which no handlers of signals run: it has nothing to do."""
+    """Context manager for calls in a thread in which no signal handlers run: it does nothing."""
 
     def __init__(self) -> None:
         self.pending: dict[int, tuple[Handler, float]] = {}  # by number: the handler, and when the signal came
@@ -63,11 +63,11 @@ class Gate:
         """Run the handlers that are pending, here and now; what one raises is raised."""
 
     def restore(self) -> None:
-        """Give the program's handlers back."""
+        """Restore the program's handlers."""
 
 
 class SignalGate(Gate):
-    """The gate of the main thread. It is closed from the beginning of a call to its end, however they are nested."""
+    """The gate of the main thread: closed from the beginning of the outermost call to its end."""
 
     def __init__(self) -> None:
         super().__init__()

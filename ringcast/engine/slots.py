@@ -1,4 +1,4 @@
-"""Slots: what the pieces of a schedule are in memory. The executor knows them only by this interface.
+"""Slots: the memory of a schedule's pieces. The executor uses them only by the interface `Memory`.
 
 `ArraySlots` are pieces of one array, sent and stored without a copy; `ObjectSlots` are Python values, or anything else
 that can be encoded as bytes.
@@ -36,7 +36,7 @@ class Memory(Protocol):
         """Return the bytes of these slots as frames, and whether several slots were joined into one frame."""
 
     def receive_buffer(self, step: Step) -> ReceiveBuffer:
-        """Return where the arrival of `step` goes."""
+        """Return the destination of the message that `step` receives."""
 
     def apply(self, local: Local) -> None:
         """Do a local step."""
@@ -170,7 +170,7 @@ class ArraySlots:
 
 
 class Store:
-    """Bytes go straight to their place."""
+    """Stores bytes directly in their place."""
 
     def __init__(self, views: list[memoryview]) -> None:
         self._views = views
@@ -194,7 +194,7 @@ class Store:
 
 
 class _Stream:
-    """Items are combined as they come, so that one segment of memory is enough."""
+    """Combines items as they arrive, so that one segment of memory is enough."""
 
     def __init__(self, op: Op, pieces: list[Array], room: Array, left: bool) -> None:
         self._op, self._pieces, self._room, self._left = op, pieces, room, left
@@ -226,7 +226,7 @@ class _Stream:
 
 
 class _Collect:
-    """Whole pieces are combined, or stored, when all of them are there."""
+    """Combines or stores whole pieces when all of them have arrived."""
 
     def __init__(self, op: Op, pieces: list[Array], accepts: Sequence[Accept]) -> None:
         self._op, self._pieces, self._accepts = op, pieces, accepts
@@ -256,7 +256,7 @@ class _Collect:
 
 
 class ObjectSlots:
-    """Python values, encoded for the wire one frame a slot; how long they are the message tells."""
+    """Python values, encoded as one frame per slot; the message carries their lengths."""
 
     def __init__(
         self,
