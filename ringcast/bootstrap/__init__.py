@@ -1,1 +1,1 @@
-"""How a process becomes a rank: it finds its job, binds its inbox, meets the other ranks, checks its connections."""
+"""Bootstrap of a rank: it finds its job, binds its inbox, joins the other ranks, checks its connections."""

@@ -1,10 +1,10 @@
-"""Whether a rank reaches its neighbours at the addresses that they told: found out at the start, not when it hangs.
+"""Connectivity check at the start: a rank connects to its neighbours at the addresses that they advertise.
 
 A firewall that drops packets, an address that is another machine's here, a gateway that does not forward: none of these
 gives an error by itself, and a rank would wait for a message that never comes. So `init` waits until each connection to
 a neighbour is made, its encryption included.
 
-A neighbour that has failed, or done its work and left, is not waited for: the first call that needs it tells why.
+A neighbour that has failed or left is not waited for: the first call that needs it raises the reason.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose a
 
 
 def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float = GRACE) -> None:
-    """Wait until all peers that the transport was told to connect with are connected, have failed, or have left.
+    """Wait until all peers of the transport's `connect` are connected, have failed, or have left.
 
-    A peer that refuses may have failed, or left: for `grace` seconds that may be heard.
+    A peer that refuses may have failed or left, and the notice of that may take `grace` seconds.
 
     Raises:
         RendezvousError: a peer was not reached within `seconds`, or refused the connection; names both ends.
@@ -63,7 +63,7 @@ def overdue(
 ) -> list[int]:
     """Return the peers that are to be given up: all at the deadline; before, those that refused a while ago.
 
-    Who refuses may just have left, or failed, and the control plane's word of it be on the way.
+    A peer that refuses may just have left or failed, and the notice of that may be on the way.
 
     >>> overdue({1: "", 2: "refused", 3: "refused"}, {2: 0.0, 3: 0.9}, now=3.0, deadline=9.0)
     [2]

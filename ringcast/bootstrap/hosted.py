@@ -1,4 +1,4 @@
-"""Ranks as guests in the workers of another engine: what travels there and back, and what a rank does there.
+"""Ranks hosted in the workers of another engine: their specification, execution and results.
 
 A worker's process may hold several ranks, each in a thread of its own, and lives on after them.
 """
@@ -25,12 +25,12 @@ from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, blames
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire import header
 
-GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may tell what they know
+GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may report their errors
 
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """What a rank has to know to join its job, and what it calls."""
+    """Settings by which a rank joins its job, and the function that it calls."""
 
     rank: int
     size: int
@@ -47,7 +47,7 @@ class RankSpec:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """How a rank ended: with a result, or with an error, of which `cause` is the text."""
+    """Result of a rank: the function's result, or the error that ended it, whose text is `cause`."""
 
     rank: int
     result: bytes = field(default=b"", repr=False)
@@ -58,7 +58,7 @@ class RankResult:
 
 
 def rank_specs(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[RankSpec]:
-    """Return the seats of a new job."""
+    """Return the specifications of a new job's ranks."""
     call, key, nonce = cloudpickle.dumps((fn, tuple(args))), new_key(), secrets.randbits(64)
     return [RankSpec(rank, n, nonce, timeout, key, call) for rank in range(n)]
 
@@ -69,7 +69,7 @@ def host(spec: RankSpec, address: str) -> tuple[IO[bytes], str]:
 
 
 def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> RankResult:
-    """Be a rank in this thread: join, call the function, leave. Never raises; the result tells."""
+    """Run a rank in this thread: join, call the function, leave. Never raises; errors are in the result."""
     try:
         group = join(JoinInfo(spec.config(control), lifeline), NETWORKS["tcp"])
     except BaseException as error:
@@ -114,14 +114,14 @@ _lock = threading.Lock()
 
 
 def abort(nonce: int, cause: str) -> None:
-    """End the job's ranks in this process: what they wait for, and their next calls, raise JobAborted."""
+    """End the job's ranks in this process: their calls under way, and their next ones, raise JobAborted."""
     with _lock:
         for endpoint in _members.get(nonce, []):
             endpoint.transport.inject([header.notice(header.Kind.ABORT, nonce), cause.encode()])
 
 
 class Results:
-    """What is known of a job's ranks: whether to wait for more, and what came of it. Has no clock and no sockets."""
+    """Collects the results of a job's ranks, and decides whether to wait for more. Has no clock and no sockets."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -131,22 +131,22 @@ class Results:
 
     @property
     def failed(self) -> bool:
-        """Whether the job cannot end well any more."""
+        """Whether some rank has failed."""
         return self._until is not None
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of which nothing is known yet."""
+        """The ranks without a result so far."""
         return [rank for rank in range(self._n) if rank not in self._rank_results and rank not in self._lost]
 
     def ended(self, result: RankResult, now: float) -> None:
-        """A rank came back."""
+        """Take the result of a rank."""
         self._rank_results[result.rank] = result
         if result.cause:
             self._fail(now)
 
     def lost(self, rank: int, cause: str, now: float) -> None:
-        """A rank will not come back."""
+        """Record that a rank is lost, without a result."""
         self._lost.setdefault(rank, cause)
         self._fail(now)
 
@@ -154,7 +154,7 @@ class Results:
         self._until = now + GRACE if self._until is None else self._until
 
     def over(self, now: float) -> bool:
-        """Whether nothing more is to be waited for."""
+        """Return whether to wait no longer."""
         return not self.missing or (self._until is not None and now > self._until)
 
     def all(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A rank's inbox: where it is bound, and what the other ranks are told of it."""
+"""A rank's inbox: its addresses, and the endpoint card that the other ranks get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ringcast.transports.zeromq import ZeroMQTransport
 
 @dataclass(frozen=True, slots=True)
 class EndpointCard:
-    """What the other ranks are to be told of an inbox: its address, and where ranks of its own host find it."""
+    """The addresses of an inbox for other ranks: for all, and (`near`) for those of its own host."""
 
     address: str
     near: str = ""
@@ -32,8 +32,8 @@ class EndpointCard:
 def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, EndpointCard]:
     """Bind the inbox of this rank.
 
-    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and what
-    the other ranks are to be told.
+    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and the
+    endpoint card for the other ranks.
 
     Raises:
         ConfigError: the environment asks for something that is not there.
@@ -62,7 +62,7 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, End
 
 
 def near_ranks(config: WorkerConfig, own: EndpointCard, advertisements: Sequence[str]) -> dict[int, str]:
-    """Return the ranks of this host to whose inboxes there is an ipc socket, and where; `told` is of all, by rank."""
+    """Return the ipc addresses of ranks on this host; `advertisements` has the `near` of all ranks."""
     found = colocation.reachable(colocation.system(), advertisements) if own.near else {}
     near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
     if config.debug and own.near:
@@ -72,7 +72,7 @@ def near_ranks(config: WorkerConfig, own: EndpointCard, advertisements: Sequence
 
 
 def _place(config: WorkerConfig) -> ListenAddress | None:
-    """Return where this rank listens, and finds the rendezvous, over tcp; None where all is ipc."""
+    """Return the tcp addresses of this rank and of the rendezvous; None where all is ipc."""
     if config.control.startswith("tcp://"):
         return interfaces.place(config.control.removeprefix("tcp://").rpartition(":")[0], config.iface)
     return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
@@ -102,7 +102,7 @@ def _ipc_address(config: WorkerConfig) -> str:
 
 
 def _check_private(directory: str) -> None:
-    """Refuse a directory of sockets that others may enter: what arrives there is unpickled."""
+    """Refuse a directory of sockets that others may enter: messages that arrive there are unpickled."""
     try:
         os.stat(directory)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How the ranks of a cluster's job meet: directories and files whose names `ringcast.config.worker` derived."""
+"""Rendezvous of a cluster job's ranks in directories and files whose names `ringcast.config.worker` derives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEW_DIRECTORY = "before the job: export RINGCAST_DIR=$(mktemp -d)"
 
 @dataclass(frozen=True, slots=True)
 class JoinInfo:
-    """The settings of a worker that can join, and on rank 0 the lifeline of a server that runs already."""
+    """The settings with which a worker joins, and on rank 0 the lifeline of a server that runs already."""
 
     config: WorkerConfig
     lifeline: IO[bytes] | None = None
@@ -35,11 +35,11 @@ class JoinInfo:
 
 @contextlib.contextmanager
 def rendezvous(config: WorkerConfig) -> Iterator[JoinInfo]:
-    """Yield settings that name an address and a key; what only the meeting needs is gone after the block.
+    """Yield settings with an address and a key; files that only the rendezvous needs are gone after the block.
 
     Raises:
         ConfigError: a directory is not ours alone, or a host has no address.
-        RendezvousError: rank 0 has not told where it is within `start_timeout`, or cannot listen there.
+        RendezvousError: rank 0 has not published its address within `start_timeout`, or cannot listen there.
     """
     if config.temporary:
         with _own_directory(config.directory) as directory:
@@ -106,7 +106,7 @@ def _made(folder: Path, instead: str) -> os.stat_result:
 
 @contextlib.contextmanager
 def _by_file(config: WorkerConfig, path: Path) -> Iterator[JoinInfo]:
-    """Rank 0 starts the control plane and tells the others in a file; it is gone when all have joined."""
+    """On rank 0 start the control plane, and publish its address in a file until all have joined; else read that."""
     private(path.parent)
     if config.rank:
         yield JoinInfo(_read(config, path))
@@ -131,7 +131,7 @@ def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
 
 
 def publish(path: Path, content: Mapping[str, str], who: str) -> None:
-    """Write a file in which `who` tells others of the same user something; nobody sees it half written.
+    """Write a file by which `who` passes data to other processes of the same user; it appears atomically.
 
     Raises:
         ConfigError: it is there.
@@ -207,7 +207,7 @@ def _numeric(config: WorkerConfig, place: cluster.LaunchContext) -> str:
 
 
 def own_address(place: cluster.LaunchContext | None) -> str:
-    """Return the address of this host that is used towards the other hosts of the job, as far as they are known."""
+    """Return the address of this host on the route to the job's other hosts, as far as they are known."""
     others = _addresses(place.other) if place is not None and place.other else []
     for target in [*others, SOMEWHERE]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What an engine that runs processes says of this one: Slurm, Open MPI, PMI, torchrun, Kubernetes.
+"""Launch context of a process from the environment of its engine: Slurm, Open MPI, PMI, torchrun, Kubernetes.
 
-Pure: the environment is handed in. An engine tells rank and size, and often where rank 0 is; where the ranks meet is
-derived from the name of the job. The job's key is never derived: what can be guessed protects nothing.
+Pure: the environment is an argument. An engine gives rank and size, and often the host of rank 0; the rendezvous is
+derived from the name of the job. Cluster job IDs are public, so the job's key is never derived from them.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ template:
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """Where a process is among those of its job, as `engine` tells it."""
+    """Rank, size and hosts of a process's job, as `engine` gives them."""
 
     engine: str
     rank: int
     size: int
     local_rank: int | None = None
-    nodes: int | None = None  # how many hosts; None: it does not tell
-    head: str = ""  # host of rank 0; empty: it does not tell
-    other: str = ""  # another host of the job, if there is one and it is told
-    job: str = ""  # tells this job from all others that the user runs; empty: it does not tell
+    nodes: int | None = None  # number of hosts; None: unknown
+    head: str = ""  # host of rank 0; empty: unknown
+    other: str = ""  # another host of the job, if there is one and it is known
+    job: str = ""  # unique among the jobs of the user; empty: unknown
 
 
 def find(env: Mapping[str, str]) -> LaunchContext | None:
-    """Return what the innermost engine says; None where none has started this process.
+    """Return the launch context by the innermost engine; None where none has started this process.
 
     Raises:
-        ConfigError: what it says makes no sense, or is not enough.
+        ConfigError: its variables make no sense, or are not enough.
     """
     inner = _open_mpi(env) or _pmi(env) or _torchrun(env)
     step = _slurm(env)
@@ -121,10 +121,10 @@ def _numbers(part: str) -> list[str]:
 
 
 def _slurm(env: Mapping[str, str]) -> LaunchContext | None:
-    """Return what Slurm says of a task of a step; None in a batch script or a shell, however large the allocation is.
+    """Return the launch context of a task of a Slurm step; None in a batch script or a shell, for any allocation.
 
     Raises:
-        ConfigError: what it says makes no sense.
+        ConfigError: Slurm's variables make no sense.
     """
     step = _number(env, "SLURM_STEP_ID")
     rank = _number(env, "SLURM_PROCID")

@@ -1,4 +1,4 @@
-"""What a worker is told by its environment: the only module that reads it.
+"""Settings of a worker from its environment. This is the only module that reads it.
 
 | variable | meaning |
 |---|---|
@@ -22,7 +22,7 @@
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
 
-What these do not say, an engine that runs processes may: see `ringcast.config.cluster`.
+Where these are not set, an engine that runs processes may give them: see `ringcast.config.cluster`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from ringcast.net.ports import PortRange
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
-CURVE, NONE = "curve", "none"  # what RINGCAST_SECURITY may say
-AUTO = "auto"  # what RINGCAST_TRANSPORT may say beside ipc and tcp
+CURVE, NONE = "curve", "none"  # values of RINGCAST_SECURITY
+AUTO = "auto"  # value of RINGCAST_TRANSPORT beside ipc and tcp
 _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
@@ -103,7 +103,7 @@ class WorkerConfig:
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
-    """Return what the environment says; a world of one rank when it says nothing.
+    """Return the configuration from the environment; a world of one rank when no variable is set.
 
     Raises:
         ConfigError: a variable is missing or holds something unusable.
@@ -173,7 +173,7 @@ def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
 
 
 def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:
-    """Return what an engine says of a process of several, unless RINGCAST_* say it all, or that it is alone."""
+    """Return the launch context of a job of several ranks, unless RINGCAST_* set rank and size, or size 1."""
     if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
         return None
     context = cluster.find(env)
@@ -181,7 +181,7 @@ def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:
 
 
 def _derived(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a place stands for; those that the user has set come first."""
+    """Return the variables that follow from a launch context; those that the user has set come first."""
     said = {"RINGCAST_RANK": str(context.rank), "RINGCAST_SIZE": str(context.size)}
     if context.job:
         said["RINGCAST_NONCE"] = str(cluster.nonce(context.job))

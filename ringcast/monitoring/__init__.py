@@ -1,1 +1,1 @@
-"""What ranks did and what they are doing: flight recorder, live state, traces."""
+"""Monitoring of ranks: flight recorder, live state, traces."""

@@ -1,4 +1,4 @@
-"""The flight records of all ranks side by side: what each did last, and where they went different ways."""
+"""Comparison of all ranks' flight records: the last operation of each, and the collectives in which they differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
 
 def read(directory: str, ranks: Iterable[int]) -> list[Flight | None]:
-    """Return what these ranks of a job have recorded so far; None for those that never called `init`."""
+    """Return the flight records of these ranks of a job; None for those that never called `init`."""
     return [_read(os.path.join(directory, FILE.format(rank=rank)), rank) for rank in ranks]
 
 
@@ -63,18 +63,18 @@ def merge(flights: Flights) -> list[Row]:
 
 
 def name(entry: Entry) -> str:
-    """Return what errors call an operation as well, such as "#17 allreduce"."""
+    """Return the name of an operation as in errors, such as "#17 allreduce"."""
     return f"#{entry.number} {entry.collective}" if entry.number else f"{entry.collective} {entry.shape}"
 
 
 def waits(entry: Entry) -> str:
-    """Return for whom an operation was seen waiting, in words, or nothing."""
+    """Return the ranks that an operation was seen waiting for, in words; "" for none."""
     more = entry.waiting - len(entry.waiting_for)
     return in_words(entry.waiting_for) + (f" and {more} more" if more > 0 else "") if entry.waiting_for else ""
 
 
 def last(flight: Flight | None) -> str:
-    """Return what a rank was doing last, in a line."""
+    """Return a line on the last operation of a rank."""
     if flight is None:
         return "never called ringcast.init"
     if not flight.entries:
@@ -126,7 +126,7 @@ def text(flights: Flights, lost: Collection[int] = ()) -> str:
 
 
 def _row(row: Row, size: int) -> Iterator[str]:
-    """Yield what became of a collective: a line, or more if the ranks differ."""
+    """Yield the lines on a collective: one, or more if the ranks differ."""
     kinds: dict[tuple[str, str, str, str], list[int]] = {}
     for rank, entry in row.calls.items():
         place = f"{entry.file}:{entry.line}"

@@ -16,7 +16,7 @@ from ringcast.config import worker
 PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
 LOCK = "lock"
 DESCRIPTION = "job.json"
-INQUIRIES = "ask"  # a socket: who connects gets a file with what the ranks on all hosts do, as JSON
+INQUIRIES = "ask"  # a socket: each client gets a file with the states of the ranks on all hosts, as JSON
 _LONGEST_SOCKET = f"{PREFIX}12345678/rank-999999"
 
 
@@ -51,7 +51,7 @@ def places() -> list[str]:
 
 
 def describe(job: Job) -> None:
-    """Write down what a job is, for those that look for it.
+    """Write the description of a job into its directory.
 
     Raises:
         OSError: it cannot be written.

@@ -1,4 +1,4 @@
-"""What the ranks of a running job are doing: their flight records, and what the system knows of their processes."""
+"""States of a running job's ranks, from their flight records and the system's data on their processes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ ANSWER = 6.0  # seconds that a launcher has to ask all hosts
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process takes: bytes of memory, and percent of one CPU."""
+    """Resource use of a process: bytes of memory, and percent of one CPU."""
 
     memory: int
     cpu: float
 
 
 def look(job: Job) -> list[State]:
-    """Return what the ranks of a job do now: those on all hosts if its launcher is here and tells, else those here."""
+    """Return the states of a job's ranks: of all hosts if its launcher is here and answers, else of this one."""
     stopped = _try(lambda: psutil.Process(job.launcher).status()) == psutil.STATUS_STOPPED
     told = None if stopped else _ask(str(Path(job.directory, INQUIRIES)))
     return look_here(job.directory, dict(zip(job.ranks, job.pids, strict=True))) if told is None else told
 
 
 def _ask(path: str) -> list[State] | None:
-    """Return what a launcher tells; None if it does not, as it has no hosts to ask, or is about to end."""
+    """Return the launcher's answer; None if there is none, as it has no other hosts, or is about to end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.settimeout(ANSWER)
         try:
@@ -51,7 +51,7 @@ def _ask(path: str) -> list[State] | None:
 
 
 def _content(file: int) -> bytes:
-    """Return what a file holds, and close it. Its position is that of all who were given it, and is not used."""
+    """Return the content of a file, and close it; its position, shared with other clients, is not used."""
     try:
         return os.pread(file, os.fstat(file).st_size, 0)
     finally:
@@ -59,7 +59,7 @@ def _content(file: int) -> bytes:
 
 
 def look_here(directory: str, pids: Mapping[int, int]) -> list[State]:
-    """Return what those ranks of a job do now that are on this machine; takes a tenth of a second.
+    """Return the states of those ranks of a job that are on this machine; takes a tenth of a second.
 
     `pids` are those of their processes, by rank; `directory` the job's.
     """
@@ -70,7 +70,7 @@ def look_here(directory: str, pids: Mapping[int, int]) -> list[State]:
 
 
 def measure(pids: Sequence[int]) -> list[Usage | None]:
-    """Return what the processes take, all measured at the same time; None for those that have ended."""
+    """Return the resource use of processes, measured at the same time; None for those that have ended."""
     processes = [_try(partial(psutil.Process, pid)) for pid in pids]
     before, start = [_seconds(process) for process in processes], time.monotonic()
     time.sleep(SAMPLE)

@@ -1,6 +1,6 @@
-"""What the ranks of a job do now, in a few numbers: for a line that is drawn every second.
+"""Snapshot of a job's progress in a few numbers, for a status line that is drawn every second.
 
-The values of several hosts add up to that of the job.
+The snapshots of several hosts add up to that of the job.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ DRAWING = "drawing"  # a file in the job's directory
 
 @dataclass(frozen=True, slots=True)
 class ProgressSnapshot:
-    """Ranks that have called `init` and not left, what they are in, and the bytes that all ranks have sent so far."""
+    """Progress of several ranks: how many are in the job, their operations, and the bytes that they have sent."""
 
-    ranks: int = 0
+    ranks: int = 0  # that have called `init` and not left
     operations: Counter[str] = field(default_factory=Counter)  # such as "#17 allreduce", and how many ranks are in it
     sent: int = 0  # also by ranks that have left
     drawing: bool = False  # whether a rank draws on the terminal itself
@@ -35,13 +35,13 @@ class ProgressSnapshot:
 
 
 def progress_snapshot(directory: str, ranks: Iterable[int]) -> ProgressSnapshot:
-    """Return what these ranks, whose flight records are in this directory, do now."""
+    """Return the snapshot of these ranks, whose flight records are in this directory."""
     drawing = ProgressSnapshot(drawing=os.path.exists(os.path.join(directory, DRAWING)))
     return sum((_of_one(os.path.join(directory, FILE.format(rank=rank))) for rank in ranks), drawing)
 
 
 def draws(directory: str) -> None:
-    """Let whoever looks at the ranks in this directory know that one of them draws on the terminal itself."""
+    """Record, for readers of this directory, that a rank draws on the terminal itself."""
     with suppress(OSError):
         os.close(os.open(os.path.join(directory, DRAWING), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 

@@ -1,4 +1,4 @@
-"""What a rank of a running job is doing, as plain data, and as the rows of a table."""
+"""State of a rank of a running job, as plain data, and as the rows of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADINGS = ("rank", "host", "pid", "operation", "round", "waits for", "since", "
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a rank is doing; None where that is not known. `since` are the seconds that it has been in `state`."""
+    """State of a rank; None for unknown values. `since` are the seconds that it has been in `state`."""
 
     rank: int
     pid: int
@@ -30,10 +30,10 @@ class State:
 
 
 def from_plain(plain: Any) -> State:
-    """Return the state of which `asdict` made plain values, and JSON or msgpack has carried them.
+    """Return the state from the plain values that `asdict` made of it, after JSON or msgpack.
 
     Raises:
-        ValueError: there is none in it.
+        ValueError: they are not those of a state.
     """
     try:
         state = State(**{**plain, "waiting_for": tuple(plain["waiting_for"])})

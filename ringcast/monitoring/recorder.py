@@ -142,7 +142,7 @@ def _cut(text: str, most: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _place(site: tuple[str, int]) -> bytes:
-    """Return the place of a call; of a long path the end, where the file's name is."""
+    """Return the encoded place of a call; of a long path only the end, which has the file's name."""
     file, line = site
     return line.to_bytes(4, "little") + file.encode("utf-8", "replace")[-_PATH:]
 
@@ -176,7 +176,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """What a rank has recorded: its operations in the order in which they began."""
+    """The flight record of a rank: its operations in the order in which they began."""
 
     rank: int
     size: int
@@ -189,7 +189,7 @@ class Flight:
 
 
 def decode(image: bytes) -> Flight | None:
-    """Return what is readable of an image: None of a foreign one, and no record that is being written."""
+    """Return the readable records of an image, without one that is being written; None for a foreign image."""
     if len(image) < _HEADER.size or not image.startswith(_MAGIC):
         return None
     _, rank, size, pid, left, begun, start, when, host = _HEADER.unpack_from(image)
@@ -201,7 +201,7 @@ def decode(image: bytes) -> Flight | None:
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """What a rank does now: its last operation, whether it has left, and the bytes of data that it has sent so far."""
+    """Snapshot of one rank: its last operation, whether it has left, and the bytes of data that it has sent so far."""
 
     entry: Entry | None
     left: bool
@@ -209,7 +209,7 @@ class RankSnapshot:
 
 
 def rank_snapshot(image: bytes) -> RankSnapshot | None:
-    """Return the end of an image, for a small part of the time that `decode` takes; None of a foreign one."""
+    """Return the snapshot from an image, in a small part of the time that `decode` takes; None for a foreign image."""
     if len(image) < SIZE or not image.startswith(_MAGIC):
         return None
     (left,), (sent,) = _LEFT.unpack_from(image, _LEFT_AT), _SENT.unpack_from(image, _SENT_AT)

@@ -1,6 +1,6 @@
 """The Python stacks of a rank, written by a signal handler in C: also while it is in C code, or waits for a lock.
 
-The launcher sends the signal when the job takes too long, to whom it finds listening; see its own `stacks`.
+The launcher sends the signal when the job takes too long, to the ranks that have called `listen`.
 """
 
 from __future__ import annotations

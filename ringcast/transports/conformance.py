@@ -50,7 +50,7 @@ def _rest(arrival: Arrival) -> list[bytes]:
 
 
 def _quiet(transport: Transport, seconds: float = 0.02) -> bool:
-    """Whether nothing arrives for a moment."""
+    """Return whether nothing arrives for a moment."""
     deadline = transport.clock() + seconds
     while transport.clock() < deadline:
         if transport.poll(deadline) is not None:

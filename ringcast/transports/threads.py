@@ -27,7 +27,7 @@ class _Inbox:
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Sequence[Frame]] = queue.SimpleQueue()
         self.open = True
-        self.bell: int | None = None  # an eventfd, made only for those who wait with select or asyncio
+        self.bell: int | None = None  # an eventfd, made only for callers that wait with select or asyncio
         self.lock = threading.Lock()  # so that nobody rings a bell that is being closed
 
     def put(self, frames: Sequence[Frame]) -> None:

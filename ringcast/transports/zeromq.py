@@ -4,8 +4,8 @@ An inbox that is bound over tcp may have an ipc socket as well, for the ranks of
 a listener are the options that the socket has when it is bound, so that the first has no CURVE and the second has.
 
 One port (or one ipc socket) per rank is all that has to be open. Over tcp every connection is encrypted and
-authenticated by CURVE: each rank makes a key pair of its own, and admits only those whose public keys it was told
-together with their addresses. ipc sockets lie in a directory that only their owner may enter.
+authenticated by CURVE: each rank makes a key pair of its own, and admits only the public keys that it got together with
+the addresses. ipc sockets lie in a directory that only their owner may enter.
 """
 
 from __future__ import annotations
@@ -114,18 +114,18 @@ class ZeroMQTransport:
 
     @property
     def public_key(self) -> str:
-        """What the other ranks have to be told to `meet` this one; empty where nothing is encrypted."""
+        """The key by which the other ranks connect to this one; empty where nothing is encrypted."""
         return "" if self._pair is None else self._pair.public.decode()
 
     @property
     def strangers(self) -> int:
-        """How many connections to the inbox were not those of ranks of the job."""
+        """Number of connections to the inbox that were not authenticated."""
         return 0 if self._authenticator is None else self._authenticator.strangers
 
     def meet(
         self, addresses: Sequence[str], keys: Sequence[str] = (), near: Mapping[int, str] = MappingProxyType({})
     ) -> None:
-        """Learn where the inboxes of all ranks are, all of them bound already, and their public keys. Called once.
+        """Set the addresses of all ranks' inboxes, all of them bound already, and their public keys. Called once.
 
         `near` has, for ranks of the own host, the ipc addresses that are used instead.
         """
@@ -139,7 +139,7 @@ class ZeroMQTransport:
                 self._open(peer, watch=self._watchful and peer not in self._near)
 
     def unreached(self) -> dict[int, str]:
-        """Return the peers of `connect` to which there is no connection yet; and why, where there will be none."""
+        """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
         for peer, monitor in list(self._watched.items()):
             while monitor.poll(0):
                 event = read_event_type(monitor)
@@ -157,7 +157,7 @@ class ZeroMQTransport:
         poller.poll(max(0, min(SLICE, int((deadline - self.clock()) * 1000 + 0.999))))
 
     def stop_watching(self) -> None:
-        """Take no more interest in what becomes of the connections that are being made."""
+        """Stop watching the connections that are being made."""
         for peer in list(self._watched):
             self._unwatch(peer)
 
@@ -173,7 +173,7 @@ class ZeroMQTransport:
         return {peer: self._addresses[peer] for peer in list(self._peers) if not any(peer in each for each in skipped)}
 
     def address_of(self, peer: int) -> str:
-        """Return where the inbox of `peer` is found."""
+        """Return the address of `peer`'s inbox."""
         return self._near.get(peer) or self._addresses[peer]
 
     def _open(self, peer: int, watch: bool = False) -> zmq.Socket[bytes]:

@@ -1,4 +1,4 @@
-"""Traces: what the rounds of all ranks were, when, and how much of their time something moved.
+"""Traces: the rounds of all ranks, their times, and the share of time with a transfer under way.
 
 An observer gets the events of a rank (`ringcast.events`); live jobs, the simulated wire and the simulator give the
 same ones. `events_by_rank` is everywhere a sequence with the events of rank 0, 1, …, each in the order in which they

@@ -1,4 +1,4 @@
-"""Rounds and messages out of events, and when something of a rank moved.
+"""Reconstruction of rounds and messages from events, and of the intervals with a transfer under way.
 
 A message is *under way* from the moment at which its sender is in its round and its receiver is ready, until its last
 byte is in place on the receiver (and combined, where it is combined as it comes). A receiver is ready when it is in

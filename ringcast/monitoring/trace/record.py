@@ -1,4 +1,4 @@
-"""Events on their way from the ranks to a trace: kept, put into JSON, brought to a common clock."""
+"""Recording of events for a trace: storage, JSON, alignment to a common clock."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ The time is the same for all ranks: from the first start of a round anywhere to 
 * idle: the rest. It waits for a peer that has not come to the round, for the confirmation of what it has sent, or for
   its inbox to be read; or it has not begun, or is done already.
 
-So this is what the rank sees, not what its link carries: a slow reader looks like a slow link.
+These are times as the rank sees them, not the use of its link: a slow reader looks like a slow link.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ringcast.monitoring.trace.pairing import Interval, Round, moving, rounds, w
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What one rank did; `transfer + idle + local == span`, in seconds, up to rounding."""
+    """Times of one rank; `transfer + idle + local == span`, in seconds, up to rounding."""
 
     span: float
     transfer: float
@@ -38,7 +38,7 @@ WIDTHS = (6, 13, 13, 13, 10, 9, 16, 16)
 
 
 def totals(events_by_rank: Sequence[Sequence[Event]]) -> list[Totals]:
-    """Return what each rank did."""
+    """Return the times of each rank."""
     by_rank = [rounds(events) for events in events_by_rank]
     every = [done for mine in by_rank for done in mine]
     span = max(r.end.time for r in every) - min(r.start.time for r in every) if every else 0.0
