@@ -363,8 +363,8 @@ def test_every_rank_keeps_what_its_program_was_told(kind: str, p: int) -> None:
         job.close()
 
 
-def verdict(go_on: bool, *history: Event) -> Verdict:
-    supervisor = Supervisor(3, start=0.0, go_on=go_on)
+def verdict(continue_on_failure: bool, *history: Event) -> Verdict:
+    supervisor = Supervisor(3, start=0.0, continue_on_failure=continue_on_failure)
     joined = [*(Joined(rank, 100 + rank, "host") for rank in range(3)), Started()]
     actions = [action for event in (*joined, *history) for action in supervisor.handle(event, 1.0)]
     assert [action for action in actions if not isinstance(action, Verdict)] == []  # nobody is ended for it
@@ -383,13 +383,13 @@ def left(rank: int, error: Unanswered | None = None) -> tuple[Event, Event]:
 HOW = "raised in barrier at prog.py:1 and caught; neither shrink nor agree followed"
 
 
-@pytest.mark.parametrize("go_on", [False, True])
-def test_the_verdict_names_the_cause(go_on: bool) -> None:
+@pytest.mark.parametrize("continue_on_failure", [False, True])
+def test_the_verdict_names_the_cause(continue_on_failure: bool) -> None:
     mine, follows = caught("CollectiveMismatch"), caught("Revoked", 2)
-    assert verdict(go_on, *left(0), *left(1), *left(2)) == Verdict(0)
-    assert verdict(go_on, *left(0, mine), *left(1), *left(2)) == Verdict(1, 0, f"failed: {mine}")
-    assert verdict(go_on, *left(0, follows), *left(1), *left(2, mine)) == Verdict(1, 2, f"failed: {mine}")
-    assert verdict(go_on, *left(0, follows), *left(1), *left(2)) == Verdict(1, 0, f"failed: {follows}")
+    assert verdict(continue_on_failure, *left(0), *left(1), *left(2)) == Verdict(0)
+    assert verdict(continue_on_failure, *left(0, mine), *left(1), *left(2)) == Verdict(1, 0, f"failed: {mine}")
+    assert verdict(continue_on_failure, *left(0, follows), *left(1), *left(2, mine)) == Verdict(1, 2, f"failed: {mine}")
+    assert verdict(continue_on_failure, *left(0, follows), *left(1), *left(2)) == Verdict(1, 0, f"failed: {follows}")
     gone = f"exited with code 0 while rank 0 still communicated with it (PeerFailed {HOW})"
-    assert verdict(go_on, *left(0, caught("PeerFailed", 2)), *left(1), *left(2)) == Verdict(1, 2, gone)
-    assert verdict(go_on, *left(0, caught("PeerFailed", 9)), *left(1), *left(2)).rank == 0
+    assert verdict(continue_on_failure, *left(0, caught("PeerFailed", 2)), *left(1), *left(2)) == Verdict(1, 2, gone)
+    assert verdict(continue_on_failure, *left(0, caught("PeerFailed", 9)), *left(1), *left(2)).rank == 0
