@@ -26,7 +26,7 @@ def one_at_a_time(_: Params) -> int:
     return 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """One way to do a collective: how to get its schedule, what it needs, what it takes, where it is from.
 
