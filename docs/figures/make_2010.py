@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from ringcast.algorithms import Params
+from ringcast.algorithms import CallFacts, Params
 from ringcast.algorithms.cost import Network, choose, predict
 from ringcast.commands.bench.distributions import parts
 from ringcast.schedules.ring import ring_rounds
@@ -45,7 +45,7 @@ def standard_seconds(counts: tuple[int, ...], network: Network) -> float:
 def circulant_seconds(counts: tuple[int, ...], network: Network) -> float:
     """Return the time of the n-block circulant allgather with its best number of blocks (packing not counted)."""
     p, m = len(counts), sum(counts)
-    name, n = choose("allgatherv", size=p, nbytes=m, network=network, counts=counts, algorithm="circulant_blocks")
+    name, n = choose("allgatherv", CallFacts(size=p, nbytes=m, counts=counts), network, algorithm="circulant_blocks")
     return predict("allgatherv", name, Params(p, nblocks=n, counts=counts), m, network)
 
 

@@ -26,10 +26,10 @@ from ringcast.algorithms import (
     shift,
 )
 from ringcast.algorithms.algorithm import Algorithm
-from ringcast.algorithms.params import Params
+from ringcast.algorithms.params import CallFacts, Params
 from ringcast.schedules.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "Params", "build", "find", "known", "nonsense", "table"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "CallFacts", "Params", "build", "find", "known", "nonsense", "table"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:

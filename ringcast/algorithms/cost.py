@@ -17,9 +17,8 @@ from math import sqrt
 from types import MappingProxyType
 from typing import TypeVar
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, find, known, nonsense, table
+from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, known, nonsense, table
 from ringcast.algorithms.load import SMOOTH, Call, Load
-from ringcast.schedules.placement import Hosts
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
@@ -48,6 +47,10 @@ class Network:
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
+
+    def __hash__(self) -> int:
+        """Return the hash of one constant: every call looks its choice up, and a program has one network or two."""
+        return hash(self.alpha)
 
 
 # Where nobody has calibrated. threads, ipc: measured with 4 ranks that share two cores; gamma is 0, as what is combined
@@ -114,21 +117,7 @@ def _granted(params: Params, nbytes: int, load: Load) -> bool:
 
 @lru_cache(maxsize=1024)
 def choose(
-    collective: str,
-    *,
-    size: int,
-    nbytes: int,
-    network: Network,
-    root: int = 0,
-    counts: tuple[int, ...] = (),
-    distance: int = 0,
-    hosts: Hosts = (),
-    itemsize: int = 1,
-    commutative: bool = True,
-    elementwise: bool = True,
-    exact: bool = True,
-    algorithm: str | None = None,
-    nblocks: int | None = None,
+    collective: str, facts: CallFacts, network: Network, *, algorithm: str | None = None, nblocks: int | None = None
 ) -> tuple[str, int]:
     """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
 
@@ -136,31 +125,22 @@ def choose(
 
     Args:
         collective: as in `ringcast.algorithms.ALGORITHMS`.
-        size: number of ranks.
-        nbytes: size of the whole buffer, all parts.
+        facts: of the call.
         network: constants of the transport.
-        root: where there is one.
-        counts: elements of each part, for v-forms.
-        distance: of a shift.
-        hosts: which ranks share a host, and so its link.
-        itemsize: bytes of an element; blocks smaller than that make no sense.
-        commutative: the operator is.
-        elementwise: the operator may be applied to pieces.
-        exact: any association of the operator gives the same bits.
         algorithm: consider only this one.
         nblocks: consider only algorithms that cut into blocks, and this number of them (1: all algorithms).
 
     Raises:
         ValueError: there is no such collective, call or algorithm, or none is legal; the message says why and what is.
 
-    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"])
+    >>> choose("allreduce", CallFacts(size=9, nbytes=8), NETWORKS["tcp"])
     ('census', 1)
-    >>> choose("allreduce", size=9, nbytes=8, network=NETWORKS["tcp"], commutative=False, exact=False)
+    >>> choose("allreduce", CallFacts(size=9, nbytes=8, commutative=False, exact=False), NETWORKS["tcp"])
     ('doubling', 1)
     """
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
-    call = Params(size, root, 1, counts, distance, hosts)
+    call, nbytes, itemsize = facts.params(), facts.nbytes, facts.itemsize
     if reason := nonsense(call):
         raise ValueError(f"{collective}: {reason}")
     if nbytes < 0:
@@ -168,9 +148,8 @@ def choose(
     items = nbytes // itemsize
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
-    properties = commutative, elementwise, exact
     named = table(collective, algorithm)
-    objections = {name: _objection(entry, properties, call, nblocks) for name, entry in named.items()}
+    objections = {name: _objection(entry, facts, call, nblocks) for name, entry in named.items()}
     if algorithm is not None and algorithm not in named:
         raise ValueError(f"{collective} by {algorithm!r}: there is no such algorithm; known are {known(collective)}")
     if algorithm is not None and objections[algorithm]:
@@ -178,7 +157,7 @@ def choose(
         raise ValueError(f"{collective} by {algorithm!r}: {objections[algorithm]}; possible here: {legal}")
     options: list[tuple[tuple[float, float], str, int]] = []
     for name, entry in named.items():
-        if not objections[name] and (algorithm == name or (algorithm is None and (hosts or not entry.shared))):
+        if not objections[name] and (algorithm == name or (algorithm is None and (facts.hosts or not entry.shared))):
             blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
             options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
     if not options:
@@ -208,9 +187,10 @@ def legal(
     return plans, objections
 
 
-def _objection(entry: Algorithm, properties: tuple[bool, bool, bool], params: Params, nblocks: int | None) -> str:
+def _objection(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int | None) -> str:
     """Return why an algorithm is not legal for a call, or nothing."""
     needs = entry.commutative, entry.elementwise, entry.exact
+    properties = facts.commutative, facts.elementwise, facts.exact
     names = "a commutative operator", "an elementwise operator", "an operator that is exact in any order"
     missing = [name for name, need, given in zip(names, needs, properties, strict=True) if need and not given]
     if missing:

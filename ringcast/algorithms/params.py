@@ -1,8 +1,9 @@
-"""The parameters of a call that all ranks know, as algorithms need them."""
+"""What all ranks know about a call of a collective: before an algorithm is chosen for it, and after."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringcast.schedules.placement import Hosts
 
@@ -22,3 +23,25 @@ class Params:
     def contributions(self) -> tuple[int, ...]:
         """Counts that tell which parts are empty, also where all are equal."""
         return self.counts or (self.nblocks,) * self.size
+
+
+class CallFacts(NamedTuple):
+    """What the choice of an algorithm depends on beside the network: what all ranks know of a call before it.
+
+    A tuple, as every call of a collective makes one and looks up what was chosen for it.
+    """
+
+    size: int  # ranks
+    nbytes: int  # of the whole buffer, all parts
+    itemsize: int = 1  # bytes of an element; blocks smaller than that make no sense
+    root: int = 0  # where there is one
+    counts: tuple[int, ...] = ()  # v-forms: elements of each part
+    distance: int = 0  # of a shift
+    hosts: Hosts = ()  # which ranks share a host, and so its link
+    commutative: bool = True  # the operator is
+    elementwise: bool = True  # the operator may be applied to pieces
+    exact: bool = True  # any association of the operator gives the same bits
+
+    def params(self, nblocks: int = 1) -> Params:
+        """Return what an algorithm needs to know, when it cuts into that many blocks."""
+        return Params(self.size, int(self.root), nblocks, self.counts, self.distance, self.hosts)

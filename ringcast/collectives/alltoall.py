@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
 from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
@@ -30,18 +30,10 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     array = as_array(value)
     if array is None:
         no_out(group, "alltoall", out)
-        return (yield from _swap_objects(group, plan(group, "alltoall", choice, dtype="object"), list(value)))
+        return (yield from _swap_objects(group, plan(group, "alltoall", choice, OBJECTS), list(value)))
     if out is not None:
         check_out(group.rank, "alltoall", out, array.shape, array.dtype)
-    stage = plan(
-        group,
-        "alltoall",
-        choice,
-        dtype=dtype_name(array.dtype),
-        shape=array.shape,
-        nbytes=2 * array.nbytes,
-        itemsize=array.itemsize,
-    )
+    stage = plan(group, "alltoall", choice, Data.of(array, times=2))
     ones = (1,) * group.size
     return (yield from _swap(group, stage, array, ones, ones, out))
 
@@ -64,7 +56,7 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
         no_out(group, "alltoallv", out)
         return (yield from _swap_lists(group, value, rows, recvcounts, choice))
     # No rank knows how much there is in all: the choice is that for no data.
-    stage = plan(group, "alltoallv", choice, dtype=dtype_name(array.dtype), shape=array.shape[1:])
+    stage = plan(group, "alltoallv", choice, Data(dtype_name(array.dtype), array.shape[1:]))
     check_out_rows(group, "alltoallv", out, array)
     theirs = (yield from _counts(group, array, rows)) if recvcounts is None else recvcounts
     if out is not None:
@@ -75,7 +67,7 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
 def _counts(group: Group, array: Array, rows: tuple[int, ...]) -> Steps[tuple[int, ...]]:
     """Tell every rank how many rows there are for it: an alltoall of 8 bytes for each, in ceil(log2 p) rounds."""
     name, row = f"{dtype_name(array.dtype)} (counts of)", array.shape[1:]
-    stage = plan(group, "alltoall", AUTOMATIC, dtype=name, shape=row, nbytes=16 * group.size, name="alltoallv")
+    stage = plan(group, "alltoall", AUTOMATIC, Data(name, row, 16 * group.size), name="alltoallv")
     ones = (1,) * group.size
     theirs = yield from _swap(group, stage, np.array(rows, np.int64), ones, ones, None)
     return tuple(theirs.tolist())
@@ -111,7 +103,7 @@ def _swap_lists(
     group: Group, value: Sequence[Any], rows: tuple[int, ...], recvcounts: tuple[int, ...] | None, choice: Choice
 ) -> Steps[list[Any]]:
     """Exchange runs of objects; how long they are they tell themselves."""
-    stage = plan(group, "alltoallv", choice, dtype="object")
+    stage = plan(group, "alltoallv", choice, OBJECTS)
     ends = accumulate(rows, initial=0)
     theirs = yield from _swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])
     lengths = tuple(map(len, theirs))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.announce import tell
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
 from ringcast.engine.datatypes import as_array, check_out, dtype_name, flat, order_of
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import decode, describe_dtype, encode, parse_dtype
@@ -22,14 +22,14 @@ RIDE_ALONG = 15 << 10  # bytes of a value that travel in the descriptor itself
 
 def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return the root's value on every rank; see `Communicator.bcast`."""
-    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root)
+    describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root)
     if group.rank == root:
-        data, record = _describe(group, value, root, choice)
+        data, record, stage = _describe(group, value, root, choice)
         yield from tell(group, describe, record)
         if record["kind"] == "refused":
             pickled(group, "bcast")
-        if "data" not in record:
-            yield from _move(group, data, root, record)
+        if stage is not None:
+            yield from _move(group, data, stage)
         return value
     buffer = _buffer(group, value)
     record = yield from tell(group, describe, {})
@@ -42,7 +42,8 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     if "data" in record:
         data.view(np.uint8)[...] = np.frombuffer(record["data"], np.uint8)
     else:
-        yield from _move(group, data, root, record)
+        announced = Choice(record["algorithm"], record["nblocks"])
+        yield from _move(group, data, plan(group, "bcast", announced, Data.of(data), root=root))
     return arriving.value(data)
 
 
@@ -106,11 +107,14 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
     raise ArgumentError(group.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}")
 
 
-def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any]]:
-    """Return what the root broadcasts as flat data, and the record that announces it."""
+def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any], Plan | None]:
+    """Return what the root broadcasts as flat data, the record that announces it, and the stage that moves it.
+
+    There is no such stage if the record has the data itself.
+    """
     array, kind = as_array(value), "scalar" if isinstance(value, np.generic) else "array"
     if array is None and not group.pickle:  # which the others, too, learn so
-        return np.empty(0, np.uint8), {"kind": "refused"}
+        return np.empty(0, np.uint8), {"kind": "refused"}, None
     if array is None:
         kind, array = "object", np.frombuffer(encode(value), np.uint8)
     if not order_of(array):
@@ -119,25 +123,11 @@ def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Arra
     dtype = describe_dtype(array.dtype)
     record = {"kind": kind, "dtype": dtype, "shape": array.shape, "order": order_of(array)}
     if array.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
-        return data, record | {"data": data.tobytes()}
-    stage = _plan(group, data, root, choice)
-    return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}
+        return data, record | {"data": data.tobytes()}, None
+    stage = plan(group, "bcast", choice, Data.of(data), root=root)
+    return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}, stage
 
 
-def _move(group: Group, data: Array, root: int, record: dict[str, Any]) -> Steps[Any]:
-    """Broadcast the items as the root has announced it."""
-    stage = _plan(group, data, root, Choice(record["algorithm"], record["nblocks"]))
+def _move(group: Group, data: Array, stage: Plan) -> Steps[Any]:
+    """Broadcast the items."""
     return (yield from run(group, stage, lambda s: ArraySlots(data, s, (data.size,))))
-
-
-def _plan(group: Group, data: Array, root: int, choice: Choice) -> Plan:
-    return plan(
-        group,
-        "bcast",
-        choice,
-        dtype=dtype_name(data.dtype),
-        shape=data.shape,
-        nbytes=data.nbytes,
-        itemsize=data.itemsize,
-        root=root,
-    )

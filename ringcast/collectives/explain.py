@@ -16,11 +16,12 @@ from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, plan
+from ringcast.collectives.stage import AUTOMATIC, Choice, Data, Group, Plan, plan
 from ringcast.engine.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.engine.objects import encode
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
+from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES, Parts
 
 EXPLAINED = tuple(one.name for one in COLLECTIVES.values() if not one.point_to_point)
@@ -137,14 +138,17 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
     if facts.combines and dtype is not None:
         check_op(group.rank, collective, op, dtype)
     rides = _rides_along(collective, data, choice)
+    moved = Data(
+        dtype=OBJECT if dtype is None or rides else dtype_name(dtype),
+        nbytes=0 if rides else _buffer(collective, data),
+        itemsize=1 if dtype is None else dtype.itemsize,
+        counts=data.counts if facts.counts_known else (),
+    )
     return plan(
         group,
         table,
         choice,
-        dtype="object" if dtype is None or rides else dtype_name(dtype),
-        nbytes=0 if rides else _buffer(collective, data),
-        itemsize=1 if dtype is None else dtype.itemsize,
-        counts=data.counts if facts.counts_known else (),
+        moved,
         root=root if facts.rooted else None,
         distance=distance if facts.distance else None,
         op=op if facts.combines else None,

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, plan, run
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, Plan, plan, run
 from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
 from ringcast.ops import Array
+from ringcast.wire.collective import COLLECTIVES, Parts
 
 
 def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
@@ -24,7 +25,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
         slots = yield from spread_objects(group, "gather", [value], root, choice)
         return slots.values if group.rank == root else None
     check_stackable(group.rank, "gather", array)
-    stage = _plan_parts(group, "gather", "gather", array, (1,) * group.size, choice, root)
+    stage = _plan_parts(group, "gather", array, (1,) * group.size, choice, root)
     mine = out if group.rank == root else None
     whole = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
     return whole if group.rank == root else None
@@ -33,10 +34,10 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
 def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return the concatenation of all arrays at the root; see `Communicator.gatherv`."""
     array = rows_of(group, "gatherv", value)
-    plan(group, "gather", choice, dtype="", root=root, name="gatherv")  # a wrong root is found before anything is sent
+    plan(group, "gather", choice, NO_DATA, root=root, name="gatherv")  # a wrong root is found before anything is sent
     check_out_rows(group, "gatherv", out if group.rank == root else None, array)
     rows = yield from exchange_counts(group, "gatherv", array, counts)
-    stage = _plan_parts(group, "gather", "gatherv", array, rows, choice, root)
+    stage = _plan_parts(group, "gatherv", array, rows, choice, root)
     whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
     return whole if group.rank == root else None
 
@@ -50,7 +51,7 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
         return slots.values
     check_stackable(group.rank, "allgather", array)
     ones = (1,) * group.size
-    stage = _plan_parts(group, "allgather", "allgather", array, ones, choice)
+    stage = _plan_parts(group, "allgather", array, ones, choice)
     return (yield from _place(group, "allgather", stage, array[None], ones, out))
 
 
@@ -64,10 +65,10 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
         return list(chain.from_iterable(slots.values))
     array = rows_of(group, "allgatherv", value)
     if counts is None:
-        plan(group, "allgatherv", choice, dtype="")  # a wrong algorithm is found before anything is sent
+        plan(group, "allgatherv", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
     check_out_rows(group, "allgatherv", out, array)
     rows = yield from exchange_counts(group, "allgatherv", array, counts)
-    stage = _plan_parts(group, "allgatherv", "allgatherv", array, rows, choice)
+    stage = _plan_parts(group, "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
 
 
@@ -76,9 +77,7 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
     if counts is not None:
         return check_rows(group, operation, len(array), counts)
     name = f"{dtype_name(array.dtype)} (counts of)"
-    stage = plan(
-        group, "allgather", AUTOMATIC, dtype=name, shape=array.shape[1:], nbytes=8 * group.size, name=operation
-    )
+    stage = plan(group, "allgather", AUTOMATIC, Data(name, array.shape[1:], 8 * group.size), name=operation)
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)
     yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
@@ -86,29 +85,20 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
 
 
 def _plan_parts(
-    group: Group,
-    collective: str,
-    name: str,
-    array: Array,
-    rows: tuple[int, ...],
-    choice: Choice,
-    root: int | None = None,
+    group: Group, name: str, array: Array, rows: tuple[int, ...], choice: Choice, root: int | None = None
 ) -> Plan:
     """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
-    regular = collective == name
-    row = array.size if regular and collective != "allgatherv" else prod(array.shape[1:])
-    return plan(
-        group,
-        collective,
-        choice,
-        dtype=dtype_name(array.dtype),
-        shape=array.shape if name in ("gather", "allgather") else (*rows, *array.shape[1:]),
-        nbytes=sum(rows) * row * array.itemsize,
-        itemsize=array.itemsize,
-        counts=() if name in ("gather", "allgather") else tuple(n * row for n in rows),
-        root=root,
-        name=name,
+    facts = COLLECTIVES[name]
+    equal = facts.parts is Parts.EQUAL
+    row = array.size if equal else prod(array.shape[1:])
+    data = Data(
+        dtype_name(array.dtype),
+        array.shape if equal else (*rows, *array.shape[1:]),
+        sum(rows) * row * array.itemsize,
+        array.itemsize,
+        () if equal else tuple(n * row for n in rows),
     )
+    return plan(group, facts.algorithms, choice, data, root=root, name=name)
 
 
 def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[int, ...], out: Any) -> Steps[Array]:

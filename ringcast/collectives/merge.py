@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.gather import exchange_counts
-from ringcast.collectives.stage import Choice, Group, plan, run
+from ringcast.collectives.stage import NO_DATA, Choice, Data, Group, plan, run
 from ringcast.engine.datatypes import as_array, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ReceiveBuffer
@@ -20,18 +20,10 @@ from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, S
 def merge_sorted(group: Group, value: Any, choice: Choice) -> Steps[Array]:
     """Return the sorted sequence of all items of all ranks; see `Communicator.merge_sorted`."""
     mine = _checked(group, value)
-    plan(group, "merge_sorted", choice, dtype="")  # a wrong algorithm is found before anything is sent
+    plan(group, "merge_sorted", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
     counts = yield from exchange_counts(group, "merge_sorted", mine, None)
-    stage = plan(
-        group,
-        "merge_sorted",
-        choice,
-        dtype=dtype_name(mine.dtype),
-        shape=counts,
-        nbytes=sum(counts) * mine.itemsize,
-        itemsize=mine.itemsize,
-        counts=counts,
-    )
+    data = Data(dtype_name(mine.dtype), counts, sum(counts) * mine.itemsize, mine.itemsize, counts)
+    stage = plan(group, "merge_sorted", choice, data)
     slots: RunSlots = yield from run(group, stage, lambda s: RunSlots(mine, s, counts))
     return slots.result()
 

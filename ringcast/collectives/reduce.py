@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import even, no_out, rows_of
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, Plan, pickled, plan, run
-from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, dtype_name, like
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
+from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ObjectSlots
 from ringcast.errors import ArgumentError
@@ -48,18 +48,7 @@ def plan_combine(
 ) -> Plan:
     """Plan a stage that combines whole arrays of one shape."""
     check_op(group.rank, collective, op, array.dtype)
-    return plan(
-        group,
-        collective,
-        choice,
-        dtype=dtype_name(array.dtype),
-        shape=array.shape,
-        nbytes=array.nbytes,
-        itemsize=array.itemsize,
-        root=root,
-        op=op,
-        exact=op.exact(array.dtype),
-    )
+    return plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
 
 
 def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
@@ -80,7 +69,7 @@ def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) 
 def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
     """Run a stage that combines Python objects; return what this rank ends with."""
     codec = pickled(group, collective)
-    stage = plan(group, collective, choice, dtype="object", root=root, op=op, exact=op.exact())
+    stage = plan(group, collective, choice, OBJECTS, root=root, op=op, exact=op.exact())
     slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, codec, op))
     return slots.values[0]
 
@@ -106,18 +95,8 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
         check_out(group.rank, "reduce_scatter", out, shape, array.dtype)
     row = prod(array.shape[1:])
     items = tuple(n * row for n in rows)
-    stage = plan(
-        group,
-        "reduce_scatter",
-        choice,
-        dtype=dtype_name(array.dtype),
-        shape=(*rows, *array.shape[1:]),
-        nbytes=array.nbytes,
-        itemsize=array.itemsize,
-        counts=items,
-        op=op,
-        exact=op.exact(array.dtype),
-    )
+    data = Data.of(array, (*rows, *array.shape[1:]))._replace(counts=items)
+    stage = plan(group, "reduce_scatter", choice, data, op=op, exact=op.exact(array.dtype))
     first = sum(rows[: group.rank])
     in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
     work = array if in_place else np.array(array, order="C")
@@ -146,15 +125,15 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     def each(left: list[Any], right: list[Any]) -> list[Any]:
         return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
 
-    plan(group, "reduce_scatter", choice, dtype="object", op=op)  # a wrong op is found before anything is sent
+    plan(group, "reduce_scatter", choice, OBJECTS, op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
-    stage = plan(group, "reduce_scatter", choice, dtype="object", op=elements)
+    stage = plan(group, "reduce_scatter", choice, OBJECTS, op=elements)
     slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
     return slots.values[0][group.rank]
 
 
 def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
-    stage = plan(group, "barrier", AUTOMATIC, dtype="")
+    stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
     nothing = np.empty(0, np.uint8)
     yield from run(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))

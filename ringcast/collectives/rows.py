@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.stage import Choice, Group, pickled, plan, run
+from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, run
 from ringcast.engine.datatypes import as_array, check_counts, check_out
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ObjectSlots
@@ -60,7 +60,7 @@ def spread_objects(
 ) -> Steps[ObjectSlots]:
     """Run a stage with one object per rank: this rank's own (allgather, gather), or all of them (scatter)."""
     codec = pickled(group, name or collective)
-    stage = plan(group, collective, choice, dtype="object", root=root, name=name)
+    stage = plan(group, collective, choice, OBJECTS, root=root, name=name)
     everybody = values if len(values) == group.size else [None] * group.size
     if everybody is not values:
         everybody[group.rank] = values[0]

@@ -10,19 +10,20 @@ import numpy as np
 
 from ringcast.collectives.announce import tell
 from ringcast.collectives.rows import even, rows_of, spread_objects
-from ringcast.collectives.stage import AUTOMATIC, Choice, Group, plan, run
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run
 from ringcast.engine.datatypes import as_array, check_counts, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import describe_dtype, parse_dtype
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
+from ringcast.wire.collective import COLLECTIVES, Parts
 
 
 def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return one of the root's values on each rank; see `Communicator.scatter`."""
-    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatter")
-    plan(group, "scatter", choice, dtype="", root=root)  # a wrong algorithm is found before anything is sent
+    describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatter")
+    plan(group, "scatter", choice, NO_DATA, root=root)  # a wrong algorithm is found before anything is sent
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
@@ -44,8 +45,8 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
 
 def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return a run of the root's rows on each rank; see `Communicator.scatterv`."""
-    describe = plan(group, "bcast", AUTOMATIC, dtype="object", root=root, name="scatterv")
-    plan(group, "scatter", choice, dtype="", root=root, name="scatterv")
+    describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
+    plan(group, "scatter", choice, NO_DATA, root=root, name="scatterv")
     if counts is not None:
         counts = check_counts(group.rank, "scatterv", counts, group.size)
     record: dict[str, Any] = {}
@@ -80,20 +81,10 @@ def _hand_out(
     """
     dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
     whole = np.empty((sum(rows), *row), dtype) if array is None else np.ascontiguousarray(array)
-    name = dtype_name(dtype)
     items = tuple(n * prod(row) for n in rows)
-    stage = plan(
-        group,
-        "scatter",
-        choice,
-        dtype=name,
-        shape=(*rows, *row),
-        nbytes=whole.nbytes,
-        itemsize=dtype.itemsize,
-        counts=() if operation == "scatter" else items,
-        root=root,
-        name=operation,
-    )
+    counts = items if COLLECTIVES[operation].parts is Parts.COUNTS else ()
+    data = Data(dtype_name(dtype), (*rows, *row), whole.nbytes, dtype.itemsize, counts)
+    stage = plan(group, "scatter", choice, data, root=root, name=operation)
     yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     first = sum(rows[: group.rank])
     return whole[first : first + rows[group.rank]].copy()

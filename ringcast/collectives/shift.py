@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.stage import Choice, Group, pickled, plan, run
-from ringcast.engine.datatypes import as_array, dtype_name, like
+from ringcast.collectives.stage import OBJECTS, Choice, Data, Group, pickled, plan, run
+from ringcast.engine.datatypes import as_array, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.slots import ObjectSlots
@@ -20,19 +20,10 @@ def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]
     array = as_array(value)
     if array is None:
         codec = pickled(group, "shift")
-        stage = plan(group, "shift", choice, dtype="object", distance=around)
+        stage = plan(group, "shift", choice, OBJECTS, distance=around)
         slots = yield from run(group, stage, lambda s: ObjectSlots([value, value], s, codec))
         return slots.values[1]
-    stage = plan(
-        group,
-        "shift",
-        choice,
-        dtype=dtype_name(array.dtype),
-        shape=array.shape,
-        nbytes=2 * array.nbytes,
-        itemsize=array.itemsize,
-        distance=around,
-    )
+    stage = plan(group, "shift", choice, Data.of(array, times=2), distance=around)
     mine = np.asarray(array, order="C")
     result = np.empty(array.shape, array.dtype) if around else mine.copy()
     pieces = [*cut(mine, (mine.size,)), *cut(result, (result.size,))]

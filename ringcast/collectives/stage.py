@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcast.algorithms import Params, build, find
+from ringcast.algorithms import CallFacts, Params, build, find
 from ringcast.algorithms.cost import Network, choose, granted
 from ringcast.control.agreement import Decision, Vote
+from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Exchange, Steps, execute
 from ringcast.engine.objects import Codec, decode, encode
@@ -20,15 +21,14 @@ from ringcast.engine.slots import Memory
 from ringcast.errors import ArgumentError, ObjectsRefused
 from ringcast.events import Observer
 from ringcast.monitoring.recorder import encoded
-from ringcast.ops import Op
+from ringcast.ops import Array, Op
 from ringcast.schedules.placement import Hosts
 from ringcast.schedules.schedule import Schedule, relabel
-from ringcast.wire.call import Call
+from ringcast.wire.call import OBJECT, Call
 from ringcast.wire.collective import COLLECTIVES
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What the user says about the algorithm; None leaves it to the cost model."""
 
     algorithm: str | None = None
@@ -102,16 +102,32 @@ class Plan:
         return find(self.collective, self.algorithm).whole
 
 
+class Data(NamedTuple):
+    """What a stage moves, as all ranks know it."""
+
+    dtype: str  # name of the items' type; "object" for Python objects
+    shape: tuple[int, ...] = ()  # of the array that each rank gives, or the counts
+    nbytes: int = 0  # size of the whole buffer, all parts
+    itemsize: int = 1  # bytes of an item
+    counts: tuple[int, ...] = ()  # items of each part, for v-forms
+
+    @classmethod
+    def of(cls, array: Array, shape: tuple[int, ...] | None = None, *, times: int = 1) -> Data:
+        """Return the data where the buffer is so many `times` an array."""
+        given = array.shape if shape is None else shape
+        return cls(dtype_name(array.dtype), given, times * array.nbytes, array.itemsize)
+
+
+NO_DATA = Data("")
+OBJECTS = Data(OBJECT)
+
+
 def plan(
     group: Group,
     collective: str,
     choice: Choice,
+    data: Data,
     *,
-    dtype: str,
-    shape: tuple[int, ...] = (),
-    nbytes: int = 0,
-    itemsize: int = 1,
-    counts: tuple[int, ...] = (),
     root: int | None = None,
     distance: int | None = None,
     op: Op | None = None,
@@ -124,11 +140,7 @@ def plan(
         group: the communicator.
         collective: whose table of algorithms; `name` is what errors call the stage, if something else.
         choice: what the user wants.
-        dtype: name of the items' type; "object" for Python objects.
-        shape: of the array that each rank gives, or the counts.
-        nbytes: size of the whole buffer, all parts.
-        itemsize: bytes of an item.
-        counts: items of each part, for v-forms.
+        data: what is moved.
         root: where there is one.
         distance: of a shift, 0 <= distance < size.
         op: the operator, where there is one.
@@ -144,66 +156,44 @@ def plan(
         raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
     if op is not None and not callable(op.fn):
         raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")
-    if not isinstance(choice.algorithm, str | None):
-        raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
-    if not isinstance(choice.nblocks, int | np.integer | None):
-        raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
-    properties = (True, True, True) if op is None else (op.commutative, op.elementwise and dtype != "object", exact)
-    facts = dtype, shape, nbytes, itemsize, counts, root, distance
+    if choice.algorithm is not None or choice.nblocks is not None:
+        _check_types(group, operation, choice)
+    properties = (True, True, True) if op is None else (op.commutative, op.elementwise and data.dtype != OBJECT, exact)
+    _, _, nbytes, itemsize, counts = data
+    facts = CallFacts(group.size, nbytes, itemsize, root or 0, counts, distance or 0, group.hosts, *properties)
     try:
-        return _decide(
-            group.network,
-            group.size,
-            group.hosts,
-            collective,
-            operation,
-            choice,
-            facts,
-            str(op) if op else "",
-            properties,
-        )
+        return _decide(group.network, collective, operation, choice, facts, data, root, distance, str(op) if op else "")
     except ValueError as error:
         raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
 
 
-_Facts: TypeAlias = "tuple[str, tuple[int, ...], int, int, tuple[int, ...], int | None, int | None]"
+def _check_types(group: Group, operation: str, choice: Choice) -> None:
+    """Refuse what is no name or no number."""
+    if not isinstance(choice.algorithm, str | None):
+        raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
+    if not isinstance(choice.nblocks, int | np.integer | None):
+        raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
 
 
 @lru_cache(maxsize=1024)
 def _decide(
     network: Network,
-    size: int,
-    hosts: Hosts,
     collective: str,
     operation: str,
     choice: Choice,
-    facts: _Facts,
+    facts: CallFacts,
+    data: Data,
+    root: int | None,
+    distance: int | None,
     op: str,
-    properties: tuple[bool, bool, bool],
 ) -> Plan:
     """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
-    dtype, shape, nbytes, itemsize, counts, root, distance = facts
-    commutative, elementwise, exact = properties
-    algorithm, nblocks = choose(
-        collective,
-        size=size,
-        nbytes=nbytes,
-        network=network,
-        root=root or 0,
-        counts=counts,
-        distance=distance or 0,
-        hosts=hosts,
-        itemsize=itemsize,
-        commutative=commutative,
-        elementwise=elementwise,
-        exact=exact,
-        algorithm=choice.algorithm,
-        nblocks=None if choice.nblocks is None else int(choice.nblocks),
-    )
-    params = Params(size, int(root or 0), nblocks, counts, distance or 0, hosts)
-    call = Call(operation, dtype, shape, op, root, algorithm, nblocks, distance)
-    grants = dtype != "object" and granted(collective, algorithm, params, nbytes)
-    return Plan(collective, algorithm, params, call, nbytes, grants, encoded(call))
+    wanted = None if choice.nblocks is None else int(choice.nblocks)
+    algorithm, nblocks = choose(collective, facts, network, algorithm=choice.algorithm, nblocks=wanted)
+    params = facts.params(nblocks)
+    call = Call(operation, data.dtype, data.shape, op, root, algorithm, nblocks, distance)
+    grants = data.dtype != OBJECT and granted(collective, algorithm, params, data.nbytes)
+    return Plan(collective, algorithm, params, call, data.nbytes, grants, encoded(call))
 
 
 _schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed

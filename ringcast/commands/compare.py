@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ringcast.algorithms import Params, build, find, nonsense
+from ringcast.algorithms import CallFacts, Params, build, find, nonsense
 from ringcast.algorithms.cost import Network, choose, legal, predict
 from ringcast.algorithms.load import Call
 from ringcast.analysis.rounds import messages
@@ -114,17 +114,8 @@ def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
 
 def _choose(case: Case, name: str | None) -> tuple[str, int]:
     p = case.params
-    return choose(
-        case.collective,
-        algorithm=name,
-        size=p.size,
-        nbytes=case.nbytes,
-        network=case.model,
-        root=p.root,
-        counts=p.counts,
-        distance=p.distance,
-        nblocks=case.nblocks,
-    )
+    facts = CallFacts(size=p.size, nbytes=case.nbytes, root=p.root, counts=p.counts, distance=p.distance)
+    return choose(case.collective, facts, case.model, algorithm=name, nblocks=case.nblocks)
 
 
 def _row(case: Case, name: str, params: Params) -> Row:

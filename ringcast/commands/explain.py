@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ringcast._util import output_files, sizes
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build, catalogue, find
+from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build, catalogue, find
 from ringcast.algorithms.cost import NETWORKS, choose, legal, predict
 from ringcast.analysis import diagram, tables
 from ringcast.analysis.rounds import Message, label, messages
@@ -118,24 +118,25 @@ def _case(options: argparse.Namespace) -> _Case:
     if options.ranks_per_host < 1:
         raise ValueError(f"there is no host of {options.ranks_per_host} ranks")
     nbytes = sizes.parse(options.nbytes) if options.nbytes is not None else sum(call.counts) or 1_000_000
-    facts: dict[str, Any] = {
-        "size": call.size,
-        "nbytes": 0 if COLLECTIVES[options.collective].parts is Parts.NONE else nbytes,
-        "network": NETWORK,
-        "root": call.root,
-        "counts": call.counts,
-        "distance": call.distance,
-        "hosts": hosts_of([rank // options.ranks_per_host for rank in range(call.size)]),
-        "nblocks": options.nblocks,
-    }
-    name, n = choose(options.collective, algorithm=options.algorithm or _with_schedules(options), **facts)
-    params = replace(call, nblocks=n, hosts=facts["hosts"])
+    facts = CallFacts(
+        size=call.size,
+        nbytes=0 if COLLECTIVES[options.collective].parts is Parts.NONE else nbytes,
+        root=call.root,
+        counts=call.counts,
+        distance=call.distance,
+        hosts=hosts_of([rank // options.ranks_per_host for rank in range(call.size)]),
+    )
+    asked = options.algorithm or _with_schedules(options)
+    name, n = choose(options.collective, facts, NETWORK, algorithm=asked, nblocks=options.nblocks)
+    params = facts.params(n)
     entry = find(options.collective, name)
     if (work := params.size * entry.rounds(params)) > MOST:
         raise ValueError(f"{work:,} steps of all ranks are too many to list; take fewer ranks or blocks")
     schedules = [build(options.collective, name, params, rank) for rank in range(params.size)]
-    prices = sorted(_prices(options.collective, name, facts), key=lambda price: (price[0], price[1] != name))
-    return _Case(entry, params, facts["nbytes"], schedules, prices)
+    prices = sorted(
+        _prices(options.collective, name, facts, options.nblocks), key=lambda price: (price[0], price[1] != name)
+    )
+    return _Case(entry, params, facts.nbytes, schedules, prices)
 
 
 def _with_schedules(options: argparse.Namespace) -> str | None:
@@ -145,12 +146,13 @@ def _with_schedules(options: argparse.Namespace) -> str | None:
     return "circulant_blocks" if options.collective in ("allgatherv", "reduce_scatter") and options.tables else None
 
 
-def _prices(collective: str, chosen: str, facts: dict[str, Any]) -> Iterator[tuple[float, str, int]]:
+def _prices(collective: str, chosen: str, facts: CallFacts, nblocks: int | None) -> Iterator[tuple[float, str, int]]:
     """Yield seconds, name and number of blocks of all algorithms that can do the call."""
-    plans, _ = legal(collective, lambda name: choose(collective, algorithm=name, **facts), chosen)
+    plans, _ = legal(
+        collective, lambda name: choose(collective, facts, NETWORK, algorithm=name, nblocks=nblocks), chosen
+    )
     for name, n in plans.values():
-        params = Params(facts["size"], facts["root"], n, facts["counts"], facts["distance"], facts["hosts"])
-        yield predict(collective, name, params, facts["nbytes"], NETWORK), name, n
+        yield predict(collective, name, facts.params(n), facts.nbytes, NETWORK), name, n
 
 
 def _draw(case: _Case, path: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.block_rules import best_nblocks
 from ringcast.algorithms.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
 from ringcast.algorithms.load import SMOOTH
@@ -166,7 +166,7 @@ def test_best_nblocks_is_best(size: int, nbytes: int, limit: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 33])
 def test_nothing_to_send_is_one_block(size: int) -> None:
     for collective in ALGORITHMS:
-        assert choose(collective, size=size, nbytes=0, network=TCP)[1] == 1
+        assert choose(collective, CallFacts(size=size, nbytes=0), TCP)[1] == 1
 
 
 @given(
@@ -188,7 +188,7 @@ def test_what_is_chosen_can_be_built_and_is_permitted(
         else ()
     )
     traits = {"commutative": commutative, "elementwise": elementwise, "exact": exact}
-    name, nblocks = choose(collective, size=size, nbytes=nbytes, network=network, counts=known, itemsize=8, **traits)
+    name, nblocks = choose(collective, CallFacts(size=size, nbytes=nbytes, counts=known, itemsize=8, **traits), network)
     build(collective, name, Params(size, 0, nblocks, known), size - 1)
     entry = ALGORITHMS[collective][name]
     assert all(traits[trait] or not getattr(entry, trait) for trait in traits)
@@ -217,7 +217,7 @@ def test_more_data_takes_no_less_time(
         counts = tuple(uneven.choice((0, 0, 1, 50, 1000, 10**6)) for _ in range(size))
 
     def seconds(nbytes: int) -> float:
-        name, n = choose(collective, size=size, nbytes=nbytes, network=network, counts=counts, itemsize=8)
+        name, n = choose(collective, CallFacts(size=size, nbytes=nbytes, counts=counts, itemsize=8), network)
         return predict(collective, name, Params(size, 0, n, counts), nbytes, network)
 
     assert seconds(8 * items) <= seconds(8 * (items + items // 2)) * 1.01  # blocks are rounded up
@@ -247,95 +247,98 @@ def test_all_ranks_choose_alike_for_any_counts(job: Job, collective: str, counts
 
 def test_when_nothing_fits_each_algorithm_says_why() -> None:
     with pytest.raises(ValueError, match=r"^gather: no algorithm fits: circulant: it does not cut into blocks(;|$)"):
-        choose("gather", size=4, nbytes=8, network=TCP, nblocks=3)
+        choose("gather", CallFacts(size=4, nbytes=8), TCP, nblocks=3)
     reasons = "binomial: it does not cut into blocks"
     with pytest.raises(ValueError, match=f"fits: circulant: it needs a commutative operator; {reasons}(;|$)"):
-        choose("reduce", size=4, nbytes=8, network=TCP, nblocks=3, commutative=False)
+        choose("reduce", CallFacts(size=4, nbytes=8, commutative=False), TCP, nblocks=3)
 
 
 def test_allreduce_by_size_and_operator() -> None:
-    assert choose("allreduce", size=33, nbytes=8, network=TCP)[0] == "census"
-    assert choose("allreduce", size=33, nbytes=8, network=TCP, exact=False)[0] == "doubling"
-    assert choose("allreduce", size=33, nbytes=10**7, network=TCP, exact=False)[0] == "circulant"
-    assert choose("allreduce", size=33, nbytes=10**7, network=TCP, commutative=False)[0] == "dual_root"
-    assert choose("allreduce", size=32, nbytes=10**7, network=TCP, commutative=False)[0] == "rabenseifner"
-    assert choose("allreduce", size=33, nbytes=8, network=TCP, commutative=False)[0] == "ordered_census"
+    assert choose("allreduce", CallFacts(size=33, nbytes=8), TCP)[0] == "census"
+    assert choose("allreduce", CallFacts(size=33, nbytes=8, exact=False), TCP)[0] == "doubling"
+    assert choose("allreduce", CallFacts(size=33, nbytes=10**7, exact=False), TCP)[0] == "circulant"
+    assert choose("allreduce", CallFacts(size=33, nbytes=10**7, commutative=False), TCP)[0] == "dual_root"
+    assert choose("allreduce", CallFacts(size=32, nbytes=10**7, commutative=False), TCP)[0] == "rabenseifner"
+    assert choose("allreduce", CallFacts(size=33, nbytes=8, commutative=False), TCP)[0] == "ordered_census"
     ordered = {"commutative": False, "elementwise": False, "exact": False}
     for nbytes in 8, 10**7:
-        assert choose("allreduce", size=33, nbytes=nbytes, network=TCP, **ordered)[0] == "doubling"
-    assert choose("allreduce", size=33, nbytes=10**7, network=TCP, elementwise=False, exact=False)[0] == "doubling"
-    assert choose("reduce", size=33, nbytes=10**7, network=TCP, commutative=False) == ("binomial", 1)
-    assert choose("reduce_scatter", size=33, nbytes=10**7, network=TCP, elementwise=False) == ("whole", 1)
+        assert choose("allreduce", CallFacts(size=33, nbytes=nbytes, **ordered), TCP)[0] == "doubling"
+    assert choose("allreduce", CallFacts(size=33, nbytes=10**7, elementwise=False, exact=False), TCP)[0] == "doubling"
+    assert choose("reduce", CallFacts(size=33, nbytes=10**7, commutative=False), TCP) == ("binomial", 1)
+    assert choose("reduce_scatter", CallFacts(size=33, nbytes=10**7, elementwise=False), TCP) == ("whole", 1)
 
 
 @pytest.mark.parametrize("network", NETWORKS.values())
 def test_alltoall_by_size(network: Network) -> None:
     for size in 4, 5, 8, 33, 64, 100:
         for one in 0, 1, 100:
-            assert choose("alltoall", size=size, nbytes=2 * size * one, network=network)[0] == "circulant"
-        assert choose("alltoall", size=size, nbytes=2 * size * 10**6, network=network)[0] == "linear"
+            assert choose("alltoall", CallFacts(size=size, nbytes=2 * size * one), network)[0] == "circulant"
+        assert choose("alltoall", CallFacts(size=size, nbytes=2 * size * 10**6), network)[0] == "linear"
     for size in 8, 33:
-        assert choose("alltoallv", size=size, nbytes=0, network=network)[0] == "linear"
+        assert choose("alltoallv", CallFacts(size=size, nbytes=0), network)[0] == "linear"
         for nbytes in 0, 10**8:
-            assert choose("shift", size=size, nbytes=nbytes, network=network, distance=5)[0] == "direct"
+            assert choose("shift", CallFacts(size=size, nbytes=nbytes, distance=5), network)[0] == "direct"
 
 
 def test_the_textbook_wins_where_it_was_measured_to_win() -> None:
     ipc = NETWORKS["ipc"]
-    assert choose("bcast", size=4, nbytes=10**7, network=ipc)[0] == "scatter_allgather"
-    assert choose("bcast", size=8, nbytes=10**7, network=ipc)[0] == "circulant"
-    assert choose("scatter", size=5, nbytes=3 * 10**5, network=ipc)[0] == "linear"
-    assert choose("allgather", size=25, nbytes=3 * 10**5, network=ipc)[0] == "mesh"
+    assert choose("bcast", CallFacts(size=4, nbytes=10**7), ipc)[0] == "scatter_allgather"
+    assert choose("bcast", CallFacts(size=8, nbytes=10**7), ipc)[0] == "circulant"
+    assert choose("scatter", CallFacts(size=5, nbytes=3 * 10**5), ipc)[0] == "linear"
+    assert choose("allgather", CallFacts(size=25, nbytes=3 * 10**5), ipc)[0] == "mesh"
     for name in "bcast", "reduce":
-        assert choose(name, size=2, nbytes=10**7, network=NETWORKS["threads"])[0] == "circulant"
+        assert choose(name, CallFacts(size=2, nbytes=10**7), NETWORKS["threads"])[0] == "circulant"
 
 
 def test_what_is_equal_but_for_rounding_is_the_first_in_the_table() -> None:
     for network in NETWORKS.values():
-        assert choose("allgather", size=9, nbytes=3 * 10**6, network=network)[0] == "circulant"
-        assert choose("scatter", size=20, nbytes=10**6, network=network)[0] == "circulant"
+        assert choose("allgather", CallFacts(size=9, nbytes=3 * 10**6), network)[0] == "circulant"
+        assert choose("scatter", CallFacts(size=20, nbytes=10**6), network)[0] == "circulant"
 
 
 def test_a_root_that_is_no_rank_is_refused() -> None:
     with pytest.raises(ValueError, match="scatter: root 4 is not one of 4 ranks"):
-        choose("scatter", size=4, nbytes=8, network=TCP, root=4)
+        choose("scatter", CallFacts(size=4, nbytes=8, root=4), TCP)
 
 
 def test_uneven_parts_are_cut() -> None:
     spike = (10**6, *(1,) * 35)
-    assert choose("allgatherv", size=36, nbytes=8 * 10**7, network=TCP, counts=spike, itemsize=8)[1] > 1
-    assert choose("allgatherv", size=36, nbytes=36 * 8, network=TCP, counts=(1,) * 36, itemsize=8) == ("circulant", 1)
+    assert choose("allgatherv", CallFacts(size=36, nbytes=8 * 10**7, counts=spike, itemsize=8), TCP)[1] > 1
+    assert choose("allgatherv", CallFacts(size=36, nbytes=36 * 8, counts=(1,) * 36, itemsize=8), TCP) == (
+        "circulant",
+        1,
+    )
 
 
 @pytest.mark.parametrize("nbytes", [10**3, 10**6, 10**8])
 def test_blocks_are_neither_huge_nor_less_than_an_element(nbytes: int) -> None:
-    _, n = choose("bcast", size=8, nbytes=nbytes, network=TCP, itemsize=8)
+    _, n = choose("bcast", CallFacts(size=8, nbytes=nbytes, itemsize=8), TCP)
     assert nbytes / n <= MAX_BLOCK
-    assert choose("bcast", size=8, nbytes=nbytes, network=TCP, itemsize=nbytes, algorithm="circulant")[1] == 1
+    assert choose("bcast", CallFacts(size=8, nbytes=nbytes, itemsize=nbytes), TCP, algorithm="circulant")[1] == 1
 
 
 def test_unknown_collective() -> None:
     with pytest.raises(ValueError, match="no collective 'sum'"):
-        choose("sum", size=2, nbytes=1, network=TCP)
+        choose("sum", CallFacts(size=2, nbytes=1), TCP)
 
 
 def test_blocks_of_nothing_are_few() -> None:
-    assert choose("bcast", size=4, nbytes=8, network=TCP, nblocks=1000) == ("circulant", 1000)
-    assert choose("bcast", size=4, nbytes=8 * 5000, itemsize=8, network=TCP, nblocks=5000) == ("circulant", 5000)
+    assert choose("bcast", CallFacts(size=4, nbytes=8), TCP, nblocks=1000) == ("circulant", 1000)
+    assert choose("bcast", CallFacts(size=4, nbytes=8 * 5000, itemsize=8), TCP, nblocks=5000) == ("circulant", 5000)
     with pytest.raises(ValueError, match=r"^cannot cut 1 items into 1001 blocks"):
-        choose("bcast", size=4, nbytes=8, itemsize=8, network=TCP, nblocks=1001)
+        choose("bcast", CallFacts(size=4, nbytes=8, itemsize=8), TCP, nblocks=1001)
 
 
 def test_of_what_the_wire_makes_equal_the_cheaper_is_chosen() -> None:
     slow = Network(alpha=1e-3, beta=2e-8, gamma=0, frame=0, grant=1e-3, stream=9e-8, wire=8.4e-8)
     half = (10**6,) * 4 + (0,) * 4
-    assert choose("allgatherv", size=8, nbytes=10**7, network=slow, counts=half) == ("pipelined_ring", 39)
-    assert choose("allgatherv", size=8, nbytes=10**7, network=slow) == ("pipelined_ring", 20)
+    assert choose("allgatherv", CallFacts(size=8, nbytes=10**7, counts=half), slow) == ("pipelined_ring", 39)
+    assert choose("allgatherv", CallFacts(size=8, nbytes=10**7), slow) == ("pipelined_ring", 20)
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
 def test_no_formula_takes_quadratic_time(collective: str) -> None:
     p = 50_000
     started = time.process_time()
-    choose(collective, size=p, nbytes=8 * p, network=TCP, itemsize=8)
+    choose(collective, CallFacts(size=p, nbytes=8 * p, itemsize=8), TCP)
     assert time.process_time() - started < 20  # quadratic ones took minutes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.algorithms import ALGORITHMS, network_file
+from ringcast.algorithms import ALGORITHMS, CallFacts, network_file
 from ringcast.algorithms.cost import NETWORKS, Network, choose
 from ringcast.errors import ConfigError
 from support.places import ROOT
@@ -71,7 +71,7 @@ def test_what_is_written_can_be_read_however_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("alpha", "beta"), [(1e-8, 1e-8), (10, 1e-13), (1e-8, 1e-13), (10, 1e-3)])
 @pytest.mark.parametrize("collective", ALGORITHMS)
 def test_with_the_least_and_the_most_a_choice_can_be_made(alpha: float, beta: float, collective: str) -> None:
-    name, nblocks = choose(collective, size=36, nbytes=10**9, itemsize=8, network=Network(alpha, beta, 0, 0))
+    name, nblocks = choose(collective, CallFacts(size=36, nbytes=10**9, itemsize=8), Network(alpha, beta, 0, 0))
     assert name in ALGORITHMS[collective]
     assert nblocks < 10**5
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params
+from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.collectives.rows import even
 from support.collective_checks import (
@@ -866,7 +866,7 @@ def test_census_is_never_chosen_for_inexact_operators(p: int) -> None:
         for nbytes in 0, 8, 100, 10_000, 1_000_000:
             for elementwise in False, True:
                 name, _ = choose(
-                    "allreduce", size=p, nbytes=nbytes, network=network, exact=False, elementwise=elementwise
+                    "allreduce", CallFacts(size=p, nbytes=nbytes, exact=False, elementwise=elementwise), network
                 )
                 assert name != "census"
     for op in SUM, MIN, PROD:

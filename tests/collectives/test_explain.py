@@ -255,7 +255,7 @@ def test_wrong_arguments_are_the_errors_of_the_call(job: Job, collective: str, o
         (["gather"], {"nbytes": 8 * P + 8}, r"a multiple of 40 \(dtype float64, 5 equal parts\), or a .* got 48"),
         (["scatter"], {"nbytes": 8 * P - 8}, "a multiple of 40"),
         (["allgather"], {"nbytes": P - 1, "dtype": "u1"}, r"a multiple of 5 \(dtype uint8, 5 equal parts\)"),
-        (["bcast"], {"counts": [1] * P}, "argument counts: expected None: only gatherv"),
+        (["bcast"], {"counts": [1] * P}, "argument counts: expected None: only allgatherv"),
         (["bcast", np.ones(1)], {"nbytes": 8}, "argument nbytes: expected None, as a value or counts"),
         (["allgatherv", np.ones(1)], {}, "argument counts: expected those of all ranks"),
         (["gatherv", {}], {"counts": [1] * P}, "argument value: expected an array of 1 dimension or more, got dict"),

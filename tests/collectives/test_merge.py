@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import ArgumentError, CollectiveMismatch, Communicator, RingcastError
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
 from ringcast.analysis.postconditions import promise
@@ -91,7 +91,7 @@ def test_the_load_bounds_what_uneven_parts_move(sizes: list[int], name: str) -> 
 
 def test_the_census_is_the_default() -> None:
     for p, nbytes, network in product(range(1, 100), (0, 1000, 10**8), NETWORKS.values()):
-        assert choose("merge_sorted", size=p, nbytes=nbytes, network=network) == ("circulant", 1)
+        assert choose("merge_sorted", CallFacts(size=p, nbytes=nbytes), network) == ("circulant", 1)
 
 
 @dataclass(frozen=True)

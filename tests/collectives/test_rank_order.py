@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ringcast import SUM, ArgumentError, Communicator, Op
-from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
 from ringcast.analysis.simulate import simulate
@@ -143,5 +143,5 @@ def test_they_are_never_chosen_where_the_operator_commutes() -> None:
         for p in range(2, 41):
             for nbytes in (8 * 4**k for k in range(14)):
                 for exact in False, True:
-                    chosen = choose("allreduce", size=p, nbytes=nbytes, network=network, itemsize=8, exact=exact)[0]
+                    chosen = choose("allreduce", CallFacts(size=p, nbytes=nbytes, itemsize=8, exact=exact), network)[0]
                     assert chosen not in ("ordered_census", "dual_root", "rabenseifner"), (p, nbytes)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ringcast
-from ringcast.algorithms import ALGORITHMS, Params, build, find
+from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build, find
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
 from ringcast.analysis import postconditions
@@ -168,7 +168,7 @@ def test_a_tree_is_named_with_its_r(p: int, collective: str) -> None:
         letters = {"p": p, "n": 12, "m": 24, "depth": fractional.depth}
         assert rounds == (eval(entry.rounds_formula, letters) if p > 1 else 0)
         assert entry.load(Call(params, 24, rounds)).volume == 2 * rounds
-        assert choose(collective, size=p, nbytes=10**7, network=NETWORKS["tcp"], algorithm=name)[0] == name
+        assert choose(collective, CallFacts(size=p, nbytes=10**7), NETWORKS["tcp"], algorithm=name)[0] == name
 
 
 def test_r_and_the_number_of_blocks_make_the_worked_example() -> None:
@@ -181,10 +181,10 @@ def test_what_is_no_name_of_a_tree(name: str) -> None:
     with pytest.raises(ValueError, match=f"there is no algorithm '{name}' for bcast; known are circulant"):
         build("bcast", name, Params(4), 0)
     with pytest.raises(ValueError, match=f"bcast by '{name}': there is no such algorithm; known are circulant"):
-        choose("bcast", size=4, nbytes=8, network=NETWORKS["tcp"], algorithm=name)
+        choose("bcast", CallFacts(size=4, nbytes=8), NETWORKS["tcp"], algorithm=name)
     assert "fractional_tree_8" not in ALGORITHMS["bcast"]
     with pytest.raises(ValueError, match="allgather by 'fractional_tree_8': there is no such algorithm"):
-        choose("allgather", size=4, nbytes=8, network=NETWORKS["tcp"], algorithm="fractional_tree_8")
+        choose("allgather", CallFacts(size=4, nbytes=8), NETWORKS["tcp"], algorithm="fractional_tree_8")
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 100_000])

@@ -8,7 +8,7 @@ from math import prod
 
 import pytest
 
-from ringcast.algorithms import Params, build, grama, grama_all
+from ringcast.algorithms import CallFacts, Params, build, grama, grama_all
 from ringcast.algorithms.cost import NETWORKS, Network, choose
 from ringcast.analysis.postconditions import promise
 from ringcast.analysis.simulate import simulate
@@ -154,4 +154,4 @@ def test_all_of_them_are_had_by_name(p: int, network: Network) -> None:
     for entry in (*grama.ALGORITHMS, *grama_all.ALGORITHMS):
         for nbytes in (0, 8 * p, 10**5 * p, 10**7 * p):
             wanted = entry.name, 1
-            assert choose(entry.collective, size=p, nbytes=nbytes, network=network, algorithm=entry.name) == wanted
+            assert choose(entry.collective, CallFacts(size=p, nbytes=nbytes), network, algorithm=entry.name) == wanted

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
+from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, Network, choose, predict
 from ringcast.analysis.postconditions import promise
 from ringcast.analysis.rounds import Message, messages
@@ -107,7 +107,7 @@ def test_each_host_receives_each_part_of_an_allgather_once() -> None:
 @pytest.mark.parametrize("entry", LANES, ids=lambda entry: entry.collective)
 def test_where_hosts_are_not_equal_the_reason_is_told(entry: Algorithm) -> None:
     with pytest.raises(ValueError, match=r"full_lane.*as many ranks on each host, not 2, 1"):
-        choose(entry.collective, size=3, nbytes=24, network=NETWORKS["tcp"], hosts=(0, 0, 1), algorithm="full_lane")
+        choose(entry.collective, CallFacts(size=3, nbytes=24, hosts=(0, 0, 1)), NETWORKS["tcp"], algorithm="full_lane")
 
 
 def test_hosts_are_told_by_their_names() -> None:
@@ -149,7 +149,7 @@ def test_several_ranks_on_a_host_use_all_lanes_by_default() -> None:
     hosts = hosts_of([r // 4 for r in range(32)])
     for collective in ("bcast", "reduce", "allgather", "reduce_scatter", "allreduce"):
         known, unknown = (
-            choose(collective, size=32, nbytes=10**6 * 32, network=NETWORKS["tcp"], itemsize=8, hosts=h)[0]
+            choose(collective, CallFacts(size=32, nbytes=10**6 * 32, itemsize=8, hosts=h), NETWORKS["tcp"])[0]
             for h in (hosts, ())
         )
         assert known == "full_lane"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Op
-from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms import ALGORITHMS, CallFacts
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.ops import BUILT_IN
 from ringcast.schedules.placement import Hosts
@@ -112,14 +112,16 @@ class Draw:
     def how(self, collective: str, *, blocks: bool = False, **facts: Any) -> dict[str, Any]:
         """Return a timeout; and an algorithm's name and a number of blocks, if these are legal for the call.
 
-        `blocks` says whether the call takes such a number; the facts are those of `choose`.
+        `blocks` says whether the call takes such a number; the facts are those of `CallFacts`.
         """
         wanted: dict[str, Any] = {"algorithm": self.of([None, *ALGORITHMS[collective]])}
         if blocks:
             wanted["nblocks"] = self.of([None, self.random.randint(1, 6)])
         timeout = {"timeout": self.of([None, 100, 200.5])}
         with suppress(ValueError):
-            choose(collective, size=self.size, nbytes=0, network=NETWORKS["tcp"], hosts=self.hosts, **wanted, **facts)
+            choose(
+                collective, CallFacts(size=self.size, nbytes=0, hosts=self.hosts, **facts), NETWORKS["tcp"], **wanted
+            )
             return wanted | timeout
         return timeout
 

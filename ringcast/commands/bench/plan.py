@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ringcast.algorithms import ALGORITHMS
+from ringcast.algorithms import ALGORITHMS, CallFacts
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.commands.bench import distributions
 from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
@@ -118,18 +118,15 @@ def _check(case: Case) -> None:
 def _choice(case: Case) -> tuple[str, int]:
     """Return an algorithm and block count that fit the case's wishes. Which are legal is independent of the network."""
     item = ITEM if case.collective in COMBINING else 1
-    return choose(
-        case.collective,
+    facts = CallFacts(
         size=case.size,
         nbytes=case.nbytes,
-        network=NETWORKS["tcp"],
+        itemsize=item,
         root=case.root,
         counts=tuple(part // item for part in case.parts),
-        itemsize=item,
         exact=case.collective not in COMBINING,  # a sum of floats is not
-        algorithm=case.algorithm,
-        nblocks=case.nblocks,
     )
+    return choose(case.collective, facts, NETWORKS["tcp"], algorithm=case.algorithm, nblocks=case.nblocks)
 
 
 def by_hand(case: Case) -> list[Case]:
