@@ -20,11 +20,11 @@ from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
+from ringcast.net.ssh import SSH
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.dry_run import describe
 from ringcast_launcher.hosts import node_agent
-from ringcast_launcher.hosts.ssh import SSH
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import capacity, nested_launch, node_rendezvous, placement, slurm
 from ringcast_launcher.plan.job import (

@@ -289,7 +289,7 @@ def test_the_words_of_ssh_itself() -> None:
     if shutil.which("ssh") is None:
         assert not os.environ.get("CI"), "openssh-client is missing"
         pytest.skip("openssh-client is missing")
-    [(host, finding)] = examine_hosts(["no-such-host.invalid"], hosts.SSH, Question())
+    [(host, finding)] = examine_hosts(["no-such-host.invalid"], hosts.STARTER, Question())
     assert (host, finding.verdict) == ("no-such-host.invalid", FAIL)
     assert "Could not resolve hostname" in finding.text
 

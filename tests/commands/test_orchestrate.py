@@ -21,11 +21,12 @@ from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULA
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
 from ringcast.commands.bench.job import Job, JobLost
 from ringcast.commands.bench.orchestrate import Contestant, compete, shares
-from ringcast.commands.bench.remote import FAILED, RemoteStarter
+from ringcast.commands.bench.remote import RemoteStarter
 from ringcast.commands.bench.systems.harness import measure
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.systems.workload import Workload
 from ringcast.errors import ArgumentError
+from ringcast.net.ssh import FAILED
 from support.beds import make_bed
 from support.jobs import Job as RingcastJob
 from support.places import SUPPORT

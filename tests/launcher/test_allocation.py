@@ -15,8 +15,9 @@ import pytest
 
 from ringcast.net.hostlist import Host
 from ringcast.net.interfaces import in_brackets, own_addresses
+from ringcast.net.ssh import SSH
 from ringcast_launcher.hosts.agent import seen_from
-from ringcast_launcher.hosts.ssh import SSH, own_address, remote_argv, starter_environment
+from ringcast_launcher.hosts.ssh import own_address, remote_argv, starter_environment
 from ringcast_launcher.plan import nested_launch, slurm
 from ringcast_launcher.plan.job import JobError
 from support.places import ROOT

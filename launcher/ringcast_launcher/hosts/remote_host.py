@@ -17,6 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ringcast.net import ssh
 from ringcast.procs.timing import TIMING
 from ringcast_launcher.decide.supervisor import describe
 from ringcast_launcher.hosts.codec import FrameError
@@ -40,7 +41,6 @@ SILENCE = TIMING.host_silence
 LOOK_AGAIN = 0.1  # seconds between two looks at a command that ends
 PATIENCE = 1.0  # seconds that the command may take to end when its agent has
 MOST_WORDS = 1 << 14  # bytes of error output that are kept
-SSH_FAILED = 255  # exit status of ssh where ssh is what failed, not the command
 
 
 class RemoteHost(ABC):
@@ -217,7 +217,7 @@ class SshHost(RemoteHost):
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last output, may still come
         told = self._last_word()
-        if code is not None and 0 <= code != SSH_FAILED:  # else it is ssh that ended, not what it has started
+        if code is not None and 0 <= code != ssh.FAILED:  # else it is ssh that ended, not what it has started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:
             return ""

@@ -19,6 +19,7 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net.fd_limits import why_not_started
 from ringcast.net.interfaces import IP
+from ringcast.net.ssh import is_not_installed, ssh_argv
 from ringcast_launcher.decide.start_deadline import StartLimit
 from ringcast_launcher.hosts.messages import Hello, HostLost
 from ringcast_launcher.hosts.remote_host import SshHost
@@ -29,11 +30,8 @@ from ringcast_launcher.system.polling import File, usable
 from ringcast_launcher.system.signals import ENDING, caught
 from ringcast_launcher.system.watchdog import Watchdog
 
-SSH = ("ssh", "-oBatchMode=yes")
 END = 3.0  # seconds that all agents together may take to end
 OTHERS = 2.0  # seconds after a first failure in which others may show theirs
-# What a shell or Python says where Python, or ringcast, is not there.
-_NO_PYTHON = ("No module named", "ModuleNotFoundError", "No such file", "not found")
 _INSTALL = f"Python with ringcast is needed there in the same place as here ({sys.executable})"
 SHOWN = 5  # failures that are told
 _PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
@@ -51,7 +49,7 @@ def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str
     agent = ["env", *passed, sys.executable, "-P", "-m", "ringcast_launcher.hosts.agent"]
     if tuple(starter) == slurm.SRUN:
         return slurm.srun_argv(host, agent)
-    return [*starter, host.strip("[]"), shlex.join(["sh", "-c", f"{shlex.join(agent)}; exit $?"])]
+    return ssh_argv(host, ["sh", "-c", f"{shlex.join(agent)}; exit $?"], starter)
 
 
 def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -138,8 +136,7 @@ def _not_started(remote: SshHost, cause: str) -> str:
     if remote.garbled or not remote.words:
         silent = "" if remote.hello is not None or remote.garbled else f"; try `{remote.by_hand}`"
         return f"{why}: {cause}{silent}"
-    missing = any(sign in remote.words for sign in _NO_PYTHON)
-    return _with_words(why, remote) + (f"; {_INSTALL}" if missing else "")
+    return _with_words(why, remote) + (f"; {_INSTALL}" if is_not_installed(remote.words) else "")
 
 
 def end_if_asked(signals: int) -> None:

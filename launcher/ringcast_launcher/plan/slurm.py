@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ringcast.config import cluster
 from ringcast.errors import ConfigError
+from ringcast.net import ssh
 from ringcast.net.hostlist import Host
 from ringcast_launcher.plan.job import JobError
 
@@ -21,7 +22,6 @@ SRUN = (
     *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap", "--unbuffered"),
     *("--mpi=none", "--cpu-bind=none", "--mem-bind=none", "--export=ALL"),
 )
-FAILED = "255"  # exit status of srun where srun is what failed, as with ssh
 _NEEDED = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_WORKING_CLUSTER")  # by srun, to find the job
 _OF_NODE = ("SLURM_CPUS_ON_NODE",)
 _OF_PROCESS = (
@@ -64,7 +64,7 @@ def for_srun(env: Mapping[str, str]) -> dict[str, str]:
     """
     others = ("SLURM_", "SRUN_", "RINGCAST_ADVERTISE")
     kept = {name: value for name, value in env.items() if name in _NEEDED or not name.startswith(others)}
-    return kept | {"SLURM_EXIT_ERROR": FAILED}
+    return kept | {"SLURM_EXIT_ERROR": str(ssh.FAILED)}  # if srun itself fails, its exit status is that of ssh
 
 
 def of_job(env: Mapping[str, str]) -> dict[str, str]:

@@ -18,8 +18,7 @@ from ringcast.commands.bench import systems
 from ringcast.commands.bench.bed import Bed, BedError
 from ringcast.commands.bench.job import listen
 from ringcast.commands.bench.ready import ready
-
-FAILED = 255  # the exit status of ssh when it could not start the command
+from ringcast.net.ssh import FAILED
 
 
 class RemoteStarter:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ringcast.commands.doctor import report, software
 from ringcast.commands.doctor.examine import examine, own_link, probe
 from ringcast.commands.doctor.finding import Verdict
-from ringcast.commands.doctor.hosts import SSH, Finds, examine_hosts
+from ringcast.commands.doctor.hosts import STARTER, Finds, examine_hosts
 from ringcast.commands.doctor.question import Question
 from ringcast.config import worker
 from ringcast.errors import ConfigError
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         named = listed(options.hosts, options.hostfile)
         question = _question(options, named)
-        starter = shlex.split(options.rsh_agent or "") or SSH
+        starter = shlex.split(options.rsh_agent or "") or STARTER
     except (ConfigError, HostError, ValueError) as error:
         print(f"ringcast doctor: {error}", file=sys.stderr)
         return USAGE
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-n", dest="size", type=int, metavar="N", help="ranks of the job (default: one for every slot)")
     add("--iface", metavar="WHICH", help="as for ringcast-launch (default: RINGCAST_IFACE)")
     add("--port-range", metavar="FIRST-LAST", help="as for ringcast-launch (default: RINGCAST_PORTS)")
-    add("--rsh-agent", metavar="COMMAND", help=f"in place of {shlex.join(SSH)!r}")
+    add("--rsh-agent", metavar="COMMAND", help=f"in place of {shlex.join(STARTER)!r}")
     add("--json", action="store_true", help="print JSON")
     add("--probe", action="store_true", help="answer the questions of a doctor on another host on standard input")
     return parser

@@ -19,8 +19,9 @@ from ringcast.commands.doctor.examine import Examined
 from ringcast.commands.doctor.finding import Finding, fail
 from ringcast.commands.doctor.question import Question
 from ringcast.net.hostlist import is_own
+from ringcast.net.ssh import SSH, is_not_installed, ssh_argv
 
-SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=10")
+STARTER = (*SSH, "-oConnectTimeout=10")
 START = 40.0  # seconds until a host has examined itself, Python's start on a busy machine included
 ANSWER = 2 * link.WAIT + 2.0  # seconds for a question: a stream that does not come takes that long
 END = 2.0  # seconds that ssh has to end by itself
@@ -44,7 +45,7 @@ def remote_argv(host: str, agent: Sequence[str]) -> list[str]:
     ['ssh', 'h1']
     """
     probe = [sys.executable, "-P", "-m", "ringcast", "doctor", "--probe"]
-    return probe if is_own(host, socket.gethostname()) else [*agent, host, shlex.join(probe)]
+    return probe if is_own(host, socket.gethostname()) else ssh_argv(host, probe, agent)
 
 
 class Remote:
@@ -184,9 +185,9 @@ def _noting(found: Finds) -> Iterator[None]:
 
 
 def _fix(error: NoAnswer) -> str:
-    if "No module named" in str(error):
+    if is_not_installed(str(error)):
         return f"install ringcast there, in the same place as here ({sys.executable})"
-    return f"make `ssh -oBatchMode=yes {error.host} {sys.executable} -m ringcast --version` work, which asks nothing"
+    return f"make `{shlex.join(SSH)} {error.host} {sys.executable} -m ringcast --version` work, which asks nothing"
 
 
 def _compare(examined: Mapping[str, Examined]) -> list[Finding]:
