@@ -1,4 +1,4 @@
-"""The agent of a host between a crew and a launcher that are not there: what it does with what comes."""
+"""The agent between fakes of the process manager and the launcher: flow of reports, silence, commands, garbage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK = 1 << 20
 
 
 class Talkative:
-    """A crew whose workers write without end, unless nobody reads."""
+    """A process manager whose workers write without end, unless their output is held."""
 
     files: ClassVar[dict[int, int]] = {}
     due = 0.0
@@ -128,8 +128,8 @@ def test_the_watchdog_is_given_a_sign_of_life_for_each_of_the_launcher_and_while
     assert [signs(), signs()] == [1, 1]
 
 
-def test_an_agent_obeys_one_order_at_a_time_and_gives_signs_of_life_between_them(bench: Bench) -> None:
-    """Many that take a while together, such as to end one rank after the other, are no standing still."""
+def test_an_agent_executes_one_command_at_a_time_and_gives_signs_of_life_between_them(bench: Bench) -> None:
+    """Many that take a while together, such as to end one rank after the other, do not look like a hang."""
     bench.local_host.held = True
     many = [Fence(rank) for rank in range(5)]
     os.write(bench.commands, b"".join(encode(plain(command)) for command in many))
