@@ -25,7 +25,7 @@ from ringcast.control import version
 from ringcast.net import interfaces
 from ringcast.net.keys import new_key, new_pair
 from ringcast_launcher import cli
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.codec import PIECE
 from ringcast_launcher.hosts.joined_node import accepted_nodes
 from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, parse_command, plain
@@ -419,7 +419,7 @@ def guests() -> Iterator[Guests]:
 
 def meet(guests: Guests, seconds: float = LIMIT) -> list[tuple[str, tuple[int, ...]]]:
     job = Job(nodes=(), argv=["true"], environment={}, directory="/")
-    limit = StartLimit(seconds, start=time.monotonic(), timeout=None)
+    limit = StartDeadline(seconds, start=time.monotonic(), timeout=None)
     with (
         noted((signal.SIGINT,)) as signals,
         Watchdog(os.environ) as watchdog,

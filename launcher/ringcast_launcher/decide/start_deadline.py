@@ -12,7 +12,7 @@ from ringcast_launcher.plan.job import JobError
 NAMED = 5  # hosts that are named when the time is over
 
 
-class StartLimit:
+class StartDeadline:
     """Runs from its construction. `due` is its end on the monotonic clock, `seconds` its length."""
 
     def __init__(self, seconds: float, *, start: float, timeout: float | None) -> None:

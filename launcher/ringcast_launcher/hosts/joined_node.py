@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import zmq
 
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, Report, plain
 from ringcast_launcher.hosts.node_server import NodeConnection, NodeServer
@@ -67,7 +67,7 @@ class JoinedNode(RemoteHost):
 
 @contextmanager
 def accepted_nodes(
-    job: Job, one: Rendezvous, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
+    job: Job, one: Rendezvous, watchdog: Watchdog, signals: int, limit: StartDeadline, show: Show | None
 ) -> Iterator[tuple[Job, list[JoinedNode]]]:
     """Wait for the launchers of all other nodes; yield the job with the ranks of each node, and these nodes.
 
@@ -107,7 +107,9 @@ def _server(context: zmq.Context[zmq.Socket[bytes]], one: Rendezvous) -> NodeSer
         raise JobError(f"cannot listen at {address}: {error}", 1) from error
 
 
-def _await(server: NodeServer, one: Rendezvous, signals: int, limit: StartLimit, show: Show | None) -> list[JoinedNode]:
+def _await(
+    server: NodeServer, one: Rendezvous, signals: int, limit: StartDeadline, show: Show | None
+) -> list[JoinedNode]:
     """Return the nodes that joined, in order of their numbers."""
     coming: list[JoinedNode] = []
     there: dict[int, JoinedNode] = {}

@@ -19,7 +19,7 @@ import zmq
 from ringcast._util.streams import write_all
 from ringcast.control import version
 from ringcast_launcher.decide.job_report import JobReport
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, Agent
 from ringcast_launcher.hosts.local_host import LocalHost
@@ -88,11 +88,11 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
     """
     start = time.monotonic()
     with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
-        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
         address = _address(one, signals, limit)
         while (over := _serve_once(job, one, address, signals, limit)).again:
             _say(over.words)
-            limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+            limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
         _say(over.words)
     return JobReport(over.code, over.words)
 
@@ -102,7 +102,7 @@ def _say(words: str) -> None:
         write_all(2, words.encode("utf-8", "replace"))
 
 
-def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:
+def _address(one: Rendezvous, signals: int, limit: StartDeadline) -> str:
     """Return the address of node 0; wait for it, as the name of a pod is known only once the pod exists."""
     while True:
         try:
@@ -114,7 +114,7 @@ def _address(one: Rendezvous, signals: int, limit: StartLimit) -> str:
         _pause(signals, limit)
 
 
-def _key(one: Rendezvous, signals: int, limit: StartLimit) -> str:
+def _key(one: Rendezvous, signals: int, limit: StartDeadline) -> str:
     while (key := node_rendezvous.find_key(one)) is None:
         if limit.over:
             limit.end_if_timed_out(_AWAITED)
@@ -126,12 +126,12 @@ def _key(one: Rendezvous, signals: int, limit: StartLimit) -> str:
     return key
 
 
-def _pause(signals: int, limit: StartLimit) -> None:
+def _pause(signals: int, limit: StartDeadline) -> None:
     usable({signals: select.POLLIN}, min(_LOOK_AGAIN, limit.due - time.monotonic()))
     end_if_asked(signals)
 
 
-def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartLimit) -> JobEnd:
+def _serve_once(job: Job, one: Rendezvous, address: str, signals: int, limit: StartDeadline) -> JobEnd:
     with ExitStack() as stack:
         watchdog = stack.enter_context(Watchdog(job.environment, speaks=True))
         directory = stack.enter_context(job_directory())
@@ -149,7 +149,7 @@ def _answered(
     context: zmq.Context[zmq.Socket[bytes]],
     local_host: LocalHost,
     signals: int,
-    limit: StartLimit,
+    limit: StartDeadline,
 ) -> JobEnd:
     """Connect to node 0 until it answers, then execute its commands until the job is over.
 

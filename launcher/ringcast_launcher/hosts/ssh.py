@@ -20,7 +20,7 @@ from ringcast.net import interfaces
 from ringcast.net.fd_limits import why_not_started
 from ringcast.net.interfaces import IP
 from ringcast.net.ssh import is_not_installed, ssh_argv
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.messages import Hello, HostLost
 from ringcast_launcher.hosts.remote_host import SshHost
 from ringcast_launcher.output.status_line import starting
@@ -88,7 +88,7 @@ def _started(host: str, argv: Sequence[str], environment: Mapping[str, str], wat
 
 
 def await_hellos(
-    remotes: Sequence[SshHost], signals: int, limit: StartLimit, show: Callable[[str], None] | None
+    remotes: Sequence[SshHost], signals: int, limit: StartDeadline, show: Callable[[str], None] | None
 ) -> None:
     """Wait until all agents have said Hello; `show`, if given, gets a line about the progress.
 

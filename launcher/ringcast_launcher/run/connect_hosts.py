@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.joined_node import Show, accepted_nodes
 from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.hosts.ssh import await_hellos, own_address, remote_argv, started_agents, starter_environment
@@ -17,7 +17,7 @@ from ringcast_launcher.system.watchdog import Watchdog
 
 @contextmanager
 def connected_hosts(
-    job: Job, watchdog: Watchdog, signals: int, limit: StartLimit, show: Show | None
+    job: Job, watchdog: Watchdog, signals: int, limit: StartDeadline, show: Show | None
 ) -> Iterator[tuple[Job, Sequence[RemoteHost], str]]:
     """Yield the job with its ranks placed, the other hosts, and the address at which they reach this one ("" if there
     are none); at the end of the block they have ended. `show`, if given, gets a line about the progress of the start.

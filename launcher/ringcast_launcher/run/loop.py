@@ -26,7 +26,7 @@ from ringcast.monitoring import jobs, recorder
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast_launcher.decide.job_report import JobReport, RankReport
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
     Action,
@@ -112,7 +112,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         directory = stack.enter_context(job_directory())
         watchdog.tell("directory", directory)
         _allow_files(job)
-        limit = StartLimit(job.settings.start_timeout, start=start, timeout=job.timeout)
+        limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
         show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
         try:
             job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, show))
@@ -166,7 +166,7 @@ class _Running:
         remotes: Sequence[RemoteHost],
         here: str,
         start: float,
-        limit: StartLimit,
+        limit: StartDeadline,
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False

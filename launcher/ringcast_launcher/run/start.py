@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ringcast.config.worker import WorkerConfig
-from ringcast_launcher.decide.start_deadline import StartLimit
+from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.all_hosts import AllHosts
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import HostLost, NotStarted, Report, Start, Started
@@ -23,7 +23,7 @@ def start_workers(
     all_hosts: AllHosts,
     here: LocalHost,
     signals: int,
-    limit: StartLimit,
+    limit: StartDeadline,
     meanwhile: Callable[[], None],
 ) -> tuple[dict[int, int], dict[str, str]]:
     """Start all workers, and wait until they run; `world` are the settings that all ranks share.
