@@ -53,7 +53,9 @@ def cluster() -> Iterator[Any]:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_AUTH_TOKEN_PATH", f"{folder}/token")  # else Ray writes one into the user's home
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
+        )
         Path(folder, "token").write_text(TOKEN)
         import ray
 
