@@ -226,11 +226,11 @@ def test_a_file_tells_the_key_as_long_as_nodes_are_awaited(tmp_path: Path) -> No
         node_rendezvous.find_key(other)
 
 
-# The line between two nodes.
+# The connection between two nodes.
 
 
-class Line:
-    """Both ends of a line over loopback."""
+class Ends:
+    """Both ends of a connection over loopback."""
 
     def __init__(self, key: str = KEY) -> None:
         self.context = zmq.Context()
@@ -258,8 +258,8 @@ def tmp_path(short_path: Path) -> Path:
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    made = Line()
+def ends() -> Iterator[Ends]:
+    made = Ends()
     yield made
     made.close()
 
@@ -276,33 +276,33 @@ def turn(one: Any) -> list[Any]:
     return one.turn(ready, time.monotonic())
 
 
-def test_messages_go_both_ways_and_signs_of_life_are_none(line: Line) -> None:
-    connection, heard = line.met(), []
+def test_messages_go_both_ways_and_signs_of_life_are_none(ends: Ends) -> None:
+    connection, heard = ends.met(), []
     connection.send(["HoldOutput", True])
-    until(lambda: heard.extend(turn(line.client)) or heard)
-    assert (heard, line.client.heard, line.client.ended) == ([["HoldOutput", True]], True, "")
-    line.client.send({"a": b"b"})
+    until(lambda: heard.extend(turn(ends.client)) or heard)
+    assert (heard, ends.client.heard, ends.client.ended) == ([["HoldOutput", True]], True, "")
+    ends.client.send({"a": b"b"})
     heard = []
     until(lambda: heard.extend(turn(connection)) or len(heard) == 2)
     assert heard == ["hello", {"a": b"b"}]
-    line.client.silent = 5.0
-    until(lambda: turn(connection) or line.client.turn(usable(line.client.files, 0.01), time.monotonic()) or
-          line.client.silent < 5.0)  # fmt: skip
+    ends.client.silent = 5.0
+    until(lambda: turn(connection) or ends.client.turn(usable(ends.client.files, 0.01), time.monotonic()) or
+          ends.client.silent < 5.0)  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [PIECE + 1, 20_000_000])
-def test_messages_longer_than_a_frame_may_be_go_both_ways(line: Line, length: int) -> None:
-    connection, heard = line.met(), []
+def test_messages_longer_than_a_frame_may_be_go_both_ways(ends: Ends, length: int) -> None:
+    connection, heard = ends.met(), []
     connection.send([1, b"x" * length])
-    until(lambda: heard.extend(turn(line.client)) or heard)
+    until(lambda: heard.extend(turn(ends.client)) or heard)
     assert heard == [[1, b"x" * length]]
-    line.client.send([2, b"y" * length])
-    until(lambda: turn(line.client) or heard.extend(turn(connection)) or len(heard) == 3)
+    ends.client.send([2, b"y" * length])
+    until(lambda: turn(ends.client) or heard.extend(turn(connection)) or len(heard) == 3)
     assert heard[1:] == ["hello", [2, b"y" * length]]
 
 
 def test_who_has_another_key_is_heard_by_nobody() -> None:
-    made = Line(new_key())
+    made = Ends(new_key())
     try:
         made.client.send("hello")
         until(lambda: turn(made.client) or made.client.refused)
@@ -312,30 +312,30 @@ def test_who_has_another_key_is_heard_by_nobody() -> None:
         made.close()
 
 
-def test_who_knows_only_the_public_key_is_refused(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_knows_only_the_public_key_is_refused(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringcast_launcher.hosts.node_client.member_pair", lambda key: new_pair())
-    stranger = NodeClient(line.context, line.address, KEY, time.monotonic())
+    stranger = NodeClient(ends.context, ends.address, KEY, time.monotonic())
     try:
         stranger.send("hello")
-        until(lambda: turn(stranger) or line.server.newcomers() or stranger.refused)
+        until(lambda: turn(stranger) or ends.server.newcomers() or stranger.refused)
         assert not stranger.connected
-        connection, heard = line.met(), []
-        line.server.be_full("all are there")
-        until(lambda: turn(connection) or turn(stranger) or line.server.strangers >= 3)  # it tries again
-        line.client.send("word")
+        connection, heard = ends.met(), []
+        ends.server.be_full("all are there")
+        until(lambda: turn(connection) or turn(stranger) or ends.server.strangers >= 3)  # it tries again
+        ends.client.send("word")
         until(lambda: heard.extend(turn(connection)) or "word" in heard)
         assert not stranger.connected
     finally:
         stranger.close()
 
 
-def test_each_end_sees_that_the_other_is_gone(line: Line) -> None:
-    connection = line.met()
+def test_each_end_sees_that_the_other_is_gone(ends: Ends) -> None:
+    connection = ends.met()
     connection.send("word")
-    until(lambda: turn(line.client))
-    line.server.close()
-    until(lambda: turn(line.client) or line.client.ended)
-    made = Line()
+    until(lambda: turn(ends.client))
+    ends.server.close()
+    until(lambda: turn(ends.client) or ends.client.ended)
+    made = Ends()
     try:
         connection = made.met()
         made.client.close()
@@ -344,45 +344,45 @@ def test_each_end_sees_that_the_other_is_gone(line: Line) -> None:
         made.close()
 
 
-def test_what_was_said_before_the_end_is_heard(line: Line) -> None:
-    connection, heard = line.met(), []
+def test_what_was_said_before_the_end_is_heard(ends: Ends) -> None:
+    connection, heard = ends.met(), []
     for number in range(100):
         connection.send(number)
-    line.server.close()
-    until(lambda: heard.extend(turn(line.client)) or line.client.ended)
+    ends.server.close()
+    until(lambda: heard.extend(turn(ends.client)) or ends.client.ended)
     assert heard == list(range(100))
 
 
-def test_who_is_not_listened_to_has_to_wait(line: Line) -> None:
-    connection = line.met()
+def test_who_is_not_listened_to_has_to_wait(ends: Ends) -> None:
+    connection = ends.met()
     big, count = b"x" * (1 << 20), 10 * WINDOW
     for number in range(count):
-        line.client.send([number, big])
-    assert line.client.unsent > len(big)
+        ends.client.send([number, big])
+    assert ends.client.unsent > len(big)
     heard: list[Any] = []
-    until(lambda: turn(line.client) or heard.extend(turn(connection)) or len(heard) == count + 1)
+    until(lambda: turn(ends.client) or heard.extend(turn(connection)) or len(heard) == count + 1)
     assert [message[0] for message in heard[1:]] == list(range(count))
-    assert line.client.unsent == 0
+    assert ends.client.unsent == 0
 
 
-def test_who_comes_too_late_is_told_so(line: Line) -> None:
-    line.server.be_full("all are there")
+def test_who_comes_too_late_is_told_so(ends: Ends) -> None:
+    ends.server.be_full("all are there")
     heard: list[Any] = []
-    line.client.send("hello")
-    until(lambda: line.server.take() or heard.extend(turn(line.client)) or heard)
+    ends.client.send("hello")
+    until(lambda: ends.server.take() or heard.extend(turn(ends.client)) or heard)
     assert parse_command(heard[0]) == JobEnd(1, "ringcast-launch: all are there\n", False)
 
 
-def test_thousands_of_strangers_disturb_nobody(line: Line) -> None:
-    connection, heard = line.met(), []
-    line.server.be_full("all are there")
-    port, greeting = int(line.address.rpartition(":")[2]), b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
+def test_thousands_of_strangers_disturb_nobody(ends: Ends) -> None:
+    connection, heard = ends.met(), []
+    ends.server.be_full("all are there")
+    port, greeting = int(ends.address.rpartition(":")[2]), b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
     for _ in range(2500):
         with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as stranger:
             stranger.sendall(greeting)
             with contextlib.suppress(ConnectionError):
                 stranger.recv(64)  # until there is an answer, or the connection is closed
-    line.client.send("word")
+    ends.client.send("word")
     until(lambda: heard.extend(turn(connection)) or "word" in heard)
 
 
@@ -393,11 +393,11 @@ class Guests:
     """Launchers of other nodes, as far as node 0 sees them."""
 
     def __init__(self, one: Rendezvous) -> None:
-        self.one, self.context, self.callers = one, zmq.Context(), []
+        self.one, self.context, self.clients = one, zmq.Context(), []
 
     def come(self, node: int, release: str = "", **changed: Any) -> NodeClient:
         client = NodeClient(self.context, f"tcp://127.0.0.1:{self.one.port}", KEY, time.monotonic())
-        self.callers.append(client)
+        self.clients.append(client)
         node_hello = {"nnodes": self.one.nnodes, "ranks": 1, "program": self.one.program, **changed}
         python = ".".join(map(str, sys.version_info[:3]))
         client.send(plain(Hello(release or version(), python, f"h{node}", "127.0.0.1")))
@@ -405,7 +405,7 @@ class Guests:
         return client
 
     def close(self) -> None:
-        for client in self.callers:
+        for client in self.clients:
             client.close()
         self.context.term()
 
@@ -478,7 +478,7 @@ def test_nodes_that_do_not_come_are_named(guests: Guests) -> None:
 
 def test_those_with_another_key_are_counted(guests: Guests) -> None:
     client = NodeClient(guests.context, f"tcp://127.0.0.1:{guests.one.port}", new_key(), time.monotonic())
-    guests.callers.append(client)
+    guests.clients.append(client)
     with pytest.raises(
         JobError, match=r"with the same key\? [0-9]+ connections did not show it; make a key once, and exp"
     ):
