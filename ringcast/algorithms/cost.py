@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, known, nonsense, table
-from ringcast.algorithms.load import SMOOTH, Call, Load
+from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
@@ -41,9 +41,9 @@ class Network:
     gamma: float  # seconds per byte combined
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
-    stream: float = 0.0  # seconds more per byte of a message beyond the first SMOOTH
+    stream: float = 0.0  # seconds more per byte of a message beyond the first KNEE
     local: float = 0.0  # seconds per byte between ranks of one host, where hosts have several
-    wire: float = 0.0  # seconds per byte of a link beyond the first SMOOTH: all rounds together take no less
+    wire: float = 0.0  # seconds per byte of a link beyond the first KNEE: all rounds together take no less
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
@@ -85,7 +85,7 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     far, near = load.volume - load.local, load.local
     bytewise = far * network.beta + near * network.local + load.excess * network.stream + load.combined * network.gamma
     steps = rounds * alpha + load.frames * network.frame + bytewise
-    return max(steps, (load.link - SMOOTH) * network.wire), steps
+    return max(steps, (load.link - KNEE) * network.wire), steps
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -205,7 +205,7 @@ def _objection(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int 
 def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
     """Return the best number of blocks for `entry`, of those that some bound suggests: the fastest is taken.
 
-    These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; SMOOTH.
+    These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; KNEE.
     Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
     """
     if not entry.blocks:
@@ -220,7 +220,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
     least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
-    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // SMOOTH))}
+    candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // KNEE))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ringcast.algorithms.params import Params
 
-SMOOTH = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
+KNEE = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Load:
         volume: bytes sent.
         link: bytes through the busiest link if no rank waits for another's larger message: at most `volume`.
         frames: frames of the messages.
-        excess: bytes that messages have beyond the first SMOOTH.
+        excess: bytes that messages have beyond the first KNEE.
         largest: bytes of the largest message.
         combined: bytes combined.
         local: bytes of `volume` that stay within hosts.
@@ -46,13 +46,13 @@ class Load:
 
 def uneven(messages: Sequence[int], frames: int) -> Load:
     """Return the load of rounds with these messages."""
-    volume, excess = sum(messages), sum(max(m - SMOOTH, 0) for m in messages)
+    volume, excess = sum(messages), sum(max(m - KNEE, 0) for m in messages)
     return Load(volume, volume, frames, excess, max(messages, default=0))
 
 
 def even(rounds: int, message: int, frames: int = 1) -> Load:
     """Return the load of `rounds` messages of equal size."""
-    volume, excess = rounds * message, rounds * max(message - SMOOTH, 0)
+    volume, excess = rounds * message, rounds * max(message - KNEE, 0)
     return Load(volume, volume, rounds * frames, excess, message)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
@@ -74,7 +74,7 @@ def _counts(group: Group, array: Array, rows: tuple[int, ...]) -> Steps[tuple[in
 
 
 def _swap(
-    group: Group, stage: Plan, array: Array, rows: tuple[int, ...], theirs: tuple[int, ...], out: Any
+    group: Group, stage: StagePlan, array: Array, rows: tuple[int, ...], theirs: tuple[int, ...], out: Any
 ) -> Steps[Array]:
     """Exchange `rows[j]` rows for `theirs[j]` with each rank j: straight from `array` into the result."""
     row, shape = prod(array.shape[1:]), (sum(theirs), *array.shape[1:])
@@ -85,16 +85,16 @@ def _swap(
     pieces = cut(given, [n * row for n in rows]) + cut(result, [n * row for n in theirs])
     pieces[group.size + group.rank][:] = pieces[group.rank]
     moved = replace(stage, nbytes=given.nbytes + result.nbytes)  # of alltoallv known only now, and to this rank only
-    yield from run(group, moved, lambda s: PieceSlots(pieces, s))
+    yield from run_stage(group, moved, lambda s: PieceSlots(pieces, s))
     return result
 
 
-def _swap_objects(group: Group, stage: Plan, values: list[Any]) -> Steps[list[Any]]:
+def _swap_objects(group: Group, stage: StagePlan, values: list[Any]) -> Steps[list[Any]]:
     """Exchange one object with each rank."""
     p, rank, codec = group.size, group.rank, pickled(group, stage.call.collective)
     both = [*values, *(None for _ in range(p))]
     both[p + rank] = values[rank]
-    slots = yield from run(group, stage, lambda s: ObjectSlots(both, s, codec))
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots(both, s, codec))
     theirs: list[Any] = slots.values[p : 2 * p]
     return theirs
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.announce import tell
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
+from ringcast.collectives.announce import announce
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, dtype_name, flat, order_of
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import decode, describe_dtype, encode, parse_dtype
@@ -25,14 +25,14 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root)
     if group.rank == root:
         data, record, stage = _describe(group, value, root, choice)
-        yield from tell(group, describe, record)
+        yield from announce(group, describe, record)
         if record["kind"] == "refused":
             pickled(group, "bcast")
         if stage is not None:
             yield from _move(group, data, stage)
         return value
     buffer = _buffer(group, value)
-    record = yield from tell(group, describe, {})
+    record = yield from announce(group, describe, {})
     if record["kind"] in ("object", "refused"):
         pickled(group, "bcast")
     arriving = _Arriving(record, buffer)
@@ -107,7 +107,7 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
     raise ArgumentError(group.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}")
 
 
-def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any], Plan | None]:
+def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any], StagePlan | None]:
     """Return what the root broadcasts as flat data, the record that announces it, and the stage that moves it.
 
     There is no such stage if the record has the data itself.
@@ -128,6 +128,6 @@ def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Arra
     return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}, stage
 
 
-def _move(group: Group, data: Array, stage: Plan) -> Steps[Any]:
+def _move(group: Group, data: Array, stage: StagePlan) -> Steps[Any]:
     """Broadcast the items."""
-    return (yield from run(group, stage, lambda s: ArraySlots(data, s, (data.size,))))
+    return (yield from run_stage(group, stage, lambda s: ArraySlots(data, s, (data.size,))))

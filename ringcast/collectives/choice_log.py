@@ -7,20 +7,20 @@ from typing import TextIO
 
 from ringcast.algorithms import find
 from ringcast.algorithms.cost import Network, predict
-from ringcast.collectives.stage import Plan
+from ringcast.collectives.stage import StagePlan
 from ringcast.wire.call import OBJECT
 
 
-def stage_log(network: Network, stream: TextIO) -> Callable[[Plan, float], None]:
+def stage_log(network: Network, stream: TextIO) -> Callable[[StagePlan, float], None]:
     """Return an observer of stages that writes a line to `stream` when one is over."""
 
-    def log(stage: Plan, seconds: float) -> None:
+    def log(stage: StagePlan, seconds: float) -> None:
         print(in_words(stage, network, seconds), file=stream)
 
     return log
 
 
-def in_words(stage: Plan, network: Network, seconds: float) -> str:
+def in_words(stage: StagePlan, network: Network, seconds: float) -> str:
     """Return the line for a stage that took `seconds`; the sizes of Python objects are not known to it."""
     name, params = stage.algorithm, stage.params
     rounds = find(stage.collective, name).rounds(params)

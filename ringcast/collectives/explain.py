@@ -16,7 +16,7 @@ from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
-from ringcast.collectives.stage import AUTOMATIC, Choice, Data, Group, Plan, plan
+from ringcast.collectives.stage import AUTOMATIC, Choice, Data, Group, StagePlan, plan
 from ringcast.engine.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.engine.objects import encode
 from ringcast.errors import ArgumentError
@@ -118,7 +118,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     )
 
 
-def _option(group: Group, stage: Plan, nbytes: int) -> Option:
+def _option(group: Group, stage: StagePlan, nbytes: int) -> Option:
     rounds = find(stage.collective, stage.algorithm).rounds(stage.params)
     seconds = predict(stage.collective, stage.algorithm, stage.params, nbytes, group.network)
     return Option(stage.algorithm, stage.params.nblocks, rounds, seconds)
@@ -129,7 +129,7 @@ def _buffer(collective: str, data: _Data) -> int:
     return data.nbytes * (2 if COLLECTIVES[collective].exchanges else 1)
 
 
-def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distance: int, choice: Choice) -> Plan:
+def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distance: int, choice: Choice) -> StagePlan:
     """Plan the stage that moves the data, as the collective itself does."""
     facts, dtype = COLLECTIVES[collective], data.dtype
     table = facts.algorithms

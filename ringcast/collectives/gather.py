@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
-from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, Plan, plan, run
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
@@ -80,13 +80,13 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
     stage = plan(group, "allgather", AUTOMATIC, Data(name, array.shape[1:], 8 * group.size), name=operation)
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)
-    yield from run(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
+    yield from run_stage(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
     return tuple(numbers.tolist())
 
 
 def _plan_parts(
     group: Group, name: str, array: Array, rows: tuple[int, ...], choice: Choice, root: int | None = None
-) -> Plan:
+) -> StagePlan:
     """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
     facts = COLLECTIVES[name]
     equal = facts.parts is Parts.EQUAL
@@ -101,7 +101,9 @@ def _plan_parts(
     return plan(group, facts.algorithms, choice, data, root=root, name=name)
 
 
-def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[int, ...], out: Any) -> Steps[Array]:
+def _place(
+    group: Group, operation: str, stage: StagePlan, array: Array, rows: tuple[int, ...], out: Any
+) -> Steps[Array]:
     """Put this rank's rows into their place in the whole, and run the stage that brings the others."""
     shape = (sum(rows), *array.shape[1:])
     whole = (
@@ -113,5 +115,5 @@ def _place(group: Group, operation: str, stage: Plan, array: Array, rows: tuple[
     whole[first : first + len(array)] = array
     row = prod(shape[1:])
     items = tuple(n * row for n in rows)
-    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
+    yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     return whole

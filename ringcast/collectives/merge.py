@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.gather import exchange_counts
-from ringcast.collectives.stage import NO_DATA, Choice, Data, Group, plan, run
+from ringcast.collectives.stage import NO_DATA, Choice, Data, Group, plan, run_stage
 from ringcast.engine.datatypes import as_array, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ReceiveBuffer
@@ -24,7 +24,7 @@ def merge_sorted(group: Group, value: Any, choice: Choice) -> Steps[Array]:
     counts = yield from exchange_counts(group, "merge_sorted", mine, None)
     data = Data(dtype_name(mine.dtype), counts, sum(counts) * mine.itemsize, mine.itemsize, counts)
     stage = plan(group, "merge_sorted", choice, data)
-    slots: RunSlots = yield from run(group, stage, lambda s: RunSlots(mine, s, counts))
+    slots: RunSlots = yield from run_stage(group, stage, lambda s: RunSlots(mine, s, counts))
     return slots.result()
 
 

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import even, no_out, rows_of
-from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, Plan, pickled, plan, run
+from ringcast.collectives.stage import (
+    AUTOMATIC,
+    NO_DATA,
+    OBJECTS,
+    Choice,
+    Data,
+    Group,
+    StagePlan,
+    pickled,
+    plan,
+    run_stage,
+)
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ObjectSlots
@@ -27,7 +38,7 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
         return result if group.rank == root else None
     stage = plan_combine(group, "reduce", array, op, choice, root=root)
     work = working_copy(group, "reduce", array, out if group.rank == root else None)
-    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work) if group.rank == root else None
 
 
@@ -39,13 +50,13 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
         return (yield from combine_objects(group, "allreduce", value, op, None, choice))
     stage = plan_combine(group, "allreduce", array, op, choice)
     work = working_copy(group, "allreduce", array, out)
-    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work)
 
 
 def plan_combine(
     group: Group, collective: str, array: Array, op: Op, choice: Choice, *, root: int | None = None
-) -> Plan:
+) -> StagePlan:
     """Plan a stage that combines whole arrays of one shape."""
     check_op(group.rank, collective, op, array.dtype)
     return plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
@@ -70,7 +81,7 @@ def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int
     """Run a stage that combines Python objects; return what this rank ends with."""
     codec = pickled(group, collective)
     stage = plan(group, collective, choice, OBJECTS, root=root, op=op, exact=op.exact())
-    slots = yield from run(group, stage, lambda s: ObjectSlots([value], s, codec, op))
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value], s, codec, op))
     return slots.values[0]
 
 
@@ -101,7 +112,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
     work = array if in_place else np.array(array, order="C")
     counts_of = (work.size,) if stage.whole else items
-    yield from run(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
+    yield from run_stage(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
     part = work[first : first + rows[group.rank]]
     if out is None:
         return part.copy()
@@ -128,7 +139,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     plan(group, "reduce_scatter", choice, OBJECTS, op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
     stage = plan(group, "reduce_scatter", choice, OBJECTS, op=elements)
-    slots = yield from run(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
     return slots.values[0][group.rank]
 
 
@@ -136,4 +147,4 @@ def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
     stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
     nothing = np.empty(0, np.uint8)
-    yield from run(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))
+    yield from run_stage(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, run
+from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ObjectSlots
@@ -64,5 +64,5 @@ def spread_objects(
     everybody = values if len(values) == group.size else [None] * group.size
     if everybody is not values:
         everybody[group.rank] = values[0]
-    slots: ObjectSlots = yield from run(group, stage, lambda s: ObjectSlots(everybody, s, codec))
+    slots: ObjectSlots = yield from run_stage(group, stage, lambda s: ObjectSlots(everybody, s, codec))
     return slots

@@ -6,7 +6,7 @@ from typing import Any
 
 from ringcast.collectives.reduce import array_slots, combine_objects, plan_combine, working_copy
 from ringcast.collectives.rows import no_out
-from ringcast.collectives.stage import Choice, Group, run
+from ringcast.collectives.stage import Choice, Group, run_stage
 from ringcast.engine.datatypes import as_array, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.ops import Op
@@ -38,5 +38,5 @@ def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice:
         return (yield from combine_objects(group, collective, value, op, None, choice))
     stage = plan_combine(group, collective, array, op, choice)
     work = working_copy(group, collective, array, out)
-    yield from run(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.announce import tell
+from ringcast.collectives.announce import announce
 from ringcast.collectives.rows import even, rows_of, spread_objects
-from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import describe_dtype, parse_dtype
@@ -34,7 +34,7 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
             got = f"{len(values)} of them" if several else type(values).__name__
             raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
         record = _describe_rows(array, (1,) * group.size)
-    record = yield from tell(group, describe, record)
+    record = yield from announce(group, describe, record)
     if record["dtype"] == "object":
         given = list(values) if group.rank == root else [None] * group.size
         slots = yield from spread_objects(group, "scatter", given, root, choice)
@@ -58,7 +58,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
             raise ArgumentError(group.rank, "scatterv", "counts", expected)
         record = _describe_rows(array, rows)
-    record = yield from tell(group, describe, record)
+    record = yield from announce(group, describe, record)
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(group.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}")
@@ -85,6 +85,6 @@ def _hand_out(
     counts = items if COLLECTIVES[operation].parts is Parts.COUNTS else ()
     data = Data(dtype_name(dtype), (*rows, *row), whole.nbytes, dtype.itemsize, counts)
     stage = plan(group, "scatter", choice, data, root=root, name=operation)
-    yield from run(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
+    yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     first = sum(rows[: group.rank])
     return whole[first : first + rows[group.rank]].copy()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.stage import OBJECTS, Choice, Data, Group, pickled, plan, run
+from ringcast.collectives.stage import OBJECTS, Choice, Data, Group, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
@@ -21,13 +21,13 @@ def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]
     if array is None:
         codec = pickled(group, "shift")
         stage = plan(group, "shift", choice, OBJECTS, distance=around)
-        slots = yield from run(group, stage, lambda s: ObjectSlots([value, value], s, codec))
+        slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value, value], s, codec))
         return slots.values[1]
     stage = plan(group, "shift", choice, Data.of(array, times=2), distance=around)
     mine = np.asarray(array, order="C")
     result = np.empty(array.shape, array.dtype) if around else mine.copy()
     pieces = [*cut(mine, (mine.size,)), *cut(result, (result.size,))]
-    yield from run(group, stage, lambda s: PieceSlots(pieces, s))
+    yield from run_stage(group, stage, lambda s: PieceSlots(pieces, s))
     return like(value, result)
 
 

@@ -46,7 +46,7 @@ class Group:
     context: int
     network: Network
     observe: Observer | None = None
-    on_stage: Callable[[Plan, float], None] | None = None  # is told of a stage when it is over, with its seconds
+    on_stage: Callable[[StagePlan, float], None] | None = None  # is told of a stage when it is over, with its seconds
     hosts: Hosts = ()  # which ranks share a host
     site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
@@ -85,7 +85,7 @@ def pickled(group: Group, operation: str) -> Codec:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagePlan:
     """One stage of a collective, as all ranks must plan it."""
 
     collective: str
@@ -133,7 +133,7 @@ def plan(
     op: Op | None = None,
     exact: bool = False,
     name: str = "",
-) -> Plan:
+) -> StagePlan:
     """Choose the algorithm for a stage; the same on all ranks, as it depends only on what they must agree on.
 
     Args:
@@ -186,20 +186,20 @@ def _decide(
     root: int | None,
     distance: int | None,
     op: str,
-) -> Plan:
+) -> StagePlan:
     """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
     wanted = None if choice.nblocks is None else int(choice.nblocks)
     algorithm, nblocks = choose(collective, facts, network, algorithm=choice.algorithm, nblocks=wanted)
     params = facts.params(nblocks)
     call = Call(operation, data.dtype, data.shape, op, root, algorithm, nblocks, distance)
     grants = data.dtype != OBJECT and granted(collective, algorithm, params, data.nbytes)
-    return Plan(collective, algorithm, params, call, data.nbytes, grants, encoded(call))
+    return StagePlan(collective, algorithm, params, call, data.nbytes, grants, encoded(call))
 
 
 _schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
 
 
-def run(group: Group, stage: Plan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
+def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
     """Run one stage on the slots that `memory` makes for its schedule; returns them.
 
     `align` is the size of the items where they are combined as they come: messages are cut between items,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.block_rules import best_nblocks
 from ringcast.algorithms.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
-from ringcast.algorithms.load import SMOOTH
+from ringcast.algorithms.load import KNEE
 from ringcast.analysis.simulate import simulate
 from ringcast.collectives import stage
 from ringcast.collectives.explain import Explanation
@@ -71,8 +71,8 @@ def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: 
         assert told["alpha"] == len(messages)
         assert told["beta"] == sum(messages)
         assert told["grant"] == len(messages) * granted(*key, params, nbytes)
-        assert told["wire"] == max(sum(messages) - SMOOTH, 0)
-        excess = sum(max(message - SMOOTH, 0) for message in messages)
+        assert told["wire"] == max(sum(messages) - KNEE, 0)
+        excess = sum(max(message - KNEE, 0) for message in messages)
         assert told["stream"] == excess, f"{slot=}"
 
 
@@ -90,7 +90,7 @@ def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...]
     ]
     messages = largest_messages(key, params, slots)
     rounding = len(messages) * len(counts)  # a message may have one byte more of each contributor
-    excess = sum(max(message - SMOOTH, 0) for message in messages)
+    excess = sum(max(message - KNEE, 0) for message in messages)
     assert sum(messages) <= predict(*key, params, sum(counts), replace(NOTHING, beta=1.0)) + rounding
     assert excess <= predict(*key, params, sum(counts), replace(NOTHING, stream=1.0)) + rounding
 
