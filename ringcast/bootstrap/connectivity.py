@@ -30,7 +30,7 @@ def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace:
     try:
         _await(endpoint, transport, seconds, grace)
     finally:
-        transport.stop_watching()  # what becomes of a connection later is told by its messages, and the control plane
+        transport.stop_watching()  # later the messages and the control plane show whether it lives
 
 
 def _await(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float) -> None:
@@ -38,7 +38,7 @@ def _await(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace
     deadline = now + seconds
     refused: dict[int, float] = {}  # when that was seen
     while True:
-        while endpoint.progress(transport.clock()):  # what has become of the others
+        while endpoint.progress(transport.clock()):  # notices on failed or departed ranks
             pass
         protocol = endpoint.protocol
         missing = without(transport.unreached(), {*protocol.failed, *protocol.finished})

@@ -151,7 +151,7 @@ class Deadlock:
     context: int
     number: int
     seconds: float
-    circle: tuple[int, ...]
+    circle: tuple[int, ...]  # the cycle, under the name that it has in `CollectiveTimeout` and on the wire
     calls: tuple[str, ...]  # of the first ranks of the cycle, with their places
 
     def encode(self) -> bytes:

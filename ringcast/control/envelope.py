@@ -20,7 +20,7 @@ MAX_TEXT = 100_000  # bytes of one error or traceback
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often signs of life are sent, and for how long their absence is borne; seconds."""
+    """Periods of signs of life, and time limits for their absence; in seconds."""
 
     beat: float = TIMING.beat
     silence: float = TIMING.control_silence  # of the control plane

@@ -91,7 +91,7 @@ class ControlServer:
             silence=pace.unreachable,
         )
         self._sent: dict[bytes, int] = {}
-        self._packed: tuple[Message, bytes] = {}, b""  # what was sent last: often it goes to all
+        self._packed: tuple[Message, bytes] = {}, b""  # the last message, as it often goes to all ranks
         self._received: dict[bytes, int] = {}
         self._unreachable: set[int] = set()
         self.dropped = 0

@@ -50,7 +50,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.pending: dict[int, tuple[Handler, float]] = {}  # by number: the handler, and when the signal came
-        self.waiter: Waiter | None = None  # who waits, or is about to
+        self.waiter: Waiter | None = None  # the engine that waits, or is about to
 
     def __enter__(self) -> Gate:
         """Close the gate."""

@@ -77,7 +77,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def _alive(folder: Path) -> bool:
-    """Whether the directory is ours and its lock is held, as it is while the launcher lives."""
+    """Return whether the directory is ours and its lock is held, as it is while the launcher lives."""
     try:
         if not is_ours(folder):
             return False

@@ -44,7 +44,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a rank runs: the number of its host and the host's name, and its number among the ranks there."""
+    """Placement of a rank: number and name of its host, its number among the ranks there, and their number."""
 
     rank: int
     node: int

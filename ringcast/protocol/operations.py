@@ -128,7 +128,7 @@ class Operation:
         self.segment = SEGMENT // self.align * self.align
         self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
-        self.label = call.collective  # what errors call it
+        self.label = call.collective  # its name in errors
         self.pending: set[Transfer] = set()
         self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
         self.sent: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What every transport must do, as named checks that any test runner can call: `for check in CHECKS: check(make)`.
+"""Conformance suite for transports: named checks that any test runner can call, `for check in CHECKS: check(make)`.
 
 A check takes a maker: `make(p)` returns p connected transports of one new job. The check closes them. It returns None
 if the law holds, and raises `AssertionError` if not. Checks drive all transports from one thread, except where they
@@ -335,7 +335,7 @@ def a_closed_peer_is_a_lost_link(make: Maker) -> None:
 
 
 def the_descriptor_tells_of_arrivals(make: Maker) -> None:
-    """Who looks with `poll` until nothing is there, and then waits for the descriptor, misses no message."""
+    """A caller that polls until there is no message, and then waits for the descriptor, misses no message."""
     with _job(make, 2) as (a, b):
         try:
             descriptor = b.fileno()

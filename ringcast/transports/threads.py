@@ -66,7 +66,7 @@ class ThreadTransport:
             if inbox.bell is None:
                 return None
         _silence(inbox.bell)
-        try:  # what came before the bell was silenced would not ring again
+        try:  # a message that came before the bell was silenced would not ring it again
             return MemoryArrival(inbox.messages.get_nowait())
         except queue.Empty:
             return None

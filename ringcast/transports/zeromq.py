@@ -216,7 +216,7 @@ class ZeroMQTransport:
         if wait != self._wait:
             inbox.setsockopt(zmq.RCVTIMEO, wait)
             self._wait = wait
-        while self._arrival is not None and self._arrival.more:  # what its reader left
+        while self._arrival is not None and self._arrival.more:  # frames that its reader left
             self._arrival.read()
         self._arrival = None
         try:

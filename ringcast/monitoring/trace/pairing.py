@@ -36,7 +36,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one rank sent in one of its rounds and another received in one of its own; zero bytes are a message too."""
+    """A message between two ranks: the sender's round and the receiver's; zero bytes are a message too."""
 
     sender: Round
     receiver: Round
@@ -47,12 +47,12 @@ class Message:
 
     @property
     def opened(self) -> float:
-        """When the sender was in its round, and the receiver ready."""
+        """The time from which the sender was in its round, and the receiver ready."""
         return max(self.sender.start.time, self.receiver.ready)
 
     @property
     def arrived(self) -> float:
-        """When the last byte was in place."""
+        """The time at which the last byte was in place."""
         known = self.receiver.end.arrived
         return min(self.sender.end.time, self.receiver.end.time) if known is None else known
 

@@ -1,4 +1,4 @@
-"""How each rank spent its time: moving bytes, working by itself, or idle.
+"""Division of each rank's time into transfer, local work and idle time.
 
 The time is the same for all ranks: from the first start of a round anywhere to the last end of one. It is divided into
 
