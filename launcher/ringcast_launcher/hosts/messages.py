@@ -189,7 +189,7 @@ class Progress:
     drawing: bool
 
     @property
-    def glance(self) -> ProgressSnapshot:
+    def snapshot(self) -> ProgressSnapshot:
         return ProgressSnapshot(self.ranks, Counter(self.operations), self.sent, self.drawing)
 
 

@@ -316,7 +316,7 @@ class _Running:
                 self.asked_to_end = True
                 return [found]
             case Progress():
-                self._progress_poll.hear(i, found.glance)
+                self._progress_poll.hear(i, found.snapshot)
             case States():
                 self._state_poll.hear(i, found.states)
             case HostLost(cause):
