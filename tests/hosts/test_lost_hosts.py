@@ -75,7 +75,7 @@ def running(hosts: Fleet, count: int, program: str = "") -> None:
 def test_an_agent_that_is_killed(hosts: Fleet) -> None:
     with hosts.started("-H", "h0,h1:2,h2", hosts.program(SLEEP)) as process:
         running(hosts, 4)
-        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGKILL)
+        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGKILL)
         until(lambda: not hosts.workers(1), 10)
         done = finished(process)
     assert done.returncode == 1
@@ -148,7 +148,7 @@ def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None], how: s
 @pytest.mark.long
 def test_an_agent_that_is_stopped_has_a_watchdog_who_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
     def stop() -> None:
-        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGSTOP)
+        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGSTOP)
 
     lose(hosts, stop, lambda: None, "the agent on its host h1 ended, killed by SIGKILL")
 

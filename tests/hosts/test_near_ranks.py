@@ -161,7 +161,7 @@ time.sleep(1000)
 """
 ENDS: dict[str, Callable[[Fleet, int], None]] = {
     "the agent is killed": lambda hosts, _: os.kill(
-        hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.agent"), signal.SIGKILL
+        hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGKILL
     ),
     "the launcher is killed": lambda _, launcher: os.kill(launcher, signal.SIGKILL),
     "the launcher is asked to end": lambda _, launcher: os.kill(launcher, signal.SIGTERM),

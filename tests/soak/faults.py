@@ -66,7 +66,7 @@ class Faults:
         if fault.way == "link cut":
             set_link(self._hosts.bed, fault.host, "down")
         elif fault.way.startswith("agent"):
-            agent = self._hosts.pid_of(fault.host, r"\S+ -P -m ringcast_launcher\.agent")
+            agent = self._hosts.pid_of(fault.host, r"\S+ -P -m ringcast_launcher\.hosts\.agent")
             os.kill(agent, signal.SIGKILL if fault.way == "agent killed" else signal.SIGSTOP)
 
 
