@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.workers import start_workers
 from support import needs
 from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, run_ranks
-from support.fleets import Fleet, finished, last_line
+from support.fleets import Fleet, finished, last_line, until
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_on_hosts")]
 
@@ -242,11 +243,13 @@ def test_a_link_that_is_away_for_two_seconds_is_not_dead(hosts: Fleet) -> None:
 def test_a_job_that_is_frozen_for_forty_seconds_goes_on(hosts: Fleet) -> None:
     with hosts.started("-H", "h0,h1,h2,h3", FOREVER, "allreduce", "400000", "40") as process:
         running(process)
-        frozen = [*hosts.processes(), process.pid]  # nsenter stops with its command
+        frozen = [*hosts.processes()]
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
+        # nsenter stops itself when its command has stopped; one that is stopped before would do so afterwards.
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 10)
         time.sleep(40)  # the time that is tested
-        for pid in frozen:
+        for pid in [*frozen, process.pid]:
             os.kill(pid, signal.SIGCONT)
         done = finished(process)
     assert done.returncode == 0, done.stderr
