@@ -1,4 +1,4 @@
-"""What all ranks know about a call of a collective: before an algorithm is chosen for it, and after."""
+"""The facts of a call that are equal on all ranks: before the choice of an algorithm, and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Params:
 
 
 class CallFacts(NamedTuple):
-    """What the choice of an algorithm depends on beside the network: what all ranks know of a call before it.
+    """The input of the choice of an algorithm, beside the network; equal on all ranks.
 
     A tuple, as every call of a collective makes one and looks up what was chosen for it.
     """

@@ -131,7 +131,7 @@ class Results:
 
     @property
     def failed(self) -> bool:
-        """Whether some rank has failed."""
+        """True if a rank has failed."""
         return self._until is not None
 
     @property

@@ -46,7 +46,7 @@ class Group:
     context: int
     network: Network
     observe: Observer | None = None
-    on_stage: Callable[[StagePlan, float], None] | None = None  # is told of a stage when it is over, with its seconds
+    on_stage: Callable[[StagePlan, float], None] | None = None  # called after each stage, with the seconds it took
     hosts: Hosts = ()  # which ranks share a host
     site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them

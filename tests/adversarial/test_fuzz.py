@@ -112,7 +112,7 @@ def disturbed(kind: str, disturb: Callable[[list[str], Job], None], heard: int =
     Of `heard` messages some may still be under way when the last call is over.
     """
     job, over = Job(kind, 3), threading.Event()
-    addresses = [endpoint.transport.address for endpoint in job.endpoints]  # type: ignore[attr-defined]
+    addresses = [endpoint.transport.address for endpoint in job.endpoints]
 
     def stranger() -> None:
         try:
@@ -139,12 +139,12 @@ def test_strangers_at_ipc_inboxes_are_counted_and_harm_nobody() -> None:
 
 
 def public_keys(job: Job) -> list[str]:
-    return [endpoint.transport.public_key for endpoint in job.endpoints]  # type: ignore[attr-defined]
+    return [endpoint.transport.public_key for endpoint in job.endpoints]
 
 
 def test_who_has_the_pair_of_a_member_but_not_the_number_of_the_job_is_counted_and_harms_nobody() -> None:
     def disturb(addresses: list[str], job: Job) -> None:
-        push(addresses, job.endpoints[0].transport._pair, public_keys(job))  # type: ignore[attr-defined]
+        push(addresses, job.endpoints[0].transport._pair, public_keys(job))
 
     assert disturbed("tcp", disturb, SHOUTS) == [SHOUTS] * 3
 
@@ -171,7 +171,7 @@ def test_a_member_that_lies_on_real_sockets_is_borne(kind: str) -> None:
     for seed in range(6):
         job = Job(kind, 3)
         liar, rng = job.endpoints[fuzz.LIAR], random.Random(seed)
-        liar.transport = fuzz.Lying(liar.transport, liar.protocol.nonce, rng, 0.3)  # type: ignore[arg-type,assignment]
+        liar.transport = fuzz.Lying(liar.transport, liar.protocol.nonce, rng, 0.3)
 
         def some(comm: Communicator) -> None:
             for n in (1, 2000, 20_000):

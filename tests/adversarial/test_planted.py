@@ -131,7 +131,7 @@ def test_ranks_meet_elsewhere_if_another_user_has_taken_their_directory(short: P
         squat(f"{named}-{number}" if number else named, (0o700, 0o777)[number % 2])
     command = [sys.executable, "-c", RANK]
     start = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    ranks = [subprocess.Popen(command, env={**own, "SLURM_PROCID": str(rank)}, **start) for rank in range(3)]  # type: ignore[call-overload]
+    ranks = [subprocess.Popen(command, env={**own, "SLURM_PROCID": str(rank)}, **start) for rank in range(3)]
     said = [rank.communicate(timeout=100) for rank in ranks]
     assert said == [(f"{rank} 3\n", "") for rank in range(3)]
 

@@ -84,7 +84,7 @@ class Working:
             [*command, *options, "work.py"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, **pipes
         )
         self._said: list[str] = []
-        self._reader = threading.Thread(target=lambda: self._said.append(self.process.stderr.read()))  # type: ignore[union-attr]
+        self._reader = threading.Thread(target=lambda: self._said.append(self.process.stderr.read()))
         self._reader.start()
 
     def told(self) -> dict[str, Any]:
@@ -522,7 +522,7 @@ def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
     server = ControlServer(outside, "tcp://127.0.0.1:*", size=1, nonce=5, key=key, security=security)
     heard: list[list[bytes]] = []
     receive = server._receive
-    server._receive = lambda frames: [heard.append(frames), *receive(frames)][1:]  # type: ignore[assignment, func-returns-value]
+    server._receive = lambda frames: [heard.append(frames), *receive(frames)][1:]
     tap = Tap(server.address)
     config = WorkerConfig(0, 1, tap.address, hosted=True, nonce=5, key=key, security=security)
     client = ControlClient(config, "data0", lambda _: None, outside)

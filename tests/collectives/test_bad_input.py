@@ -171,7 +171,7 @@ ALONE: list[tuple[str, str, Call]] = [
             ("allreduce", 1),
             ("reduce_scatter", [1] * 3),
         )
-        for op in ("sum", None, 3, Op("max"))  # type: ignore[arg-type]
+        for op in ("sum", None, 3, Op("max"))
     ),
     ("an operator for integers on floats", "op", lambda c: c.allreduce(x, BAND)),
     ("an operator of one operand", "op", lambda c: c.allreduce(x, np.sqrt)),
@@ -486,7 +486,7 @@ def test_a_value_that_cannot_be_pickled(jobs: Jobs, kind: str, rank: int) -> Non
     ]
     for number, call in enumerate(calls):
         if number in (0, 7):  # found before anything is sent: the others wait for the call that the rank makes next
-            errors = jobs(kind, 3).run(lambda c, call=call: attempt(c, call))  # type: ignore[misc]
+            errors = jobs(kind, 3).run(lambda c, call=call: attempt(c, call))
             assert isinstance(errors[rank], TypeError)
             continue
         errors = all_fail(jobs(kind, 3), call)

@@ -140,9 +140,7 @@ def check_gatherv(job: Job, arrays: list[Array], root: int = 0, told: bool = Fal
 
 def check_scatterv(job: Job, whole: Array, counts: Sequence[int] | None, root: int = 0, **how: Any) -> None:
     with untouched([whole]):
-        results = job.ask(
-            lambda c: c.scatterv(*((whole, counts) if c.rank == root else (None, None)), root, **how)  # type: ignore[misc]
-        )
+        results = job.ask(lambda c: c.scatterv(*((whole, counts) if c.rank == root else (None, None)), root, **how))
     for result, part in zip(results, parts(whole, counts or even(len(whole), job.size)), strict=True):
         expect(result, part)
         assert not np.shares_memory(result, whole)
@@ -722,7 +720,7 @@ def test_an_operator_on_an_illegal_dtype_is_refused_and_nothing_is_sent(jobs: Jo
         return c.allreduce(1)
 
     for dtype in ILLEGAL[op]:
-        assert jobs("threads", 3).ask(lambda c, dtype=dtype: work(c, dtype)) == [3] * 3  # type: ignore[misc]
+        assert jobs("threads", 3).ask(lambda c, dtype=dtype: work(c, dtype)) == [3] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -758,7 +756,7 @@ def test_order_of_operands_for_any_number_of_ranks(jobs: Jobs, p: int) -> None:
     assert job.ask(lambda c: c.allreduce(letters[c.rank], operator.add)) == [word] * p
     assert job.ask(lambda c: c.reduce_scatter([letters[c.rank]] * p, operator.add)) == [word] * p
     for root in range(p) if p <= 9 else (0, 1, p // 2, p - 1):
-        assert job.ask(lambda c, root=root: c.reduce(letters[c.rank], operator.add, root))[root] == word  # type: ignore[misc]
+        assert job.ask(lambda c, root=root: c.reduce(letters[c.rank], operator.add, root))[root] == word
 
 
 def test_a_plain_function_gets_arrays_of_the_shape_of_the_value(jobs: Jobs) -> None:
@@ -839,7 +837,7 @@ def test_allreduce_gives_every_rank_the_same_bits_over_sockets(jobs: Jobs, kind:
 def test_allreduce_of_python_floats_gives_every_rank_the_same_bits(jobs: Jobs) -> None:
     for p in 3, 5, 7, 33:
         values = [float(ill_conditioned("f8", 1, r)[0]) for r in range(p)]
-        assert len(set(jobs("threads", p).ask(lambda c, v=values: c.allreduce(v[c.rank])))) == 1  # type: ignore[misc]
+        assert len(set(jobs("threads", p).ask(lambda c, v=values: c.allreduce(v[c.rank])))) == 1
 
 
 def test_census_is_refused_where_it_could_give_ranks_different_bits(jobs: Jobs) -> None:

@@ -192,7 +192,7 @@ def test_every_repetition_has_its_barrier_and_warmups_are_not_timed() -> None:
         def barrier(self) -> None:
             seen.append("barrier")
 
-    assert len(measure(Recorded(), lambda: seen.append("call"), warmup=2, repeat=3)) == 3  # type: ignore[arg-type]
+    assert len(measure(Recorded(), lambda: seen.append("call"), warmup=2, repeat=3)) == 3
     assert seen == ["barrier", "call"] * 5
 
 
@@ -249,7 +249,7 @@ def test_a_path_too_long_for_a_socket_is_one_sentence(
     with pytest.raises(JobLost, match=words):
         Job(2, fakes(2))
     with pytest.raises(JobLost, match=words):
-        RemoteStarter(Here(), folder, {})  # type: ignore[arg-type]
+        RemoteStarter(Here(), folder, {})
     assert {path.name for path in folder.iterdir()} == {"agent"}  # whose folder the caller removes
 
 
@@ -287,7 +287,7 @@ class Stub:
 @pytest.mark.parametrize("repeat", [1, 2, 5, 12, 50])
 def test_systems_take_turns_and_nobody_is_always_first(repeat: int) -> None:
     said: list[tuple[str, ...]] = []
-    contestants = [Contestant(name, Stub(name, said)) for name in "abc"]  # type: ignore[arg-type]
+    contestants = [Contestant(name, Stub(name, said)) for name in "abc"]
     rows = list(compete(contestants, [replace(BCAST, repeat=repeat, warmup=3)], far()))
     assert [(row.system, len(row.seconds), row.problem) for row in rows] == [(name, repeat, "") for name in "abc"]
     measured = [words for words in said if words[1] == "measure"]
@@ -303,7 +303,7 @@ def test_systems_take_turns_and_nobody_is_always_first(repeat: int) -> None:
 
 
 def test_the_slowest_rank_counts_in_every_repetition() -> None:
-    rows = list(compete([Contestant("a", Stub("a", []))], [replace(BCAST, repeat=2)], far()))  # type: ignore[arg-type]
+    rows = list(compete([Contestant("a", Stub("a", []))], [replace(BCAST, repeat=2)], far()))
     assert rows[0].seconds == (0.11, 0.11), "of every repetition another rank"
 
 
@@ -314,7 +314,7 @@ def test_what_goes_around_the_wire_is_noticed() -> None:
 
     case = replace(BCAST, warmup=0, repeat=5)  # a call a turn, each with at least 1000 bytes over some link
     for step, text in ((1000, ""), (999, "at least 1e+03 have to be"), (0, "carried 0 bytes")):
-        rows = list(compete([Contestant("a", Stub("a", []))], [case], moving(step)))  # type: ignore[arg-type]
+        rows = list(compete([Contestant("a", Stub("a", []))], [case], moving(step)))
         assert (text in rows[0].problem) if text else rows[0].problem == "", rows[0].problem
         assert rows[0].seconds, "the figures are there for who wants to look into it"
 
@@ -356,7 +356,7 @@ def test_a_peer_that_is_not_installed_is_a_row(monkeypatch: pytest.MonkeyPatch) 
             return 0, 0
 
     monkeypatch.setattr(peers, "install", fail)
-    rows = list(orchestrate.measure(NoBed(), ["gloo", "mpich"], [BCAST]))  # type: ignore[arg-type]
+    rows = list(orchestrate.measure(NoBed(), ["gloo", "mpich"], [BCAST]))
     assert [(row.system, row.problem) for row in rows] == [
         ("gloo", "not installed: gloo"),
         ("mpich", "not installed: mpich"),
@@ -379,7 +379,7 @@ class Here:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[RemoteStarter]:
-    with RemoteStarter(Here(), tmp_path, {**os.environ, "COLOUR": "green"}) as starter:  # type: ignore[arg-type]
+    with RemoteStarter(Here(), tmp_path, {**os.environ, "COLOUR": "green"}) as starter:
         yield starter
 
 
@@ -405,7 +405,7 @@ def test_a_command_ends_with_its_agent(remote: RemoteStarter) -> None:
 
 
 def test_commands_end_with_the_starter(tmp_path: Path, nothing_left: None) -> None:
-    with RemoteStarter(Here(), tmp_path, os.environ) as starter:  # type: ignore[arg-type]
+    with RemoteStarter(Here(), tmp_path, os.environ) as starter:
         agent = subprocess.Popen([starter.agent, "h0", "echo up; exec sleep 1000"], stdout=subprocess.PIPE)
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"up\n"

@@ -123,7 +123,7 @@ def no_memory() -> None:
 
 def disturbed(made: list[Endpoint], when: int, what: Callable[[], None]) -> dict[int, BaseException]:
     """Let something happen to rank 0 in the middle of a call; return what all ranks raised."""
-    made[0].transport = Disturbed(made[0].transport, when, what)  # type: ignore[assignment]
+    made[0].transport = Disturbed(made[0].transport, when, what)
     caught: dict[int, BaseException] = {}
 
     def work(rank: int) -> None:
@@ -190,7 +190,7 @@ def test_an_operator_that_raises_ends_the_communicator() -> None:
 
 
 def simulated_of(made: list[Endpoint]) -> Any:
-    return made[0].transport._wire  # type: ignore[attr-defined]
+    return made[0].transport._wire
 
 
 def test_a_wrong_argument_ends_nothing() -> None:
@@ -270,7 +270,7 @@ def test_leave_closes_the_transport_whatever_happens(fails: bool) -> None:
         def close(self) -> None:
             pass
 
-    made[0].control = Control()  # type: ignore[assignment]
+    made[0].control = Control()
     try:
         made[0].leave()
     except OSError:

@@ -125,7 +125,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
     with zmq.Context() as context:
         client = ControlClient(config, address, print, context, network="n" * 1000, public_key="k" * 40, near=near)
         said.append(client._hello)
-        client._post = said.append  # type: ignore[method-assign]
+        client._post = said.append
         ranks, long = tuple(range(size)), LONG[text]
         made = CallRecord(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
         client.revoke(NUMBER, long, size)
@@ -135,7 +135,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
         facts = ranks, ranks, ranks, counts(size), counts(size), (made,) * 8
         client.waiting(Report(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER))
         client.moving()
-        del client._post  # type: ignore[attr-defined]
+        del client._post
         client.close()
     assert len(said) == 7
     assert max(len(seal(NONCE, NUMBER, message)) for message in said) + CURVE < longest_to_server(size)

@@ -98,7 +98,7 @@ def alarm(*_: object) -> None:
 def handler() -> Iterator[Callable[[Any], None]]:
     """Set the handler of SIGUSR1, for one test."""
     before = signal.getsignal(signal.SIGUSR1)
-    yield lambda wanted: signal.signal(signal.SIGUSR1, wanted)  # type: ignore[misc]
+    yield lambda wanted: signal.signal(signal.SIGUSR1, wanted)
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -334,7 +334,7 @@ def test_a_file_for_signals_hears_of_them_at_once(tmp_path: Path, handler: Calla
     before = signal.set_wakeup_fd(writer)
 
     def here(comm: Communicator) -> bytes:
-        return comm.sendrecv(None, None, 1)  # type: ignore[no-any-return]
+        return comm.sendrecv(None, None, 1)
 
     def there(comm: Communicator) -> None:
         while not waits():

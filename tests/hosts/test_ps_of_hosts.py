@@ -154,7 +154,7 @@ class Hosts:
 
 def test_a_late_answer_is_not_one_to_the_next_question() -> None:
     hosts = Hosts(0, 1)
-    query = Query[str](hosts, AskStates(), 3.0)  # type: ignore[arg-type]
+    query = Query[str](hosts, AskStates(), 3.0)
     assert query.result(0.0) is None
     query.ask(1.0)
     query.ask(1.5)  # is part of the first

@@ -60,7 +60,7 @@ class Bench:
         self.signals.setblocking(False)
         self.pipe = PipeConnection(ordering, reporting, 0.0)
         self.local_host = Talkative()
-        self.agent = Agent(self.pipe, self.local_host, self.signals.fileno(), "")  # type: ignore[arg-type]
+        self.agent = Agent(self.pipe, self.local_host, self.signals.fileno(), "")
 
     def close(self) -> None:
         self.pipe.close()

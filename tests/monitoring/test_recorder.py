@@ -188,7 +188,7 @@ def test_collectives_and_sendrecvs_of_real_ranks_are_recorded() -> None:
 def test_a_rank_that_waits_or_fails_tells_for_whom_and_where() -> None:
     job = Job("threads", 3)
 
-    def fail(comm) -> None:  # type: ignore[no-untyped-def]
+    def fail(comm) -> None:
         if comm.rank != 1:
             comm.barrier(timeout=0.3)
 

@@ -300,7 +300,7 @@ def test_events_survive_json() -> None:
     assert [from_json(json.loads(json.dumps(to_json(event)))) for event in events] == events
     for wrong in ([], ["middle", 0], ["start", 1], ["end", *range(9)], None, [[]]):
         with pytest.raises(ValueError, match="expected an event as a list that begins with start or end, got"):
-            from_json(wrong)  # type: ignore[arg-type]
+            from_json(wrong)
 
 
 def test_a_barrier_sets_the_clock_of_every_rank() -> None:
@@ -336,7 +336,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     _, trace = simulated(ALGORITHMS["bcast"]["circulant"], 3)
     entries = written(path, trace)
     before = path.read_bytes()
-    unfit = RoundStart(0, "call", 1, 0, 0.0, object(), 0, None)  # type: ignore[arg-type]
+    unfit = RoundStart(0, "call", 1, 0, 0.0, object(), 0, None)
     with pytest.raises(TypeError):
         write_chrome(path, [[unfit, end(0, 1, 0, 1)]])
     assert path.read_bytes() == before

@@ -154,7 +154,7 @@ def test_without_proc_nothing_is_near(monkeypatch: pytest.MonkeyPatch, folder: P
 
 def config(rank: int, folder: Path, **settings: object) -> WorkerConfig:
     usual = {"transport": "tcp", "mixed": True, "directory": str(folder), "key": new_key()}
-    return WorkerConfig(rank, 3, "tcp://127.0.0.1:1", **usual | settings)  # type: ignore[arg-type]
+    return WorkerConfig(rank, 3, "tcp://127.0.0.1:1", **usual | settings)
 
 
 def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,12 @@ from ringcast.net import tcp_state
 from ringcast.net.dead_link import HOPELESS, STALL
 from ringcast.net.link_watch import CLOSED, PAUSE, LinkWatch
 from ringcast.net.tcp_state import State
+from support import needs
 
-pytestmark = pytest.mark.skipif(not tcp_state.known(), reason="this system tells nothing of its connections")
+
+@pytest.fixture(autouse=True)
+def told_by_the_system() -> None:
+    needs.connections()
 
 
 class Clock:

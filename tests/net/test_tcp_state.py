@@ -13,8 +13,12 @@ import zmq
 
 from ringcast.net import tcp_state
 from ringcast.net.tcp_state import Address, find, idle, parse, state
+from support import needs
 
-pytestmark = pytest.mark.skipif(not tcp_state.known(), reason="this system tells nothing of its connections")
+
+@pytest.fixture(autouse=True)
+def told_by_the_system() -> None:
+    needs.connections()
 
 
 @contextmanager

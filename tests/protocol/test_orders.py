@@ -78,7 +78,7 @@ class World:
         self.results: dict[int, Any] = {}
         self.errors: dict[int, RingcastError] = {}
         self._own = [Ends(self, rank) for rank in range(case.size)]
-        self.ends = [Endpoint(rank, case.size, NONCE, own, own) for rank, own in enumerate(self._own)]  # type: ignore[arg-type]
+        self.ends = [Endpoint(rank, case.size, NONCE, own, own) for rank, own in enumerate(self._own)]
         self._running = {rank: self._program(rank) for rank in range(case.size)}
         for rank in list(self._running):
             self._go(rank, None)

@@ -290,7 +290,7 @@ def lie(seed: int) -> None:
     for endpoint in endpoints:
         endpoint.protocol.lookahead = lookahead
     liar = endpoints[LIAR]
-    liar.transport = Lying(liar.transport, liar.protocol.nonce, rng, rng.choice((0.02, 0.2, 1.0)))  # type: ignore[arg-type,assignment]
+    liar.transport = Lying(liar.transport, liar.protocol.nonce, rng, rng.choice((0.02, 0.2, 1.0)))
     for context in range(CONTEXT, CONTEXT + 3):
         groups = [Group(endpoint, context, NETWORKS["ipc"]) for endpoint in endpoints]
         for _ in range(3):
@@ -430,8 +430,8 @@ def proclaim(seed: int, messages: int = 300) -> None:
     rng = random.Random(seed)
     nonce = rng.getrandbits(64)
     news: list[list[bytes]] = []
-    client = ControlClient(WorkerConfig(0, 3, "ipc://nowhere", hosted=True, nonce=nonce), "a", news.append, None)  # type: ignore[arg-type]
-    worker = client_module._Conversation(client, None)  # type: ignore[arg-type]
+    client = ControlClient(WorkerConfig(0, 3, "ipc://nowhere", hosted=True, nonce=nonce), "a", news.append, None)
+    worker = client_module._Conversation(client, None)
     for i in range(messages):
         message = open_sealed(envelope(rng, nonce, i, ANSWERS), nonce)
         if message is not None:

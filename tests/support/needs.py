@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from ringcast.net import tcp_state
+
 
 def package(name: str) -> None:
     """Go on only if the package `name` is installed."""
@@ -19,6 +21,12 @@ def programs(missing: Sequence[str], source: str) -> None:
     """Go on only if no program is missing; `source` is the Debian package that has them."""
     if missing:
         _without(f"{', '.join(missing)} missing: apt-get install {source}")
+
+
+def connections() -> None:
+    """Go on only where the system tells the state of its TCP connections."""
+    if not tcp_state.known():
+        _without("TCP_INFO of Linux 4.6 or newer is missing")
 
 
 def root() -> None:

@@ -99,7 +99,7 @@ class Impatient(Broken):
 )
 def test_the_checks_find_faults(fault: type[Broken], law: str) -> None:
     def make(size: int) -> Sequence[Transport]:
-        return [fault(transport) for transport in transports("threads", size)]  # type: ignore[misc]
+        return [fault(transport) for transport in transports("threads", size)]
 
     (check,) = (check for check in CHECKS if check.__name__ == law)
     with pytest.raises(AssertionError):
@@ -135,7 +135,7 @@ def test_a_message_between_the_last_look_and_the_reset_of_the_bell_is_not_missed
         def put(self, frames: object) -> None:
             queue.put(frames)
 
-    hub.inboxes[1].messages = Late()  # type: ignore[assignment]
+    hub.inboxes[1].messages = Late()
     arrival = b.poll(b.clock())
     bell = hub.inboxes[1].bell
     assert bell is not None

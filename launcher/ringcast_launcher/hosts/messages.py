@@ -181,7 +181,7 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the ranks do, in short: the fields of a `ringcast.monitoring.progress.ProgressSnapshot`."""
+    """A summary of the ranks of one host: the fields of a `ringcast.monitoring.progress.ProgressSnapshot`."""
 
     ranks: int
     operations: dict[str, int]

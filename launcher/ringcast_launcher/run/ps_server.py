@@ -44,7 +44,7 @@ class PsServer:
         return bool(self._asking)
 
     def answer(self, told: bytes) -> None:
-        """Send everybody who waits a file with the answer: unlike a socket it has room, whenever it is read."""
+        """Send a file with the answer to each process that waits; a file, unlike a socket, never fills up."""
         asking, self._asking = self._asking, []
         with ExitStack() as stack:
             for asker in asking:

@@ -122,7 +122,7 @@ def lay(comm: ringcast.Communicator, end: End, folder: Path) -> Callable[[int], 
             now()
         return progress(deadline)
 
-    comm._group.endpoint.progress = counted  # type: ignore[method-assign]
+    comm._group.endpoint.progress = counted
     if end.place == "timer":
         timer = threading.Timer(end.after, now)
         timer.daemon = True
