@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ringcast.collectives.stage import Group, StagePlan, run_stage
@@ -10,9 +11,6 @@ from ringcast.engine.objects import pack_record, unpack_record
 from ringcast.engine.slots import ObjectSlots
 
 
-def announce(group: Group, stage: StagePlan, record: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """Broadcast a small record from the root of `stage`."""
-    codec = pack_record, unpack_record
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([record], s, codec))
-    announced: dict[str, Any] = slots.values[0]
-    return announced
+def announce(group: Group, stage: StagePlan, record: dict[str, Any]) -> Steps[ObjectSlots]:
+    """Broadcast a small record from the root of `stage`; it is the value of the slot that is returned."""
+    return run_stage(group, stage, partial(ObjectSlots, [record], codec=(pack_record, unpack_record)))

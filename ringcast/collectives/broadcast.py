@@ -10,9 +10,18 @@ import numpy as np
 
 from ringcast.collectives.announce import announce
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
-from ringcast.engine.datatypes import as_array, check_out, dtype_name, flat, order_of
+from ringcast.engine.datatypes import (
+    as_array,
+    check_out,
+    describe_dtype,
+    described,
+    dtype_name,
+    flat,
+    order_of,
+    parse_dtype,
+)
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import decode, describe_dtype, encode, parse_dtype
+from ringcast.engine.objects import decode, encode
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
@@ -32,7 +41,7 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
             yield from _move(group, data, stage)
         return value
     buffer = _buffer(group, value)
-    record = yield from announce(group, describe, {})
+    record = (yield from announce(group, describe, {})).values[0]
     if record["kind"] in ("object", "refused"):
         pickled(group, "bcast")
     arriving = _Arriving(record, buffer)
@@ -112,17 +121,15 @@ def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Arra
 
     There is no such stage if the record has the data itself.
     """
-    array, kind = as_array(value), "scalar" if isinstance(value, np.generic) else "array"
-    if array is None and not group.pickle:  # which the others, too, learn so
+    known = described(value)
+    if known is None and not group.pickle:  # which the others, too, learn so
         return np.empty(0, np.uint8), {"kind": "refused"}, None
-    if array is None:
-        kind, array = "object", np.frombuffer(encode(value), np.uint8)
-    if not order_of(array):
-        array = np.ascontiguousarray(array)
-    data = flat(array)
-    dtype = describe_dtype(array.dtype)
-    record = {"kind": kind, "dtype": dtype, "shape": array.shape, "order": order_of(array)}
-    if array.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
+    if known is None:
+        data = np.frombuffer(encode(value), np.uint8)
+        record = {"kind": "object", "dtype": describe_dtype(data.dtype), "shape": data.shape, "order": "C"}
+    else:
+        record, data = known
+    if data.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
         return data, record | {"data": data.tobytes()}, None
     stage = plan(group, "bcast", choice, Data.of(data), root=root)
     return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}, stage

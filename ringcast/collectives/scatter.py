@@ -11,9 +11,8 @@ import numpy as np
 from ringcast.collectives.announce import announce
 from ringcast.collectives.rows import even, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run_stage
-from ringcast.engine.datatypes import as_array, check_counts, dtype_name
+from ringcast.engine.datatypes import as_array, check_counts, describe_dtype, dtype_name, parse_dtype
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import describe_dtype, parse_dtype
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
@@ -34,7 +33,7 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
             got = f"{len(values)} of them" if several else type(values).__name__
             raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
         record = _describe_rows(array, (1,) * group.size)
-    record = yield from announce(group, describe, record)
+    record = (yield from announce(group, describe, record)).values[0]
     if record["dtype"] == "object":
         given = list(values) if group.rank == root else [None] * group.size
         slots = yield from spread_objects(group, "scatter", given, root, choice)
@@ -58,7 +57,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
             raise ArgumentError(group.rank, "scatterv", "counts", expected)
         record = _describe_rows(array, rows)
-    record = yield from announce(group, describe, record)
+    record = (yield from announce(group, describe, record)).values[0]
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(group.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.engine.datatypes import as_array, flat, order_of
-from ringcast.engine.objects import Codec, describe_dtype, pack_record, parse_dtype, unpack_record
+from ringcast.engine.datatypes import described, parse_dtype
+from ringcast.engine.objects import Codec, pack_record, unpack_record
 
 
 class Message:
@@ -26,14 +26,11 @@ class Message:
 
         `codec` is asked for how objects travel, and may refuse them.
         """
-        array = as_array(value)
-        if array is None:
+        known = described(value)
+        if known is None:
             return [memoryview(pack_record({"kind": "object"})), memoryview(codec()[0](value))]
-        if not (order := order_of(array)):
-            array, order = np.ascontiguousarray(array), "C"
-        kind = "scalar" if isinstance(value, np.generic) else "array"
-        record = {"kind": kind, "dtype": describe_dtype(array.dtype), "shape": array.shape, "order": order}
-        return [memoryview(pack_record(record)), flat(array).view(np.uint8).data]
+        record, items = known
+        return [memoryview(pack_record(record)), items.view(np.uint8).data]
 
     def announce(self, sizes: Sequence[int]) -> None:
         if len(sizes) != 2:

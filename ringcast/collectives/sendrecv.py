@@ -9,7 +9,8 @@ import numpy as np
 
 from ringcast.collectives.self_describing import Message
 from ringcast.collectives.stage import Group, pickled
-from ringcast.engine.execute import Exchange, Steps
+from ringcast.engine.endpoint import Exchange
+from ringcast.engine.execute import Steps
 from ringcast.errors import ArgumentError
 from ringcast.monitoring.recorder import encoded
 from ringcast.wire.call import Call
@@ -38,11 +39,11 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
     op = group.endpoint.protocol.begin(group.context, _CALL, p2p=True, site=group.site)
     op.label = f"sendrecv with tag {tag}"
+    group.endpoint.operation = op
     group.endpoint.recorder.begin(op, _record(dest, source, tag))
     to, origin = (None if peer is None else group.in_job(peer) for peer in (dest, source))
     yield Exchange(op, to, frames, False, origin, message if source is not None else None, tag)
-    group.endpoint.protocol.end(op)
-    group.endpoint.recorder.done(op)
+    group.endpoint.end(op)
     return message.value(codec) if source is not None else None
 
 

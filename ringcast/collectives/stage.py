@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ringcast.algorithms.cost import Network, choose, granted
 from ringcast.control.agreement import Decision, Vote
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.execute import Exchange, Steps, execute
+from ringcast.engine.execute import Steps, execute
 from ringcast.engine.objects import Codec, decode, encode
 from ringcast.engine.observe import observed
 from ringcast.engine.slots import Memory
@@ -23,7 +23,7 @@ from ringcast.events import Observer
 from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array, Op
 from ringcast.schedules.placement import Hosts
-from ringcast.schedules.schedule import Schedule, relabel
+from ringcast.schedules.schedule import Schedule, Step, relabel
 from ringcast.wire.call import OBJECT, Call
 from ringcast.wire.collective import COLLECTIVES
 
@@ -36,6 +36,7 @@ class Choice(NamedTuple):
 
 
 AUTOMATIC = Choice()
+STEPS_KEPT = 64  # steps of a schedule that are not computed again for every call
 
 
 @dataclass(slots=True)
@@ -56,13 +57,12 @@ class Group:
     decision: Decision | None = None  # on that vote
     pickle: bool = True  # whether Python objects are sent and taken
 
-    @property
-    def rank(self) -> int:
-        return self.here(self.endpoint.rank)
+    rank: int = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.members) or self.endpoint.size
+    def __post_init__(self) -> None:
+        self.rank = self.here(self.endpoint.rank)
+        self.size = len(self.members) or self.endpoint.size
 
     def in_job(self, rank: int) -> int:
         """Return the rank of the job that has this rank here."""
@@ -196,7 +196,11 @@ def _decide(
     return StagePlan(collective, algorithm, params, call, data.nbytes, grants, encoded(call))
 
 
-_schedule = lru_cache(maxsize=256)(build)  # schedules are pure, and keep what they have computed
+@lru_cache(maxsize=256)  # schedules are pure
+def _schedule(collective: str, algorithm: str, params: Params, rank: int) -> tuple[Schedule, Sequence[Step]]:
+    """Return a schedule, and its steps: computed if they are few, as programs repeat their calls."""
+    schedule = build(collective, algorithm, params, rank)
+    return schedule, tuple(schedule) if len(schedule) <= STEPS_KEPT else schedule
 
 
 def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
@@ -205,24 +209,20 @@ def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memor
     `align` is the size of the items where they are combined as they come: messages are cut between items,
     unless one is longer than a segment.
     """
-    protocol, clock = group.endpoint.protocol, group.endpoint.transport.clock
+    endpoint, clock = group.endpoint, group.endpoint.transport.clock
     start = clock()
-    op = protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
-    group.endpoint.recorder.begin(op, stage.record)
-    yield Exchange(op, None, (), False, None, None)  # from here on an error is one of this operation, and told to all
-    schedule = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
-    op.rounds = len(schedule)
+    op = endpoint.protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
+    endpoint.operation = op
+    endpoint.recorder.begin(op, stage.record)
+    schedule, todo = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     slots = memory(schedule)
     if group.members:
-        schedule = relabel(schedule, group.members, group.endpoint.size)
-    steps = execute(schedule, slots, op)
+        todo = relabel(schedule, group.members, endpoint.size)
+    steps = execute(todo, slots, op)
     if group.observe is not None:
-        steps = observed(steps, group.endpoint.rank, clock, group.observe)
+        steps = observed(steps, endpoint.rank, clock, group.observe)
     yield from steps
-    protocol.end(op)
-    if op.error is not None:
-        raise op.error
-    group.endpoint.recorder.done(op)
+    endpoint.end(op)
     if group.on_stage is not None:
         group.on_stage(stage, clock() - start)
     return slots

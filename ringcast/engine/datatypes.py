@@ -7,13 +7,13 @@ objects travel as Python objects.
 
 from __future__ import annotations
 
+import ast
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ringcast.engine.objects import describe_dtype
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
 
@@ -53,6 +53,33 @@ def flat(array: Array) -> Array:
 def order_of(array: Array) -> str:
     """Return "C" or "F", or "" for an array that has to be copied to be sent."""
     return "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else ""
+
+
+def described(value: Any) -> tuple[dict[str, Any], Array] | None:
+    """Return a record of what a value is, and its items in memory order as a line; None for a Python object.
+
+    The record has `kind` (scalar or array), `dtype` (for `parse_dtype`), `shape` and `order` (C or F).
+    """
+    array = as_array(value)
+    if array is None:
+        return None
+    order = order_of(array)
+    if not order:
+        array, order = np.ascontiguousarray(array), "C"
+    kind = "scalar" if isinstance(value, np.generic) else "array"
+    record = {"kind": kind, "dtype": describe_dtype(array.dtype), "shape": array.shape, "order": order}
+    return record, flat(array)
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return a text from which `parse_dtype` makes the dtype again (also of structured ones), without pickle."""
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+def parse_dtype(text: str) -> np.dtype[Any]:
+    """Return the dtype that `describe_dtype` was given."""
+    descr: Any = ast.literal_eval(text)
+    return np.lib.format.descr_to_dtype(descr)
 
 
 @lru_cache(maxsize=256)  # numpy takes its time to put a name together

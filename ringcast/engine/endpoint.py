@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from typing import Protocol as Interface
 
 from ringcast.control.agreement import Vote
 from ringcast.control.deadlocks import Report
 from ringcast.engine.signal_gate import Gate
-from ringcast.errors import LinkLost
+from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
@@ -19,6 +20,20 @@ from ringcast.wire.header import Kind, notice
 from ringcast.wire.unanswered import Unanswered, UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
+
+
+class Exchange(NamedTuple):
+    """A send and a receive of a rank at the same time; it is over when both are complete."""
+
+    operation: Operation
+    send_to: int | None
+    frames: Sequence[memoryview]
+    packed: bool
+    recv_from: int | None
+    sink: Sink | None
+    tag: int | None = None
+    posted: bool = False  # the receive was posted with the last exchange, as its `ahead`
+    ahead: tuple[int, Sink] | None = None  # the receive of the next round, if it may arrive while this one is under way
 
 
 class Control(Interface):
@@ -81,34 +96,25 @@ class Endpoint:
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
         self.unanswered = UnansweredErrors()
+        self.operation: Operation | None = None  # the last one that the call under way has begun; an error is one of it
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
         self._wake = notice(Kind.WAKE, nonce)
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
-    def post(
-        self,
-        op: Operation,
-        send_to: int | None,
-        frames: Sequence[memoryview],
-        recv_from: int | None,
-        sink: Sink | None,
-        *,
-        packed: bool = False,
-        tag: int | None = None,
-        ahead: tuple[int, Sink] | None = None,
-    ) -> None:
-        """Start a send, a receive, or both at once; `op.pending` is empty when they are complete.
+    def post(self, exchange: Exchange) -> None:
+        """Start a send, a receive, or both at once; `pending` of the operation is empty when they are complete.
 
         The receive is posted first, so that every rank has granted before it waits for a grant: no cycle of waits
-        can arise. `ahead` is the receive of the next round (from whom, and where to), which is posted with this one.
+        can arise.
         """
+        op, send_to, frames, packed, recv_from, sink, tag, posted, ahead = exchange
         protocol = self.protocol
         try:
             if op.ahead is not None:
                 protocol.catch_up(op)
-            if recv_from is not None and sink is not None:
+            if recv_from is not None and sink is not None and not posted:
                 protocol.receive(op, recv_from, sink, tag=tag)
             if send_to is not None:
                 protocol.send(op, send_to, frames, packed=packed, tag=tag)
@@ -118,6 +124,30 @@ class Endpoint:
             self._tear(error)
             raise
         self.flush()
+
+    def end(self, op: Operation) -> None:
+        """End an operation whose transfers are complete.
+
+        Raises:
+            RingcastError: a message that this rank does not expect has come, or the operation has failed before.
+        """
+        self.protocol.end(op)
+        if op.error is not None:
+            raise op.error
+        self.recorder.done(op)
+
+    def fail(self, error: BaseException) -> None:
+        """Abort the call under way: its peers are refused, and the communicator ends with `error` on all ranks."""
+        op = self.operation
+        if op is None or isinstance(error, ObjectsRefused):
+            return  # nothing was sent: an argument was wrong; or nothing is under way, and all ranks refuse alike
+        self.recorder.failed(op)
+        self.protocol.fail(op, error)
+        self.flush()
+        if isinstance(error, PeerFailed):
+            self.control.revoke(op.context, error.cause, error.peer)
+        elif not isinstance(error, Revoked | JobAborted):
+            self.control.revoke(op.context, self.protocol.reason(error))
 
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came.

@@ -6,23 +6,15 @@ generator on an endpoint; a blocking call drives one task, the simulated wire dr
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import chain, pairwise
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.engine.slots import Memory, ReceiveBuffer
-from ringcast.errors import (
-    CollectiveMismatch,
-    CollectiveTimeout,
-    JobAborted,
-    ObjectsRefused,
-    PeerFailed,
-    Revoked,
-    RingcastError,
-)
-from ringcast.protocol.operations import Operation, Sink
-from ringcast.schedules.schedule import IDLE, Schedule, Step, independent
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, RingcastError
+from ringcast.protocol.operations import Operation
+from ringcast.schedules.schedule import IDLE, Step, independent
 from ringcast.transports.simulated import SimulatedWire
 
 EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
@@ -31,32 +23,19 @@ QUIET = 1.0  # seconds without a message after which a waiting rank probes its p
 Result = TypeVar("Result")
 
 
-class Exchange(NamedTuple):
-    """A send and a receive of a rank at the same time; it is over when both are complete."""
-
-    operation: Operation
-    send_to: int | None
-    frames: Sequence[memoryview]
-    packed: bool
-    recv_from: int | None
-    sink: Sink | None
-    tag: int | None = None
-    posted: bool = False  # the receive was posted with the last exchange, as its `ahead`
-    ahead: tuple[int, Sink] | None = None  # the receive of the next round, if it may arrive while this one is under way
-
-
 Steps: TypeAlias = Generator[Exchange, None, Result]
 
 
-def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
-    """Run one rank's schedule on its slots.
+def execute(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[None]:
+    """Run the steps of one rank's schedule on its slots.
 
     No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied. Where rounds are
     granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
     complete, however long this round's send takes.
     """
     ahead: ReceiveBuffer | None = None
-    for op.round, (step, following) in enumerate(_with_following(schedule)):
+    op.rounds = len(steps)
+    for op.round, (step, following) in enumerate(pairwise(chain(steps, (IDLE,)))):
         for local in step.local:
             memory.apply(local)
         if step.send_to is None and step.recv_from is None:
@@ -73,19 +52,19 @@ def execute(schedule: Schedule, memory: Memory, op: Operation) -> Steps[None]:
             receive_buffer.finish()
 
 
-def _with_following(schedule: Schedule) -> Iterator[tuple[Step, Step]]:
-    """Return each step with the one after it."""
-    return pairwise(chain(schedule, (IDLE,)))
-
-
 class Task(Generic[Result]):
     """Runs a generator of exchanges on one endpoint."""
 
     def __init__(self, endpoint: Endpoint, steps: Steps[Result]) -> None:
         self.endpoint, self._steps = endpoint, steps
-        self.operation: Operation | None = None
+        self._outer, endpoint.operation = endpoint.operation, None  # of a call in which a signal's handler makes this
         self.result: Result | None = None
         self.await_peer_report = True  # after a mismatch, wait for the other side's call
+
+    @property
+    def operation(self) -> Operation | None:
+        """The operation under way, or the last one."""
+        return self.endpoint.operation
 
     @property
     def awaits_peer_report(self) -> bool:
@@ -102,31 +81,20 @@ class Task(Generic[Result]):
             RingcastError: the error that ended the operation; or any error of the generator. The communicator is
                 invalidated.
         """
+        endpoint, op = self.endpoint, self.endpoint.operation
         try:
-            while not self.operation or not self.operation.pending:
-                if self.operation and self.operation.error:
-                    break
+            while op is None or not (op.pending or op.error):
                 exchange = next(self._steps)
-                self.operation = exchange.operation
-                if self.operation.error:
-                    break
-                self.endpoint.post(
-                    exchange.operation,
-                    exchange.send_to,
-                    exchange.frames,
-                    exchange.recv_from,
-                    None if exchange.posted else exchange.sink,
-                    packed=exchange.packed,
-                    tag=exchange.tag,
-                    ahead=exchange.ahead,
-                )
-            if self.operation.error is None or self.awaits_peer_report:
+                op = exchange.operation
+                if not op.error:
+                    endpoint.post(exchange)
+            if op.error is None or self.awaits_peer_report:
                 return False
-            error = self.endpoint.protocol.error_of(self.operation)
+            error = endpoint.protocol.error_of(op)
             assert error is not None
             raise error
         except StopIteration as stop:
-            self.result = stop.value
+            self.result, endpoint.operation = stop.value, self._outer
             return True
         except BaseException as error:
             self.fail(error)
@@ -135,21 +103,10 @@ class Task(Generic[Result]):
     def fail(self, error: BaseException) -> None:
         """Abort: the peers of this operation are refused, and the communicator ends with `error`."""
         self._steps.close()
-        op = self.operation
-        if op is None or isinstance(error, ObjectsRefused):
-            return  # nothing was sent: an argument was wrong; or nothing is under way, and all ranks refuse alike
-        self.endpoint.recorder.failed(op)
-        self.endpoint.protocol.fail(op, error)
-        self.endpoint.flush()
-        if not isinstance(error, Revoked | JobAborted):
-            self._revoke(op.context, error)
-
-    def _revoke(self, context: int, error: BaseException) -> None:
-        control = self.endpoint.control
-        if isinstance(error, PeerFailed):
-            control.revoke(context, error.cause, error.peer)
-        else:
-            control.revoke(context, self.endpoint.protocol.reason(error))
+        try:
+            self.endpoint.fail(error)
+        finally:
+            self.endpoint.operation = self._outer
 
 
 class _StallReporter:

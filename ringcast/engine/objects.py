@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import pickle
 import struct
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgpack
-import numpy as np
 
 from ringcast.transports.base import Frame
 
@@ -46,23 +44,6 @@ def decode(data: memoryview) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def pack_record(record: dict[str, Any]) -> bytes:
-    """Return a flat record of plain values as msgpack."""
-    return bytes(msgpack.packb(record))
-
-
-def unpack_record(data: memoryview) -> dict[str, Any]:
-    """Return the record that `pack_record` was given (lists stay lists)."""
-    record: dict[str, Any] = msgpack.unpackb(data)
-    return record
-
-
-def describe_dtype(dtype: np.dtype[Any]) -> str:
-    """Return a text from which `parse_dtype` makes the dtype again (also of structured ones), without pickle."""
-    return repr(np.lib.format.dtype_to_descr(dtype))
-
-
-def parse_dtype(text: str) -> np.dtype[Any]:
-    """Return the dtype that `describe_dtype` was given."""
-    descr: Any = ast.literal_eval(text)
-    return np.lib.format.descr_to_dtype(descr)
+# A flat record of plain values as msgpack, in which tuples become lists.
+pack_record: Callable[[dict[str, Any]], bytes] = msgpack.packb
+unpack_record: Callable[[memoryview], dict[str, Any]] = msgpack.unpackb

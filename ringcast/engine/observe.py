@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ringcast.engine.execute import Exchange, Result, Steps
+from ringcast.engine.endpoint import Exchange
+from ringcast.engine.execute import Result, Steps
 from ringcast.events import Observer, RoundEnd, RoundStart
 from ringcast.protocol.operations import Sink
 

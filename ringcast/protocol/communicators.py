@@ -13,6 +13,7 @@ from ringcast.errors import CollectiveMismatch, Where, blames
 from ringcast.protocol.matching import Mailbox
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame
+from ringcast.wire.call import Call
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, DONE, NUMBERS, P2P, Header
 
@@ -63,18 +64,22 @@ class Context:
         """Return whether this rank has begun the operation of this number already; numbers wrap around."""
         return (self.number - number) % NUMBERS < NUMBERS // 2
 
-    def begin(self, op: Operation) -> None:
-        """Add an operation under way; its number is the next one, or that of all point-to-point messages."""
-        if op.number == P2P:
-            self.exchanges.add(op)
-        else:
-            self.number = op.number
-            self.active[op.number] = op
+    def begin(
+        self, context: int, call: Call, granted: bool, align: int, p2p: bool, site: tuple[str, int]
+    ) -> tuple[Operation, list[Header]]:
+        """Begin an operation; return it, and the headers that have arrived for it before.
 
-    @property
-    def upcoming(self) -> int:
-        """The number of the next operation."""
-        return self.number % NUMBERS + 1
+        Its number is the next one, or that of all point-to-point messages.
+        """
+        if p2p:
+            op = Operation(context, P2P, call, granted, align, site)
+            self.exchanges.add(op)
+            return op, []
+        self.number = number = self.number % NUMBERS + 1
+        self.active[number] = op = Operation(context, number, call, granted, align, site)
+        mail, grants = self.mail.get(number), self.grants.get(number)
+        early = [header for _, (header, _) in mail.unclaimed()] if mail is not None else []
+        return op, [*early, *grants.values()] if grants else early
 
     def end(self, op: Operation) -> None:
         self.active.pop(op.number, None)
@@ -95,16 +100,15 @@ class Context:
             return Where(op.label if op is not None else "operation", number)
         return op.where
 
-    def early(self, number: int) -> list[Header]:
-        """Return the headers that arrived for an operation that has not received or sent anything yet."""
-        mail = [header for _, (header, _) in self.mail[number].unclaimed()] if number in self.mail else []
-        return mail + (list(self.grants[number].values()) if number in self.grants else [])
-
-    def clear_out(self, number: int) -> list[Waiting]:
-        """Remove and return the messages that arrived for an operation and were not matched."""
-        mail, grants = self.mail.pop(number, None), self.grants.pop(number, None)
+    def finish(self, op: Operation) -> list[Waiting]:
+        """End an operation if all its messages were matched; else remove and return those that were not."""
+        mail, grants = self.mail.pop(op.number, None), self.grants.pop(op.number, None)
         left = [message for _, message in mail.unclaimed()] if mail else []
-        return left + [(grant, ()) for grant in grants.values()] if grants else left
+        if grants:
+            left += [(grant, ()) for grant in grants.values()]
+        if not left:
+            self.end(op)
+        return left
 
     def waiting(self) -> Iterator[Waiting]:
         """Return all messages that arrived and were not matched."""

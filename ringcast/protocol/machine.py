@@ -169,11 +169,9 @@ class Protocol:
             self.enrol(context, range(self.size))
         if state.error is not None:
             raise self._cause(state)
-        op = Operation(context, P2P if p2p else state.upcoming, call, granted, align, site)
-        state.begin(op)
-        if not p2p:
-            for header in state.early(op.number):
-                self._aborter.agree(op, header)
+        op, early = state.begin(context, call, granted, align, p2p, site)
+        for header in early:
+            self._aborter.agree(op, header)
         return op
 
     def _cause(self, state: Context) -> BaseException:
@@ -189,11 +187,12 @@ class Protocol:
         if op.number == P2P:
             state.exchanges.discard(op)
             return
-        notified: set[int] = set()
-        for header, frames in state.clear_out(op.number):
+        left, notified = state.finish(op), set[int]()
+        for header, frames in left:
             self._eager_credits.forget(header, frames)
             self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
-        state.end(op)
+        if left:
+            state.end(op)
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from ringcast.wire.collective import BY_BYTE, byte
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """The arguments on which all ranks of a collective must agree; printable, and hashed into 64 bits."""
 
@@ -33,10 +33,14 @@ class Call:
         ]
         return f"{self.collective}({', '.join(filter(None, facts))})"
 
-    @property
+    @cached_property
     def fingerprint(self) -> int:
         """64 bits: a byte each for the collective, dtype, op, root and algorithm; 24 bits for everything."""
-        return _fingerprint(self)
+        root = 0 if self.root is None else int(self.root) + 1  # as it is: roots that are near each other always differ
+        algorithm = f"{self.algorithm}/{self.nblocks}"
+        aspects = byte(self.collective), byte(self.dtype), byte(self.op), root & 0xFF, byte(algorithm)
+        everything = (self.collective, self.dtype, self.op, root, algorithm, _plain(self.shape), self.distance)
+        return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8
 
     def difference(self, fingerprint: int) -> str:
         """Return in words how the call with `fingerprint` differs from this one."""
@@ -58,12 +62,3 @@ _ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return Python's integers: those of numpy are equal to them, but print differently."""
     return tuple(map(int, shape))
-
-
-@lru_cache(maxsize=1024)
-def _fingerprint(call: Call) -> int:
-    root = 0 if call.root is None else int(call.root) + 1  # as it is: roots that are near each other always differ
-    algorithm = f"{call.algorithm}/{call.nblocks}"
-    aspects = byte(call.collective), byte(call.dtype), byte(call.op), root & 0xFF, byte(algorithm)
-    everything = (call.collective, call.dtype, call.op, root, algorithm, _plain(call.shape), call.distance)
-    return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8

@@ -13,11 +13,11 @@ import pytest
 import ringcast
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import TIE
-from ringcast.collectives import stage
 from ringcast.collectives.explain import EXPLAINED
 from ringcast.communicator import Communicator
 from ringcast.errors import ArgumentError
 from ringcast.ops import MAX, SUM, Op
+from ringcast.protocol.machine import Protocol
 from ringcast.wire.call import Call
 from ringcast.wire.collective import COLLECTIVES
 from support.jobs import Job
@@ -38,14 +38,14 @@ def job() -> Iterator[Job]:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Return a list to which rank 0's stages are added as they are run."""
     calls: list[Call] = []
-    real = stage.execute
+    real = Protocol.begin
 
-    def spy(schedule: Any, memory: Any, op: Any) -> Any:
-        if schedule.rank == 0:
-            calls.append(op.call)
-        return real(schedule, memory, op)
+    def spy(protocol: Protocol, context: int, call: Call, **how: Any) -> Any:
+        if protocol.rank == 0:
+            calls.append(call)
+        return real(protocol, context, call, **how)
 
-    monkeypatch.setattr(stage, "execute", spy)
+    monkeypatch.setattr(Protocol, "begin", spy)
     return calls
 
 

@@ -17,7 +17,7 @@ from ringcast.analysis.simulate import simulate
 from ringcast.collectives.self_describing import Message
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.engine.execute import Steps, drive, drive_together
 from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.engine.objects import decode, encode
@@ -89,7 +89,7 @@ def test_time_that_others_take_counts() -> None:
     def chatter() -> None:
         for i in range(100):
             op = made[1].protocol.begin(CONTEXT, Call("sendrecv"), p2p=True)
-            made[1].post(op, 0, [memoryview(b"x")], None, None, tag=i + 1)
+            made[1].post(Exchange(op, 0, [memoryview(b"x")], False, None, None, i + 1))
 
     chatter()
     with pytest.raises(CollectiveTimeout):
@@ -241,8 +241,8 @@ def test_a_sender_that_does_not_wait_for_completion_may_leave(monkeypatch: pytes
         endpoint.protocol.lookahead = size
     ops = [endpoint.protocol.begin(CONTEXT, Call("bcast", "uint8", (size,)), granted=True) for endpoint in made]
     buffer = Buffer(size)
-    made[1].post(ops[1], None, (), 0, buffer)
-    made[0].post(ops[0], 1, [memoryview(bytes(range(100)) * (size // 100))], None, None)
+    made[1].post(Exchange(ops[1], None, (), False, 0, buffer))
+    made[0].post(Exchange(ops[0], 1, [memoryview(bytes(range(100)) * (size // 100))], False, None, None))
     while ops[0].pending:
         assert made[0].progress(made[0].transport.clock() + 20)
     made[0].protocol.end(ops[0])

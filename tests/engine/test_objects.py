@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Communicator
 from ringcast.collectives.self_describing import Message
-from ringcast.engine.objects import decode, describe_dtype, encode, pack_record, parse_dtype, unpack_record
+from ringcast.engine.datatypes import describe_dtype, parse_dtype
+from ringcast.engine.objects import decode, encode, pack_record, unpack_record
 from support.jobs import KINDS, Jobs
 
 Array = np.ndarray[Any, Any]

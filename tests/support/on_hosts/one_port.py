@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import ringcast
-from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.transports.base import Arrival, Frame, Transport
 from ringcast.wire.call import Call
 from ringcast.wire.header import Kind, unpack
@@ -106,9 +106,9 @@ def two_at_once(comm: ringcast.Communicator, endpoint: Endpoint) -> None:
         op = endpoint.protocol.begin(2, call, granted=True)
         for peer in (1, 2) if comm.rank == 0 else (0,) if comm.rank in (1, 2) else ():
             if (comm.rank == 0) == out:
-                endpoint.post(op, peer, everything, None, None)
+                endpoint.post(Exchange(op, peer, everything, False, None, None))
             else:
-                endpoint.post(op, None, [], peer, Nowhere())
+                endpoint.post(Exchange(op, None, [], False, peer, Nowhere()))
         while op.pending:
             endpoint.progress(None)
         endpoint.protocol.end(op)
