@@ -9,19 +9,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
+# Tests start hundreds of interpreters, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-live test-long check package
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
 
 test: .venv/installed-test
-	$(BIN)/pytest -n 2 --dist worksteal -m "not live and not long"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long"
 
 test-live: .venv/installed-live
-	$(BIN)/pytest -n 2 --dist worksteal -m "live and not long"
+	$(BIN)/pytest -n 4 --dist worksteal -m "live and not long"
 
 test-long: .venv/installed-live
-	$(BIN)/pytest -n 2 --dist worksteal -m long
+	$(BIN)/pytest -n 4 --dist worksteal -m long
 
 check: .venv/installed-test
 	$(BIN)/ruff check

@@ -189,7 +189,7 @@ def test_a_member_that_lies_on_real_sockets_is_borne(kind: str) -> None:
             for endpoint in job.endpoints:
                 with contextlib.suppress(RingcastError):  # a mismatch after the last call
                     endpoint.leave()
-            job._folder.cleanup()
+            job.discard()
 
 
 PROGRAM = """

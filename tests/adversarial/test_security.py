@@ -140,7 +140,16 @@ def doors(told: dict[str, Any]) -> list[tuple[str, str, int]]:
     return [(*told["control"], zmq.DEALER), *((*inbox, zmq.PUSH) for inbox in told["inboxes"])]
 
 
-@pytest.mark.parametrize("knows", ["nothing", "the servers' public keys", "the public keys and another job"])
+@pytest.mark.parametrize(
+    "knows",
+    [
+        "nothing",
+        *(
+            pytest.param(more, marks=pytest.mark.live)
+            for more in ("the servers' public keys", "the public keys and another job")
+        ),
+    ],
+)
 def test_a_stranger_gets_nothing_in(knows: str, working: Working, outside: zmq.Context[zmq.Socket[bytes]]) -> None:
     told = working.told()
     makers: dict[str, Callable[[], KeyPair | None]] = {

@@ -19,6 +19,7 @@ from ringcast.collectives import stage
 from ringcast.collectives.explain import Explanation
 from ringcast.communicator import Communicator
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from support.cases import each
 from support.jobs import Job
 
 TCP = NETWORKS["tcp"]
@@ -26,7 +27,7 @@ WIRE = Network(alpha=1.0, beta=0.01, gamma=0.0, frame=0.0)
 NOTHING = Network(alpha=0.0, beta=0.0, gamma=0.0, frame=0.0)
 KEYS = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
 EVERY = pytest.mark.parametrize("key", KEYS, ids="-".join)
-SIZES = pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 33])
+SIZES = each("p", [1, 2, 3, 5, 8, 33])
 SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_IN_COLLECTIVES + 1, 100_000  # bytes
 P = 5
 
@@ -40,7 +41,7 @@ def largest_messages(key: tuple[str, str], params: Params, slots: Sequence[int])
 
 
 @EVERY
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 17, 33])
+@each("p", [1, 2, 3, 5, 8, 17, 33])
 def test_prediction_is_the_simulated_time_for_equal_slots(key: tuple[str, str], p: int) -> None:
     entry = ALGORITHMS[key[0]][key[1]]
     params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
@@ -97,7 +98,7 @@ def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...]
 
 @EVERY
 @given(p=st.integers(1, 40), n=st.integers(1, 9), nbytes=st.integers(0, EAGER_IN_COLLECTIVES), seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_what_fits_into_one_eager_message_is_not_granted(
     key: tuple[str, str], p: int, n: int, nbytes: int, seed: int
 ) -> None:

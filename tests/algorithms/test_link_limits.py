@@ -13,6 +13,7 @@ from ringcast.commands.bench.limits import BURST, beats_wire, busiest, payload, 
 from ringcast.schedules.schedule import Schedule
 from ringcast.wire.collective import COLLECTIVES as TABLE
 from ringcast.wire.collective import Volume
+from support.cases import each
 
 RATE = 100_000_000
 
@@ -115,7 +116,7 @@ def moved(schedules: list[Schedule], case: Case) -> int:
     return max(*sent, *received)
 
 
-@pytest.mark.parametrize("p", [2, 3, 5, 8, 9, 33])
+@each("p", [2, 3, 5, 8, 9, 33])
 @pytest.mark.parametrize(("collective", "distribution"), USES)
 def test_no_schedule_moves_less_than_the_limit_and_one_moves_no_more(
     collective: str, p: int, distribution: str

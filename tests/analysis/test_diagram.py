@@ -16,6 +16,7 @@ from ringcast.analysis.diagram import FEW, LABELLED, LARGEST, Diagram, arrange, 
 from ringcast.analysis.rounds import Message, messages
 from ringcast.commands import cli
 from ringcast.schedules.schedule import Schedule
+from support.cases import each
 
 ENTRIES = [entry for named in ALGORITHMS.values() for entry in named.values()]
 
@@ -36,14 +37,9 @@ def test_examples_in_docstrings(module: object) -> None:
     assert result.failed == 0
 
 
-@pytest.mark.parametrize(
-    ("entry", "p"),
-    [
-        pytest.param(entry, p, id=f"{entry.collective}-{entry.name}-{p}")
-        for entry in ENTRIES
-        for p in (1, 2, 3, 8, 33)
-        if not entry.fits(Params(p))
-    ],
+@each(
+    "entry, p",
+    [(entry, p) for entry in ENTRIES for p in (1, 2, 3, 8, 33) if not entry.fits(Params(p))],
 )
 def test_every_message_has_an_arrow_with_a_short_label_and_a_colour(entry: Algorithm, p: int) -> None:
     params = Params(p, p // 2, 3 if entry.blocks else 1, distance=p // 2)

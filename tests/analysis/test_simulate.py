@@ -14,6 +14,7 @@ from ringcast.errors import ScheduleError
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.schedules import circulant
 from ringcast.schedules.schedule import IDLE, Schedule, Step
+from support.cases import each
 
 KILLERS = (33, 65, 66, 67, 73, 81, 129, 130, 131, 257)
 
@@ -123,7 +124,7 @@ def test_events_tell_the_whole_run_in_order_of_time(p: int) -> None:
         assert sum(e.received for e in ends if isinstance(e, RoundEnd)) == report.received[r]
 
 
-@pytest.mark.parametrize("p", [*range(1, 41), 65])
+@each("p", [*range(1, 41), 65])
 def test_circulant_broadcast_takes_the_fewest_rounds_possible(p: int) -> None:
     for n, root in product((1, 2, 5, 9), {0, p // 2}):
         report = simulate([circulant.bcast(p, r, nblocks=n, root=root) for r in range(p)])
@@ -142,7 +143,7 @@ def test_allgatherv_receives_what_the_others_have_and_no_more(p: int) -> None:
     assert report.rounds <= n - 1 + (p - 1).bit_length()
 
 
-@pytest.mark.parametrize("p", [*range(1, 71), *KILLERS])
+@each("p", [*range(1, 71), *KILLERS])
 def test_vectorised_broadcast_is_the_plain_one(p: int) -> None:
     for n, nbytes in ((1, 10), (2, 5), (7, 100), (12, 5)):
         sizes = [nbytes * (b + 1) // n - nbytes * b // n for b in range(n)]

@@ -18,7 +18,7 @@ import pytest
 
 from ringcast import ArgumentError, Communicator, Revoked, RunFailed, run
 
-BACKENDS = ("threads", "processes")
+BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_folder_left")
 
@@ -37,7 +37,7 @@ def no_folder_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     os.rmdir(short)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["threads", "processes"])
 @pytest.mark.parametrize("n", [1, 3])
 def test_results_come_by_rank(backend: str, n: int) -> None:
     offset = np.arange(3)

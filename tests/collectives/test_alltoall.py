@@ -20,6 +20,7 @@ from ringcast.errors import ScheduleError
 from ringcast.schedules import shift
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.grid import mesh_shape
+from support.cases import each
 from support.collective_checks import (
     check_alltoall,
     check_alltoallv,
@@ -103,7 +104,7 @@ def test_messages_travel_along_the_links_of_their_graph(p: int) -> None:
             assert all((a ^ b).bit_count() == 1 for a, b in nodes)
 
 
-@pytest.mark.parametrize("p", [*range(1, 18), 33, 64])
+@each("p", [*range(1, 18), 33, 64])
 @pytest.mark.parametrize("name", ALGORITHMS["shift"])
 def test_every_distance(p: int, name: str) -> None:
     if name not in legal("shift", p):

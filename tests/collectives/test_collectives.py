@@ -380,22 +380,25 @@ def name_of(entry: Algorithm) -> str:
 
 
 def one_of(entry: Algorithm, choices: Sequence[Any]) -> Any:
-    """Choose by the name: every test run uses each algorithm in one way, the long tests use it in all."""
+    """Choose by the name: every test run uses each algorithm in one test and way, the long tests in all."""
     return choices[crc32(name_of(entry).encode()) % len(choices)]
 
 
-def in_ways(ways: Sequence[Any]) -> list[Any]:
+def in_ways(kind: str, ways: Sequence[Any]) -> list[Any]:
+    def marks(entry: Algorithm, way: Any) -> list[pytest.MarkDecorator]:
+        return [pytest.mark.long] * ((kind, way) != (one_of(entry, TESTS), one_of(entry, ways)))
+
     return [
-        pytest.param(entry, way, id=f"{name_of(entry)}-{way}", marks=[pytest.mark.long] * (way != one_of(entry, ways)))
+        pytest.param(entry, way, id=f"{name_of(entry)}-{way}", marks=marks(entry, way))
         for entry in ENTRIES
         for way in ways
     ]
 
 
-ON_KINDS = pytest.mark.parametrize(("entry", "kind"), in_ways(KINDS))
+TESTS = "small", "small", "many", "large"
 
 
-@ON_KINDS
+@pytest.mark.parametrize(("entry", "kind"), in_ways("small", KINDS))
 def test_every_algorithm(jobs: Jobs, kind: str, entry: Any) -> None:
     for p in SIZES if kind == "threads" else (3, 8):
         if entry.fits(Params(p)):
@@ -407,7 +410,7 @@ def test_every_algorithm(jobs: Jobs, kind: str, entry: Any) -> None:
             force(jobs(kind, p), entry.collective, how, size, (3 * size + 1) % p)
 
 
-@pytest.mark.parametrize(("entry", "p"), in_ways([33, 65]))
+@pytest.mark.parametrize(("entry", "p"), in_ways("many", [33, 65]))
 def test_every_algorithm_on_many_ranks(jobs: Jobs, p: int, entry: Any) -> None:
     if entry.fits(Params(p)):
         p = 1 << p.bit_length() - 1
@@ -457,7 +460,7 @@ def test_large_arrays(jobs: Jobs, kind: str, p: int) -> None:
     all_collectives(jobs(kind, p), "i4", 3_000_000 // 4 + 1)
 
 
-@ON_KINDS
+@pytest.mark.parametrize(("entry", "kind"), in_ways("large", KINDS))
 def test_every_algorithm_on_large_arrays(jobs: Jobs, kind: str, entry: Any) -> None:
     how: dict[str, Any] = {"algorithm": entry.name} | ({"nblocks": 3} if entry.blocks else {})
     force(jobs(kind, 4 if entry.fits(Params(5)) else 5), entry.collective, how, 150_000, 2)
@@ -472,8 +475,14 @@ def check_large_values_in_whole(job: Job, entry: Any) -> None:
         force(job, entry.collective, {"algorithm": entry.name, **how}, 600_000, 1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize(
+    ("kind", "p"),
+    [
+        *(("threads", p) for p in SIZES),
+        *(pytest.param("ipc", p, marks=[pytest.mark.long] * (p not in (3, 8))) for p in SIZES),
+        *(pytest.param("tcp", p, marks=[pytest.mark.long] * (p not in (2, 5))) for p in SIZES),
+    ],
+)
 def test_irregular_counts(jobs: Jobs, kind: str, p: int) -> None:
     job = jobs(kind, p)
     giant, lonely = [1] * p, [0] * p
@@ -803,7 +812,7 @@ def ill_conditioned(dtype: str, size: int, rank: int) -> Array:
 INEXACT = [entry.name for entry in ALGORITHMS["allreduce"].values() if not entry.exact]
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 6, 7, 8, 13, 33, pytest.param(65, marks=pytest.mark.long)])
+@pytest.mark.parametrize("p", [1, 2, 3, 7, 8, 33, *(pytest.param(p, marks=pytest.mark.long) for p in (5, 6, 13, 65))])
 @pytest.mark.parametrize("algorithm", [None, *INEXACT])
 def test_allreduce_gives_every_rank_the_same_bits(jobs: Jobs, p: int, algorithm: str | None) -> None:
     hypot = Op(lambda a, b: np.hypot(a, b), commutative=True, elementwise=True, name="hypot")

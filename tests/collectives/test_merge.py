@@ -25,6 +25,7 @@ from ringcast.errors import ScheduleError
 from ringcast.schedules import circulant
 from ringcast.schedules.merging import special_rounds
 from ringcast.schedules.schedule import Copy, Local, Merge, Schedule, Step
+from support.cases import each
 from support.jobs import KINDS, Job, Jobs
 from support.places import golden_collectives
 
@@ -50,8 +51,17 @@ def schedules_of(name: str, p: int) -> list[Schedule]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("p", [pytest.param(p, marks=[pytest.mark.long] * (p > 40)) for p in range(1, 201)])
-def test_every_rank_gets_every_part_once_in_q_rounds(name: str, p: int) -> None:
+@pytest.mark.parametrize("sizes", [range(1, 41), pytest.param(range(41, 201), marks=pytest.mark.long)], ids=str)
+def test_every_rank_gets_every_part_once_in_q_rounds(name: str, sizes: range) -> None:
+    for p in sizes:
+        try:
+            check_rounds(name, p)
+        except AssertionError as error:
+            error.add_note(f"for {p=}")
+            raise
+
+
+def check_rounds(name: str, p: int) -> None:
     schedules = schedules_of(name, p)
     verify(schedules, promise("merge_sorted", p, schedules[0].parts))
     report = simulate(schedules)
@@ -63,7 +73,7 @@ def test_every_rank_gets_every_part_once_in_q_rounds(name: str, p: int) -> None:
         assert report.received == (p - 1,) * p
 
 
-@pytest.mark.parametrize("p", range(1, 130))
+@each("p", range(1, 130))
 def test_the_census_of_runs_has_the_peers_and_message_sizes_of_the_census(p: int) -> None:
     census = [(step.send_to, step.recv_from) for step in circulant.census(p, 0)]
     merging = list(build("merge_sorted", "circulant", Params(p), 0))

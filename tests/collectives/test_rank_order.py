@@ -16,6 +16,7 @@ from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
 from ringcast.analysis.simulate import simulate
 from ringcast.schedules.dualroot import dual_root, dual_root_rounds
+from support.cases import each
 from support.jobs import KINDS, Job, Jobs
 
 Array = np.ndarray[Any, Any]
@@ -114,7 +115,7 @@ def test_all_ranks_have_the_same_bits(jobs: Jobs, p: int, algorithm: str) -> Non
         assert np.allclose(results[0], functools.reduce(op.fn, arrays))
 
 
-@pytest.mark.parametrize("p", [*range(2, 70), 129, 130, 257])
+@each("p", [*range(2, 70), 129, 130, 257])
 def test_a_rank_of_the_two_trees_has_a_parent_and_at_most_two_children(p: int) -> None:
     schedules = [dual_root(p, r, nblocks=2) for r in range(p)]
     assert {len(s) for s in schedules} == {dual_root_rounds(p, 2)}

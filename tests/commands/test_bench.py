@@ -36,6 +36,7 @@ from ringcast.commands.bench.tune import tune
 from ringcast.config.worker import from_environment
 from ringcast.events import Event, RoundEnd, RoundStart
 from support.beds import make_bed
+from support.cases import each
 from support.jobs import Jobs
 from support.places import ROOT
 
@@ -99,8 +100,8 @@ def test_a_label_says_the_size_exactly(nbytes: int) -> None:
 # Cases
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 8, 33])
-@pytest.mark.parametrize("m", [1, 7, 8, 1000, 10_000_000])
+@each("p", [1, 2, 3, 8, 33])
+@each("m", [1, 7, 8, 1000, 10_000_000])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_cases_hold_whole_items_and_parts_that_add_up(collective: str, m: int, p: int) -> None:
     if p == 1 and collective in ("latency", "bandwidth"):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
+from support.cases import each
 
 SIZES = (1, 2, 3, 7, 8, 33, 65)
 
@@ -35,7 +36,7 @@ def test_parts_are_one_per_rank_not_negative_and_add_up(name: str, m: int, p: in
     assert sum(found) == m
 
 
-@pytest.mark.parametrize(("name", "p", "m"), list(product(PAPER, SIZES[1:], (0, 1, 2, 64, 1000, 10**7))))
+@each("name, p, m", list(product(PAPER, SIZES[1:], (0, 1, 2, 64, 1000, 10**7))))
 def test_each_part_is_within_a_byte_of_its_share(name: str, p: int, m: int) -> None:
     shares = [PAPER[name](r, p) for r in range(p)]
     unit = m / Fraction(sum(shares))
@@ -44,7 +45,7 @@ def test_each_part_is_within_a_byte_of_its_share(name: str, p: int, m: int) -> N
         assert part == 0 or share > 0
 
 
-@pytest.mark.parametrize(("p", "m"), list(product(SIZES, (0, 1, 2, 64, 1000, 10**7))))
+@each("p, m", list(product(SIZES, (0, 1, 2, 64, 1000, 10**7))))
 def test_mod3_gives_multiples_and_the_rest_to_the_last(p: int, m: int) -> None:
     found = parts("mod3", m, p)
     assert list(found[:-1]) == [(r % 3) * (m // p) for r in range(p - 1)]

@@ -15,6 +15,7 @@ from ringcast.analysis.rounds import Message, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.commands import cli
 from ringcast.schedules.blocks import schedule_tables
+from support.cases import each
 from support.places import ROOT
 
 NAMES = {(collective, name) for collective, named in ALGORITHMS.items() for name in named}
@@ -92,8 +93,8 @@ def test_the_rank_that_is_the_root_has_its_schedule(capsys: pytest.CaptureFixtur
     assert all(dest != p - 1 for _, _, dest, _ in found["messages"])
 
 
-@pytest.mark.parametrize(
-    ("collective", "name", "p"),
+@each(
+    "collective, name, p",
     [(*key, p) for key in sorted(NAMES) for p in (1, 2, 5, 8) if not ALGORITHMS[key[0]][key[1]].fits(Params(p))],
 )
 def test_messages_are_those_of_the_simulator(collective: str, name: str, p: int) -> None:

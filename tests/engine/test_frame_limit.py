@@ -52,7 +52,7 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.fixture(params=[2, 3, 5])
+@pytest.fixture(params=[3, *(pytest.param(p, marks=pytest.mark.long) for p in (2, 5))])
 def job(request: pytest.FixtureRequest, largest: list[int]) -> Iterator[Job]:
     made = Job("tcp", request.param)
     yield made

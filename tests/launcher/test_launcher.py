@@ -102,6 +102,7 @@ def test_every_rank_gets_its_environment(launch: Launch) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{r}] {r} 3 {r} 3 1 3 1 yes" for r in range(3)]
 
 
+@pytest.mark.live
 def test_secrets_are_in_no_command_line_and_no_output(launch: Launch) -> None:
     done = launch("-v", "-n", "2", "--transport", "tcp", program="""
 import os, psutil
@@ -116,7 +117,9 @@ print(key)
     assert keys.pop() not in done.stderr
 
 
-@pytest.mark.parametrize("transport", ["auto", "ipc", "tcp"])
+@pytest.mark.parametrize(
+    "transport", ["auto", *(pytest.param(kind, marks=pytest.mark.live) for kind in ("ipc", "tcp"))]
+)
 def test_a_job_that_ends_well_says_nothing(launch: Launch, transport: str) -> None:
     done = launch("-n", "3", "--transport", transport, program=JOIN + "leave()", OMP_NUM_THREADS="1",
                   OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # fmt: skip
@@ -136,6 +139,7 @@ leave(4)
     assert re.fullmatch(rf"ringcast-launch: rank 2 \(.+, pid {pid}\) failed: exit code 3", last_line(done))
 
 
+@pytest.mark.live
 def test_the_traceback_of_an_exception_is_repeated_at_the_end(
     launch: Launch,
 ) -> None:
@@ -155,6 +159,7 @@ time.sleep(30)
     assert "rank 1 " in last[-1]
 
 
+@pytest.mark.live
 def test_a_reported_traceback_comes_first(launch: Launch) -> None:
     done = launch("-n", "2", program=JOIN + """
 if rank == 1:
@@ -182,6 +187,7 @@ leave(1)
     assert last_line(done).endswith(f"failed: killed by {number.name}")
 
 
+@pytest.mark.live
 def test_leaving_without_finishing_is_a_failure_even_with_code_0(
     launch: Launch,
 ) -> None:
@@ -210,6 +216,7 @@ leave(7)
     assert re.search(r"rank 1 \(.*\) exited with code 0 while rank 0 still communicated with it$", last_line(done))
 
 
+@pytest.mark.live
 def test_a_rank_that_never_joins_ends_the_start_for_the_others(
     launch: Launch,
 ) -> None:
@@ -219,6 +226,7 @@ def test_a_rank_that_never_joins_ends_the_start_for_the_others(
     assert re.search(r"rank 2 \(.*\) exited with code 0 without joining$", last_line(done))
 
 
+@pytest.mark.live
 def test_start_timeout_names_the_missing(launch: Launch) -> None:
     program = 'import os, time\nif os.environ["RANK"] == "1": time.sleep(30)\n' + JOIN
     done = launch("-n", "2", "--start-timeout", "0.5", program=program)
@@ -315,12 +323,14 @@ def test_what_follows_the_program_is_its_own(launch: Launch) -> None:
     assert done.stdout == "-x\n"
 
 
+@pytest.mark.live
 def test_modules_run_like_python_dash_m(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "some_module.py").write_text("import sys, os\nprint(__name__, sys.argv[1:], os.getcwd())")
     done = launch("-np", "1", "--wdir", str(tmp_path), "--output", "none", "-m", "some_module", "--timeout", "1")
     assert done.stdout == f"__main__ ['--timeout', '1'] {tmp_path}\n"
 
 
+@pytest.mark.live
 def test_threads_are_shared_out_and_that_is_said_once(launch: Launch) -> None:
     cores = len(os.sched_getaffinity(0))
     program = 'import os\nprint(os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"])'
@@ -334,6 +344,7 @@ def test_threads_are_shared_out_and_that_is_said_once(launch: Launch) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[0] 7 {each}", f"[1] 7 {each}"]
 
 
+@pytest.mark.live
 def test_what_the_user_tells_the_workers_arrives(launch: Launch) -> None:
     program = 'import os\nprint(*(os.environ[f"RINGCAST_{n}"] for n in ("TIMEOUT", "START_TIMEOUT")))'
     done = launch("-n", "1", "-x", "RINGCAST_TIMEOUT=5", program=program)
@@ -362,6 +373,7 @@ sys.stdout.write(mark * 1_000_000 + " unfinished")
     assert len(lines) == 3 * 41
 
 
+@pytest.mark.live
 def test_output_to_files(launch: Launch, tmp_path: Path) -> None:
     program = 'import os, sys\nprint("out", os.environ["RANK"])\nprint("err", file=sys.stderr)\nsys.exit(1)'
     done = launch("-n", "2", "--output", f"dir={tmp_path}/logs", program=program)
@@ -374,6 +386,7 @@ def test_output_to_files(launch: Launch, tmp_path: Path) -> None:
     assert sorted(log.read_text().splitlines()) == ["err", "out 0"]
 
 
+@pytest.mark.live
 def test_a_reader_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{' '.join(LAUNCH)} -n 1 seq 1000000 | head -n 1; echo ${{PIPESTATUS[0]}}",

@@ -10,6 +10,7 @@ import pytest
 
 from ringcast_launcher.output import output
 from ringcast_launcher.output.output import Lines, Tail, Writer, file_name, open_sinks, parse
+from support.cases import each
 
 
 def pieces(data: bytes, seed: int) -> list[bytes]:
@@ -18,8 +19,8 @@ def pieces(data: bytes, seed: int) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-@pytest.mark.parametrize("text", [b"", b"a", b"\n", b"a\n", b"a\nb", b"\n\nx\n\n", b"line\n" * 50 + b"end"])
-@pytest.mark.parametrize("seed", range(10))
+@each("text", [b"", b"a", b"\n", b"a\n", b"a\nb", b"\n\nx\n\n", b"line\n" * 50 + b"end"])
+@each("seed", range(10))
 def test_every_line_gets_one_prefix_however_it_is_cut(text: bytes, seed: int) -> None:
     lines = Lines(b"[3] ")
     written = [lines.feed(piece) for piece in pieces(text, seed)]

@@ -91,8 +91,14 @@ def pool() -> Iterator[Callable[[str, int], SimpleQueue[Job]]]:
         job.close()
 
 
-@pytest.mark.parametrize("size", [1, 100_000])
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("threads", 1),
+        ("ipc", 100_000),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("threads", 100_000), ("ipc", 1))),
+    ],
+)
 def test_every_pair_of_different_calls_fails_on_both_ranks(
     pool: Callable[[str, int], SimpleQueue[Job]], kind: str, size: int
 ) -> None:

@@ -171,8 +171,9 @@ EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), EVERY)
-def test_two_ranks_of_which_one_dies_whenever_that_is(collective: str, algorithm: str) -> None:
-    for nbytes, after, victim in product((1, 100_000), ENDS, range(2)):
+@pytest.mark.parametrize("nbytes", [1, pytest.param(100_000, marks=pytest.mark.long)])
+def test_two_ranks_of_which_one_dies_whenever_that_is(collective: str, algorithm: str, nbytes: int) -> None:
+    for after, victim in product(ENDS, range(2)):
         case = Case(collective, algorithm, 2, nbytes, after, "dies", victim)
         if case.fits:
             assert explore(case) >= 4

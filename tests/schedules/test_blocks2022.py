@@ -10,11 +10,16 @@ from ringcast.schedules.blocks import baseblock, schedule_tables
 KILLERS = [513, 1025]  # beyond the exhaustive test, where known wrong constructions fail
 
 
-@pytest.mark.parametrize("p", [pytest.param(p, marks=[pytest.mark.long] * (p > 130)) for p in range(1, 301)])
-def test_both_constructions_agree(p: int) -> None:
+@pytest.mark.parametrize("sizes", [range(1, 131), pytest.param(range(131, 301), marks=pytest.mark.long)], ids=str)
+def test_both_constructions_agree(sizes: range) -> None:
+    for p in sizes:
+        both_agree(p)
+
+
+def both_agree(p: int) -> None:
     recv, send = (table.T.tolist() for table in schedule_tables(p))
-    assert [list(blocks2022.recv_schedule(p, r)) for r in range(p)] == recv
-    assert [list(blocks2022.send_schedule(p, r)) for r in range(p)] == send
+    assert [list(blocks2022.recv_schedule(p, r)) for r in range(p)] == recv, f"{p=}"
+    assert [list(blocks2022.send_schedule(p, r)) for r in range(p)] == send, f"{p=}"
 
 
 @pytest.mark.parametrize("p", KILLERS)

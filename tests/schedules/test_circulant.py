@@ -16,6 +16,7 @@ from ringcast.analysis.verify import verify
 from ringcast.schedules import circulant
 from ringcast.schedules.circulant import baseblock, recv_schedule, schedule_tables, send_schedule, skips
 from ringcast.schedules.schedule import COMBINE_RIGHT, Combine, Copy, Schedule
+from support.cases import each
 from support.places import GOLDEN
 
 KILLERS = [33, 65, 66, 67, 68, 69, 73, 81, 129, 130, 131, 257, 513, 1025]  # where known wrong constructions fail
@@ -38,7 +39,7 @@ def check(collective: str, schedules: list[Schedule], root: int = 0, empty: froz
     return simulate(schedules)
 
 
-@pytest.mark.parametrize("p", [*range(1, 301), *KILLERS[-3:]])
+@each("p", [*range(1, 301), *KILLERS[-3:]])
 def test_four_conditions(p: int) -> None:
     recv, send = (table.astype(int) for table in schedule_tables(p))
     s, q = skips(p), log(p)
@@ -57,7 +58,7 @@ def test_four_conditions(p: int) -> None:
     assert send[:, 0].tolist() == list(range(q))
 
 
-@pytest.mark.parametrize("p", [*range(1, 120), *KILLERS])
+@each("p", [*range(1, 120), *KILLERS])
 def test_one_rank_and_all_ranks_agree(p: int) -> None:
     recv, send = schedule_tables(p)
     step = max(1, p // 150)

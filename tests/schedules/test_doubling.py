@@ -1,12 +1,11 @@
 """Reductions that keep rank order: rounds, order, and the same bits on all ranks."""
 
-import pytest
-
 from ringcast.analysis import postconditions
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules import doubling
 from ringcast.schedules.schedule import STORE, Accept, Combine, Copy, Schedule
+from support.cases import each
 
 SIZES = [*range(1, 41), 63, 64, 65, 66, 129]
 
@@ -40,7 +39,7 @@ def flat(told: str) -> str:
     return told.replace("(", "").replace(")", "")
 
 
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_allreduce_keeps_rank_order(p: int) -> None:
     schedules = [doubling.doubling(p, r) for r in range(p)]
     verify(schedules, postconditions.promise("allreduce", p, schedules[0].parts), ordered=True)
@@ -50,14 +49,14 @@ def test_allreduce_keeps_rank_order(p: int) -> None:
     assert report.volume == report.rounds - (2 if p != 2**d else 0) + (p != 2**d)
 
 
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_allreduce_associates_alike_on_all_ranks(p: int) -> None:
     told = combine([doubling.doubling(p, r) for r in range(p)])
     assert len(set(told)) == 1
     assert flat(told[0]) == in_order(p)
 
 
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_reduce_keeps_rank_order_for_every_root(p: int) -> None:
     for root in range(p) if p < 34 else (0, 1, p // 2, p - 1):
         schedules = [doubling.ordered_reduce(p, r, root=root) for r in range(p)]

@@ -14,6 +14,7 @@ from ringcast.schedules import crossbar
 from ringcast.schedules.grouptree import Group, edges_of, groups_of, schedules_of
 from ringcast.schedules.mesh import Mesh, h_tree, mesh_tree
 from ringcast.schedules.schedule import Schedule
+from support.cases import each
 
 CROSSBARS = [(a, b, r) for a in (1, 2, 3, 4, 7, 8) for b in (2, 3, 4, 6, 8) for r in (1, 2, 3) if a * b < 60]
 GROUPS = [*product(range(1, 5), repeat=2), (5, 5), (6, 6), (2, 7), (7, 2), (1, 9), (9, 1)]
@@ -39,13 +40,13 @@ def most_in_one_round(schedules: Sequence[Schedule], route: Mapping[tuple[int, i
     return most
 
 
-@pytest.mark.parametrize(("a", "b", "r"), [(a, b, r) for a, b, r in CROSSBARS if b >= r])
+@each("a, b, r", [(a, b, r) for a, b, r in CROSSBARS if b >= r])
 def test_crossbar_with_one_group_of_each_module_in_the_global_tree(a: int, b: int, r: int) -> None:
     root = crossbar.one_group(a, b, r)
     check_crossbar(root, a, b, r, ins=2)
 
 
-@pytest.mark.parametrize(("a", "b", "r"), [(a, b, r) for a, b, r in CROSSBARS if b >= 2 * r])
+@each("a, b, r", [(a, b, r) for a, b, r in CROSSBARS if b >= 2 * r])
 def test_crossbar_with_two_groups_of_each_module_needs_one_channel_less(a: int, b: int, r: int) -> None:
     root = crossbar.two_groups(a, b, r)
     check_crossbar(root, a, b, r, ins=1)

@@ -19,6 +19,7 @@ from ringcast.analysis.verify import verify
 from ringcast.schedules import circulant, fractional
 from ringcast.schedules.grouptree import Group, edges_of, schedules_of, tree_of
 from ringcast.schedules.schedule import Schedule
+from support.cases import each
 from support.places import golden_collectives
 
 GOLDEN = golden_collectives()["fractional_tree"]
@@ -68,7 +69,7 @@ def test_golden_places_and_rounds(golden: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("r", RUNS)
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_rounds_volume_and_bytes_of_each_rank(p: int, r: int) -> None:
     for n in (1, 2, 3, 4, 5, 7, 12):
         root = p // 2
@@ -80,7 +81,7 @@ def test_rounds_volume_and_bytes_of_each_rank(p: int, r: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("r", [1, 2, 3, 5])
-@pytest.mark.parametrize("p", range(1, 71))
+@each("p", range(1, 71))
 def test_rounds_of_all_sizes(p: int, r: int) -> None:
     for n in (1, r, 2 * r + 1, 3 * r):
         assert checked(trees(p, r, n, p - 1), p - 1).rounds == fractional.tree_rounds(p, r, n), f"{n=}"
@@ -111,7 +112,7 @@ def test_the_two_ends(p: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("r", RUNS)
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_reductions_are_broadcasts_backwards(p: int, r: int) -> None:
     for n in (1, 4, 7):
         schedules = [fractional.fractional_reduce(p, rank, nblocks=n, run=r, root=p // 3) for rank in range(p)]

@@ -15,6 +15,7 @@ from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules import grid, hypercube, one_to_all
 from ringcast.schedules.schedule import Schedule
+from support.cases import each
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 SIZES = (*range(1, 20), 33, 36, 64, 65)
@@ -101,7 +102,7 @@ def test_all_to_all_on_a_hypercube_crosses_one_dimension_a_round(collective: str
     assert sent == [(i, a, 1 << k) for i, k in enumerate(order) for a in range(p)]
 
 
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 @pytest.mark.parametrize("collective", ["bcast", "reduce", "allgather", "allgatherv", "reduce_scatter"])
 def test_on_a_mesh_messages_stay_in_a_row_or_a_column(collective: str, p: int) -> None:
     a, b = grid.mesh_shape(p)

@@ -8,6 +8,7 @@ from ringcast.analysis.verify import verify
 from ringcast.schedules.fractional import tree_rounds
 from ringcast.schedules.schedule import Schedule
 from ringcast.schedules.simplex import simplex_tree
+from support.cases import each
 
 SIZES = (1, 2, 3, 4, 5, 8, 12, 17, 33, 65)
 
@@ -21,7 +22,7 @@ def rounds(p: int, r: int, n: int, root: int = 0) -> int:
 
 
 @pytest.mark.parametrize("r", [1, 2, 3, 4, 5, 6, 7, 8])
-@pytest.mark.parametrize("p", SIZES)
+@each("p", SIZES)
 def test_is_hardly_slower_than_each_duplex_step_done_in_two(p: int, r: int) -> None:
     for n in (1, 3, r, 2 * r + 1, 4 * r):
         assert rounds(p, r, n, p // 2) <= 2 * tree_rounds(p, r, n) + 3 * r, f"{n=}"
@@ -36,7 +37,7 @@ def test_a_run_takes_2r_plus_1_steps(p: int, r: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("r", range(1, 9))
+@each("r", range(1, 9))
 @pytest.mark.parametrize("p", range(1, 71))
 def test_all_sizes(p: int, r: int) -> None:
     for n in (1, 2 * r - 1, 3 * r):

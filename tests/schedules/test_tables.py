@@ -11,6 +11,7 @@ from ringcast.errors import ScheduleError
 from ringcast.schedules import conditions
 from ringcast.schedules.blocks import schedule_tables, skips
 from ringcast.schedules.conditions import check_conditions
+from support.cases import each
 
 # As printed: ranks, baseblocks, receive schedule, send schedule.
 TABLE_1 = """
@@ -92,7 +93,7 @@ def test_examples() -> None:
         assert not result.failed
 
 
-@pytest.mark.parametrize("p", [*range(1, 131), 257, 513, 1025])
+@each("p", [*range(1, 131), 257, 513, 1025])
 def test_our_schedules_satisfy_the_conditions(p: int) -> None:
     check_conditions(p, *schedule_tables(p))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -34,10 +35,18 @@ EXAMPLES = {"threads": 40, "ipc": 12, "tcp": 12}
 Array = np.ndarray[Any, Any]
 
 
+@lru_cache(maxsize=256)
+def small_numbers(shape: tuple[int, ...], seed: int, below: int) -> Array:
+    """Return random whole numbers; to make them takes longer than to send them."""
+    numbers = np.asarray(np.random.default_rng(seed).integers(0, below, shape))
+    numbers.flags.writeable = False
+    return numbers
+
+
 def make(dtype: Any, shape: tuple[int, ...], seed: int, below: int = 100) -> Array:
     """Return an array of small whole numbers, as far as the dtype can tell them."""
     dtype = np.dtype(dtype)
-    numbers = np.asarray(np.random.default_rng(seed).integers(0, below, shape))
+    numbers = small_numbers(shape, seed, below)
     if dtype.names:
         array = np.zeros(shape, dtype)
         for i, name in enumerate(dtype.names):

@@ -412,9 +412,9 @@ GROUPS = (5, 8)  # ranks
 CALLS = tuple(product(SIZES, ENDS))
 
 
-def cases(collective: str, algorithm: str) -> Iterator[Case]:
+def cases(collective: str, algorithm: str, groups: Sequence[int] = GROUPS) -> Iterator[Case]:
     """Yield every fault at every place, each in one of the calls: with one of the sizes, and one of the ends."""
-    for p, (turn, (nbytes, after)) in product(GROUPS, enumerate(CALLS)):
+    for p, (turn, (nbytes, after)) in product(groups, enumerate(CALLS)):
         case = Case(collective, algorithm, p, nbytes, after)
         for fault in _faults(case) if case.fits else ():
             if lot(p, *fault) % len(CALLS) == turn:
