@@ -314,7 +314,7 @@ class RunFailed(RingcastError):
 
 
 class ScheduleError(RingcastError):
-    """A schedule breaks a rule of the one-ported model or does not keep its promise (raised by `verify`).
+    """A schedule breaks a rule of the one-ported model or misses its collective's postcondition (raised by `verify`).
 
     >>> issubclass(ScheduleError, RingcastError)
     True

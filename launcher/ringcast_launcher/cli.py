@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringcast._util import output_files
-from ringcast._util.output_files import objection
+from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
 from ringcast.config.worker import CURVE, NONE, WorkerConfig, from_environment
 from ringcast.control import version
@@ -240,7 +240,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     far = any(not node_agent.here for node_agent in placed)
     if far and options.transport == "ipc":
         raise JobError("--transport ipc: only on one host", USAGE)
-    if options.flight_recorder and (problem := output_files.objection(Path(options.flight_recorder))):
+    if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = _absolute(options.wdir or ".")
     if not Path(directory).is_dir():
@@ -408,7 +408,7 @@ def _stall(text: str) -> float:
 
 def _new_file(text: str) -> Path:
     path = Path(text)
-    if reason := objection(path):
+    if reason := reason_not(path):
         raise argparse.ArgumentTypeError(reason)
     return path
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 
-def objection(path: Path) -> str:
+def reason_not(path: Path) -> str:
     """Return why no file can be written at `path`, or nothing; asked before hours of measuring."""
     if path.is_dir() or not path.parent.is_dir():
         return f"{path}: no file can be written there"
@@ -27,7 +27,7 @@ def objection(path: Path) -> str:
     return "" if allowed else f"{path}: no permission to write there"
 
 
-def image_objection(path: Path) -> str:
+def image_reason_not(path: Path) -> str:
     """Return why matplotlib could not draw into a file of that name, or nothing."""
     try:
         from matplotlib.figure import Figure

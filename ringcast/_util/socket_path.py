@@ -27,7 +27,7 @@ def is_text(path: str) -> bool:
         return False
 
 
-def objection(given: str) -> str:
+def reason_not(given: str) -> str:
     """Return why no job can start, and what to set, or nothing; `given` is what TMPDIR says, "" for nothing."""
     problem = given and _problem(given)
     if given and not problem and temporary() != os.path.abspath(given):  # which Python has tried

@@ -29,7 +29,7 @@ from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.params import CallFacts, Params
 from ringcast.schedules.schedule import Schedule
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "CallFacts", "Params", "build", "find", "known", "nonsense", "table"]
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "CallFacts", "Params", "build", "find", "names", "table", "validate"]
 
 
 def _table(entries: tuple[Algorithm, ...]) -> Mapping[str, Mapping[str, Algorithm]]:
@@ -58,10 +58,10 @@ def table(collective: str, algorithm: str | None = None) -> Mapping[str, Algorit
     return {**named, match[0]: fractional.with_run(named[match[1]], int(match[2]))}
 
 
-def known(collective: str) -> str:
+def names(collective: str) -> str:
     """Return the names of all algorithms of a collective, as errors list them.
 
-    >>> known("bcast")
+    >>> names("bcast")
     'circulant, linear_pipeline, binary_tree, fractional_tree, ..., full_lane; or fractional_tree_R, R = 1, 2, ...'
     """
     named = ", ".join(ALGORITHMS[collective])
@@ -85,14 +85,14 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
     if algorithm not in table(collective, algorithm):
-        raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {known(collective)}")
+        raise ValueError(f"there is no algorithm {algorithm!r} for {collective}; known are {names(collective)}")
     entry = find(collective, algorithm)
-    if reason := _objection(entry, params, rank):
+    if reason := _reason_not(entry, params, rank):
         raise ValueError(f"{collective} by {algorithm}: {reason}")
     return entry.build(params, rank)
 
 
-def nonsense(p: Params, rank: int = 0) -> str:
+def validate(p: Params, rank: int = 0) -> str:
     """Return why there is no such call, whatever the algorithm, or nothing."""
     if p.size < 1:
         return f"there is no group of {p.size} ranks"
@@ -108,9 +108,9 @@ def nonsense(p: Params, rank: int = 0) -> str:
     return ""
 
 
-def _objection(entry: Algorithm, p: Params, rank: int) -> str:
+def _reason_not(entry: Algorithm, p: Params, rank: int) -> str:
     """Return why `entry` cannot do what is asked for, or nothing."""
-    if reason := nonsense(p, rank):
+    if reason := validate(p, rank):
         return reason
     if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):
         return f"cannot cut into {p.nblocks} blocks" + ("" if entry.blocks else ", it always uses one")

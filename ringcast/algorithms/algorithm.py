@@ -86,7 +86,7 @@ def regular(allgatherv: Algorithm) -> Algorithm:
 
 
 def power_of_two(p: Params) -> str:
-    """Return an objection unless the number of ranks is a power of two."""
+    """Return a reason against it unless the number of ranks is a power of two."""
     return "" if p.size & (p.size - 1) == 0 else f"it needs a power of two ranks, not {p.size}"
 
 

@@ -17,7 +17,7 @@ from math import sqrt
 from types import MappingProxyType
 from typing import TypeVar
 
-from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, known, nonsense, table
+from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, names, table, validate
 from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
@@ -141,7 +141,7 @@ def choose(
     if collective not in ALGORITHMS:
         raise ValueError(f"there is no collective {collective!r}; known are {', '.join(ALGORITHMS)}")
     call, nbytes, itemsize = facts.params(), facts.nbytes, facts.itemsize
-    if reason := nonsense(call):
+    if reason := validate(call):
         raise ValueError(f"{collective}: {reason}")
     if nbytes < 0:
         raise ValueError(f"{collective}: there are no {nbytes} bytes")
@@ -149,19 +149,19 @@ def choose(
     if nblocks is not None and not 1 <= nblocks <= max(items, MOST_BLOCKS):
         raise ValueError(f"cannot cut {items} items into {nblocks} blocks; use 1 to {max(items, MOST_BLOCKS)}")
     named = table(collective, algorithm)
-    objections = {name: _objection(entry, facts, call, nblocks) for name, entry in named.items()}
+    reasons_not = {name: _reason_not(entry, facts, call, nblocks) for name, entry in named.items()}
     if algorithm is not None and algorithm not in named:
-        raise ValueError(f"{collective} by {algorithm!r}: there is no such algorithm; known are {known(collective)}")
-    if algorithm is not None and objections[algorithm]:
-        legal = ", ".join(name for name, objection in objections.items() if not objection) or "none"
-        raise ValueError(f"{collective} by {algorithm!r}: {objections[algorithm]}; possible here: {legal}")
+        raise ValueError(f"{collective} by {algorithm!r}: there is no such algorithm; known are {names(collective)}")
+    if algorithm is not None and reasons_not[algorithm]:
+        legal = ", ".join(name for name, reason_not in reasons_not.items() if not reason_not) or "none"
+        raise ValueError(f"{collective} by {algorithm!r}: {reasons_not[algorithm]}; possible here: {legal}")
     options: list[tuple[tuple[float, float], str, int]] = []
     for name, entry in named.items():
-        if not objections[name] and (algorithm == name or (algorithm is None and (facts.hosts or not entry.shared))):
+        if not reasons_not[name] and (algorithm == name or (algorithm is None and (facts.hosts or not entry.shared))):
             blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
             options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
     if not options:
-        reasons = "; ".join(f"{name}: {objection}" for name, objection in objections.items())
+        reasons = "; ".join(f"{name}: {reason_not}" for name, reason_not in reasons_not.items())
         raise ValueError(f"{collective}: no algorithm fits: {reasons}")
     least, _, _ = min(options)
     seconds, steps = least
@@ -178,16 +178,16 @@ def legal(
     text. With `algorithm`, that is among them if there is such a one.
     """
     plans: dict[str, T] = {}
-    objections: dict[str, str] = {}
+    reasons_not: dict[str, str] = {}
     for name in table(collective, algorithm):
         try:
             plans[name] = plan(name)
         except ValueError as error:
-            objections[name] = reason(error)
-    return plans, objections
+            reasons_not[name] = reason(error)
+    return plans, reasons_not
 
 
-def _objection(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int | None) -> str:
+def _reason_not(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int | None) -> str:
     """Return why an algorithm is not legal for a call, or nothing."""
     needs = entry.commutative, entry.elementwise, entry.exact
     properties = facts.commutative, facts.elementwise, facts.exact

@@ -29,7 +29,7 @@ def _grid(size: int, hosts: Hosts) -> lanes.Grid:
 
 
 def _even_hosts(p: Params) -> str:
-    """Return an objection unless all hosts have as many ranks."""
+    """Return a reason against it unless all hosts have as many ranks."""
     ranks = [len(host) for host in _grid(p.size, p.hosts)]
     return "" if len(set(ranks)) == 1 else f"it needs as many ranks on each host, not {', '.join(map(str, ranks))}"
 

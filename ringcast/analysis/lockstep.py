@@ -19,7 +19,7 @@ from ringcast.schedules.schedule import IDLE, Copy, Local, Merge, Schedule, Slot
 
 
 @dataclass(slots=True)
-class Place:
+class Cursor:
     """The position of a rank: its step, and the peers of those halves that are not complete yet.
 
     A message moves in the round behind those in which its two ranks ended their steps before; `round` counts the
@@ -44,59 +44,59 @@ class Place:
 class Stage(Protocol):
     """The effects of meetings. Calls come in an order that respects cause and effect, else in any order."""
 
-    def enter(self, place: Place) -> None:
+    def enter(self, cursor: Cursor) -> None:
         """The rank begins a step; nothing of the step has arrived yet."""
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         """The message from `sender`'s step to `receiver`'s step moves; both are in these steps."""
 
-    def leave(self, place: Place) -> None:
+    def leave(self, cursor: Cursor) -> None:
         """The rank has completed both halves of its step."""
 
 
-def enact(schedules: Sequence[Schedule], stage: Stage) -> int:
+def run_in_lockstep(schedules: Sequence[Schedule], stage: Stage) -> int:
     """Do the steps of all ranks on `stage`; return the rounds: the longest chain of messages that wait for each other.
 
     Costs O(1) calls per step, and two passes over its slots.
 
     Raises:
         ScheduleError: a step is not well formed, the ends of a message disagree, a message has one end only, or the
-            ranks wait for each other in a circle.
+            ranks wait for each other in a cycle.
     """
     _check_alike(schedules)
     nslots = schedules[0].nslots
-    places = [Place(r) for r in range(len(schedules))]
+    cursors = [Cursor(r) for r in range(len(schedules))]
     steps = [enumerate(s) for s in schedules]
-    free = places[::-1]  # the ranks that can begin their next step; the order changes nothing
+    free = cursors[::-1]  # the ranks that can begin their next step; the order changes nothing
     while free:
-        place = free.pop()
-        if _begin(place, steps[place.rank], len(places), nslots, stage):
-            to, source = place.to, place.source
-            if to is not None and places[to].source == place.rank:
-                _meet(place, places[to], stage, free)
-            if source is not None and places[source].to == place.rank:
-                _meet(places[source], place, stage, free)
-    waiting = [place for place in places if not place.met]
+        cursor = free.pop()
+        if _begin(cursor, steps[cursor.rank], len(cursors), nslots, stage):
+            to, source = cursor.to, cursor.source
+            if to is not None and cursors[to].source == cursor.rank:
+                _meet(cursor, cursors[to], stage, free)
+            if source is not None and cursors[source].to == cursor.rank:
+                _meet(cursors[source], cursor, stage, free)
+    waiting = [cursor for cursor in cursors if not cursor.met]
     if waiting:
-        raise _stuck(places, waiting)
-    return max(place.until for place in places)
+        raise _stuck(cursors, waiting)
+    return max(cursor.until for cursor in cursors)
 
 
-def _begin(place: Place, steps: Iterator[tuple[int, Step]], size: int, nslots: int, stage: Stage) -> bool:
-    """Bring `place` to its next step with a message; return False when there is none."""
+def _begin(cursor: Cursor, steps: Iterator[tuple[int, Step]], size: int, nslots: int, stage: Stage) -> bool:
+    """Bring `cursor` to its next step with a message; return False when there is none."""
     for index, step in steps:
-        place.index, place.step, place.round = index, step, place.until
-        place.send, place.recv = _numbers(step.send), _numbers(step.recv)
-        _check_step(place, size, nslots)
-        place.to, place.source = to, source = step.send_to, step.recv_from
-        stage.enter(place)
+        cursor.index, cursor.step, cursor.round = index, step, cursor.until
+        cursor.send, cursor.recv = _numbers(step.send), _numbers(step.recv)
+        _check_step(cursor, size, nslots)
+        cursor.to, cursor.source = to, source = step.send_to, step.recv_from
+        stage.enter(cursor)
         if to is not None or source is not None:
             return True
-        stage.leave(place)
+        stage.leave(cursor)
     return False
 
 
-def _meet(sender: Place, receiver: Place, stage: Stage, free: list[Place]) -> None:
+def _meet(sender: Cursor, receiver: Cursor, stage: Stage, free: list[Cursor]) -> None:
     """Move one message; the ranks whose step it completes become `free`."""
     if len(sender.send) != len(receiver.recv):
         text = f"sends {len(sender.send)} slots, but step {receiver.index} of the peer receives {len(receiver.recv)}"
@@ -104,16 +104,16 @@ def _meet(sender: Place, receiver: Place, stage: Stage, free: list[Place]) -> No
     stage.deliver(sender, receiver)
     sender.to = receiver.source = None
     end = max(sender.round, receiver.round) + 1
-    for place in (sender, receiver):
-        place.until = max(place.until, end)
-        if place.met:
-            stage.leave(place)
-            free.append(place)
+    for cursor in (sender, receiver):
+        cursor.until = max(cursor.until, end)
+        if cursor.met:
+            stage.leave(cursor)
+            free.append(cursor)
 
 
-def fault(place: Place, peer: int | None, text: str) -> ScheduleError:
-    """Return the error that describes the fault in the step of `place`."""
-    who = f"rank {place.rank}, step {place.index}" + ("" if peer is None else f", peer {peer}")
+def fault(cursor: Cursor, peer: int | None, text: str) -> ScheduleError:
+    """Return the error that describes the fault in the step of `cursor`."""
+    who = f"rank {cursor.rank}, step {cursor.index}" + ("" if peer is None else f", peer {peer}")
     return ScheduleError(f"{who}: {text}")
 
 
@@ -134,33 +134,33 @@ def _check_alike(schedules: Sequence[Schedule]) -> None:
         raise ScheduleError(f"rank 0: scratch {schedules[0].scratch} names a slot that is not one of {nuser}")
 
 
-def _check_step(place: Place, size: int, nslots: int) -> None:
+def _check_step(cursor: Cursor, size: int, nslots: int) -> None:
     """Check what can be seen of one step alone; most halves are idle, or of one slot."""
-    step, send, recv = place.step, place.send, place.recv
+    step, send, recv = cursor.step, cursor.send, cursor.recv
     if send or step.send_to is not None:
-        _check_half(place, step.send_to, send, "sends", size, nslots)
+        _check_half(cursor, step.send_to, send, "sends", size, nslots)
     if recv or step.recv_from is not None:
-        _check_half(place, step.recv_from, recv, "receives", size, nslots)
+        _check_half(cursor, step.recv_from, recv, "receives", size, nslots)
     if send and recv and not disjoint(send, recv):
         text = (
             f"receives into slot {min(set(send) & set(recv))}, which it sends in the same step: send a copy in scratch"
         )
-        raise fault(place, step.recv_from, text)
+        raise fault(cursor, step.recv_from, text)
     if isinstance(step.accept, tuple) and len(step.accept) != len(recv):
-        raise fault(place, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(recv)}")
+        raise fault(cursor, step.recv_from, f"accepts {len(step.accept)} slots, but receives {len(recv)}")
     for local in step.local:
         if any(not 0 <= slot < nslots for slot in named(local)):
-            raise fault(place, None, f"{local} names a slot that is not one of {nslots}")
+            raise fault(cursor, None, f"{local} names a slot that is not one of {nslots}")
 
 
-def _check_half(place: Place, peer: int | None, slots: Sequence[int], half: str, size: int, nslots: int) -> None:
+def _check_half(cursor: Cursor, peer: int | None, slots: Sequence[int], half: str, size: int, nslots: int) -> None:
     """Check a half that has a peer or slots."""
     if peer is None:
-        raise fault(place, None, f"{half} slots {list(slots)} without a peer")
-    if not 0 <= peer < size or peer == place.rank:
-        raise fault(place, peer, f"{half} with a peer that is not another of the {size} ranks")
+        raise fault(cursor, None, f"{half} slots {list(slots)} without a peer")
+    if not 0 <= peer < size or peer == cursor.rank:
+        raise fault(cursor, peer, f"{half} with a peer that is not another of the {size} ranks")
     if slots and not 0 <= min(slots) <= max(slots) < nslots:
-        raise fault(place, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
+        raise fault(cursor, peer, f"{half} slots {list(slots)}, but there are {nslots} slots")
 
 
 def named(local: Local) -> tuple[int, ...]:
@@ -170,25 +170,25 @@ def named(local: Local) -> tuple[int, ...]:
     return (local.dst, local.src) if isinstance(local, Copy) else (local.dst, local.left, local.right)
 
 
-def _stuck(places: Sequence[Place], waiting: Sequence[Place]) -> ScheduleError:
-    """Return the error for ranks that wait for ever: for one that is done if any does, else in a circle."""
-    for place in waiting:
-        for peer, half in (place.to, "sends to"), (place.source, "receives from"):
-            if peer is not None and places[peer].met:
-                return fault(place, peer, f"{half} a rank that has done all its steps: this message has one end only")
-    circle = _circle(places, waiting[0])
-    told = "; ".join(f"rank {a.rank} in step {a.index} waits for rank {b.rank}" for a, b in circle[:8])
-    return fault(circle[0][0], circle[0][1].rank, f"deadlock: {told}" + ("; …" if len(circle) > 8 else ""))
+def _stuck(cursors: Sequence[Cursor], waiting: Sequence[Cursor]) -> ScheduleError:
+    """Return the error for ranks that wait for ever: for one that is done if any does, else in a cycle."""
+    for cursor in waiting:
+        for peer, half in (cursor.to, "sends to"), (cursor.source, "receives from"):
+            if peer is not None and cursors[peer].met:
+                return fault(cursor, peer, f"{half} a rank that has done all its steps: this message has one end only")
+    cycle = _cycle(cursors, waiting[0])
+    told = "; ".join(f"rank {a.rank} in step {a.index} waits for rank {b.rank}" for a, b in cycle[:8])
+    return fault(cycle[0][0], cycle[0][1].rank, f"deadlock: {told}" + ("; …" if len(cycle) > 8 else ""))
 
 
-def _circle(places: Sequence[Place], place: Place) -> list[tuple[Place, Place]]:
-    """Return the cycle of waits that is reached from `place`: each place with the one it waits for."""
-    chain: list[tuple[Place, Place]] = []
+def _cycle(cursors: Sequence[Cursor], cursor: Cursor) -> list[tuple[Cursor, Cursor]]:
+    """Return the cycle of waits that is reached from `cursor`: each cursor with the one it waits for."""
+    chain: list[tuple[Cursor, Cursor]] = []
     seen: dict[int, int] = {}
-    while place.rank not in seen:
-        seen[place.rank] = len(chain)
-        peer = place.to if place.to is not None else place.source
+    while cursor.rank not in seen:
+        seen[cursor.rank] = len(chain)
+        peer = cursor.to if cursor.to is not None else cursor.source
         assert peer is not None, "a rank that waits has an open half"
-        chain.append((place, places[peer]))
-        place = places[peer]
-    return chain[seen[place.rank] :]
+        chain.append((cursor, cursors[peer]))
+        cursor = cursors[peer]
+    return chain[seen[cursor.rank] :]

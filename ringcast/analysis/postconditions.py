@@ -23,7 +23,7 @@ Held: TypeAlias = Mapping[int, Value]
 
 
 @dataclass(frozen=True)
-class Promise:
+class Postcondition:
     """For each rank the slots it holds at the start, and those it has to hold at the end, with their values.
 
     `alike`: any piece fits into any slot, as all have the same size, or ranks size their slots as their counts say.
@@ -89,49 +89,49 @@ def _values(slots: Iterable[int], contributors: int) -> Held:
     return {s: (s, contributors) for s in slots}
 
 
-def _bcast(case: _Case) -> Promise:
+def _bcast(case: _Case) -> Postcondition:
     of_root = 1 << case.root
-    return Promise(case.at_root(case.buffer(of_root)), case.at_all(case.buffer(of_root, wanted=True)))
+    return Postcondition(case.at_root(case.buffer(of_root)), case.at_all(case.buffer(of_root, wanted=True)))
 
 
-def _reduce(case: _Case) -> Promise:
-    return Promise(case.own_buffers(), case.at_root(case.buffer(case.everyone, wanted=True)))
+def _reduce(case: _Case) -> Postcondition:
+    return Postcondition(case.own_buffers(), case.at_root(case.buffer(case.everyone, wanted=True)))
 
 
-def _allreduce(case: _Case) -> Promise:
-    return Promise(case.own_buffers(), case.at_all(case.buffer(case.everyone, wanted=True)))
+def _allreduce(case: _Case) -> Postcondition:
+    return Postcondition(case.own_buffers(), case.at_all(case.buffer(case.everyone, wanted=True)))
 
 
-def _reduce_scatter(case: _Case) -> Promise:
-    return Promise(case.own_buffers(), case.dealt(case.everyone))
+def _reduce_scatter(case: _Case) -> Postcondition:
+    return Postcondition(case.own_buffers(), case.dealt(case.everyone))
 
 
-def _scatter(case: _Case) -> Promise:
-    return Promise(case.at_root(case.buffer(1 << case.root)), case.dealt(1 << case.root))
+def _scatter(case: _Case) -> Postcondition:
+    return Postcondition(case.at_root(case.buffer(1 << case.root)), case.dealt(1 << case.root))
 
 
-def _gather(case: _Case) -> Promise:
-    return Promise(case.own_parts(), case.at_root(case.all_parts()))
+def _gather(case: _Case) -> Postcondition:
+    return Postcondition(case.own_parts(), case.at_root(case.all_parts()))
 
 
-def _allgather(case: _Case) -> Promise:
-    return Promise(case.own_parts(), case.at_all(case.all_parts()))
+def _allgather(case: _Case) -> Postcondition:
+    return Postcondition(case.own_parts(), case.at_all(case.all_parts()))
 
 
-def _merge_sorted(case: _Case) -> Promise:
-    return Promise(case.own_parts(), case.at_all(case.run()))
+def _merge_sorted(case: _Case) -> Postcondition:
+    return Postcondition(case.own_parts(), case.at_all(case.run()))
 
 
-def _scan(case: _Case) -> Promise:
-    return Promise(case.own_buffers(), tuple(case.buffer((2 << r) - 1) for r in range(case.size)))
+def _scan(case: _Case) -> Postcondition:
+    return Postcondition(case.own_buffers(), tuple(case.buffer((2 << r) - 1) for r in range(case.size)))
 
 
-def _exscan(case: _Case) -> Promise:
+def _exscan(case: _Case) -> Postcondition:
     before = (case.buffer((1 << r) - 1) if r else {} for r in range(case.size))
-    return Promise(case.own_buffers(), tuple(before))
+    return Postcondition(case.own_buffers(), tuple(before))
 
 
-def _alltoall(case: _Case) -> Promise:
+def _alltoall(case: _Case) -> Postcondition:
     """Parts 0 to p-1 are for these ranks, parts p to 2p-1 are from them; to copy a rank's own part is left to it."""
     p, blocks = case.size, case.blocks()
     start = tuple({s: (s, 1 << r) for part in blocks[:p] for s in part} for r in range(p))
@@ -139,10 +139,10 @@ def _alltoall(case: _Case) -> Promise:
         {into: (out, 1 << j) for j in range(p) if j != r for out, into in zip(blocks[r], blocks[p + j], strict=True)}
         for r in range(p)
     )
-    return Promise(start, end, alike=True)
+    return Postcondition(start, end, alike=True)
 
 
-def _shift(case: _Case) -> Promise:
+def _shift(case: _Case) -> Postcondition:
     """Part 0 is a rank's data, part 1 its result; where both are the same, the caller copies."""
     mine, theirs = case.blocks()
     start = tuple(_values(mine, 1 << r) for r in range(case.size))
@@ -151,11 +151,11 @@ def _shift(case: _Case) -> Promise:
         {} if j == r else {into: (out, 1 << j) for out, into in zip(mine, theirs, strict=True)}
         for r, j in enumerate(sources)
     )
-    return Promise(start, end, alike=True)
+    return Postcondition(start, end, alike=True)
 
 
 # A barrier is an allreduce of nothing: nobody may leave before it heard of everybody.
-PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
+POSTCONDITIONS: Mapping[str, Callable[[_Case], Postcondition]] = MappingProxyType(
     {
         "bcast": _bcast,
         "reduce": _reduce,
@@ -176,7 +176,7 @@ PROMISES: Mapping[str, Callable[[_Case], Promise]] = MappingProxyType(
 )
 
 
-def promise(
+def postcondition(
     collective: str,
     size: int,
     parts: Sequence[int],
@@ -184,25 +184,25 @@ def promise(
     root: int = 0,
     empty: frozenset[int] = frozenset(),
     distance: int = 0,
-) -> Promise:
+) -> Postcondition:
     """Return what `collective` promises to each of `size` ranks.
 
     `parts` is that of the schedules; collectives that gather or scatter have one part per rank. The parts in `empty`
     have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only where
     there is one.
 
-    >>> promise("allgather", 2, (1, 1)).end[0]
+    >>> postcondition("allgather", 2, (1, 1)).end[0]
     {0: (0, 1), 1: (1, 2)}
-    >>> promise("reduce", 3, (2,), root=1).end
+    >>> postcondition("reduce", 3, (2,), root=1).end
     ({}, {0: (0, 7), 1: (1, 7)}, {})
     """
     facts = COLLECTIVES.get(collective)
-    if facts is None or facts.algorithms not in PROMISES:
-        raise ValueError(f"collective must be one of {', '.join(sorted(PROMISES))}, not {collective!r}")
+    if facts is None or facts.algorithms not in POSTCONDITIONS:
+        raise ValueError(f"collective must be one of {', '.join(sorted(POSTCONDITIONS))}, not {collective!r}")
     if not 0 <= root < size:
         raise ValueError(f"root must be in 0..{size - 1}, not {root}")
     if (needed := facts.parts_of(size)) not in (None, len(parts)):
         raise ValueError(f"{collective} of {size} ranks has {needed} parts, not {len(parts)}")
     if not empty <= frozenset(range(len(parts))):
         raise ValueError(f"empty names part {max(empty)}, but there are {len(parts)} parts")
-    return PROMISES[facts.algorithms](_Case(size, root, tuple(parts), empty, distance))
+    return POSTCONDITIONS[facts.algorithms](_Case(size, root, tuple(parts), empty, distance))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ringcast.analysis.lockstep import Place, enact
+from ringcast.analysis.lockstep import Cursor, run_in_lockstep
 from ringcast.schedules.schedule import Schedule
 
 
@@ -31,7 +31,7 @@ def messages(schedules: Sequence[Schedule]) -> list[Message]:
         ScheduleError: the schedules break a rule of the model.
     """
     log = _Log()
-    enact(schedules, log)
+    run_in_lockstep(schedules, log)
     return sorted(log.by_step if log.in_step else log.by_round)
 
 
@@ -65,14 +65,14 @@ class _Log:
         self.by_round: list[Message] = []
         self.in_step = True
 
-    def enter(self, place: Place) -> None:
+    def enter(self, cursor: Cursor) -> None:
         pass
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         a, b, slots = sender.rank, receiver.rank, tuple(sender.send)
         self.in_step &= sender.index == receiver.index
         self.by_step.append(Message(sender.index, a, b, slots))
         self.by_round.append(Message(max(sender.round, receiver.round), a, b, slots))
 
-    def leave(self, place: Place) -> None:
+    def leave(self, cursor: Cursor) -> None:
         pass

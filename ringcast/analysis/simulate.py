@@ -3,7 +3,7 @@
 A message takes alpha + beta * bytes (Hockney's model) and starts when both of its ranks are in the step it belongs
 to; a step ends with the last of its at most two messages, and costs nothing without one. Rounds are the same with a
 unit for every message, that is, the longest chain of messages of which each waits for the one before. Ranks are
-matched by `ringcast.analysis.lockstep.enact`.
+matched by `ringcast.analysis.lockstep.run_in_lockstep`.
 
 `simulate_bcast` does the same for the circulant broadcast on all ranks at once, with numpy: 100,000 ranks in seconds.
 
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.analysis.lockstep import Place, enact, fault
+from ringcast.analysis.lockstep import Cursor, fault, run_in_lockstep
 from ringcast.errors import ScheduleError
 from ringcast.events import Event, Observer, RoundEnd, RoundStart
 from ringcast.schedules.blocks import behind, schedule_tables, skips
@@ -66,7 +66,7 @@ def simulate(
     """
     clock = _Clock(schedules, sizes, alpha, beta)
     log = _Log(clock, operation)
-    rounds = enact(schedules, clock if observer is None else log)
+    rounds = run_in_lockstep(schedules, clock if observer is None else log)
     if observer is not None:
         for event in sorted(log.events, key=lambda event: event.time):
             observer(event)
@@ -87,10 +87,10 @@ class _Clock:
         self.ready, self._until = [0.0] * p, [0.0] * p  # _until: the end of the messages that a step has had so far
         self._sent, self._received, self._messages = [0] * p, [0] * p, 0
 
-    def enter(self, place: Place) -> None:
+    def enter(self, cursor: Cursor) -> None:
         pass
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         nbytes = self._weigh(sender, receiver)
         a, b = sender.rank, receiver.rank
         end = max(self.ready[a], self.ready[b]) + self._alpha + self._beta * nbytes
@@ -100,13 +100,13 @@ class _Clock:
         self._received[b] += nbytes
         self._messages += 1
 
-    def leave(self, place: Place) -> None:
-        self.ready[place.rank] = self._until[place.rank]
+    def leave(self, cursor: Cursor) -> None:
+        self.ready[cursor.rank] = self._until[cursor.rank]
 
     def weight(self, slots: Sequence[int]) -> int:
         return sum(map(self.sizes.__getitem__, slots))
 
-    def _weigh(self, sender: Place, receiver: Place) -> int:
+    def _weigh(self, sender: Cursor, receiver: Cursor) -> int:
         """Return the bytes of a message, whose two ends must cut it alike."""
         out, into = ([self.sizes[s] for s in slots] for slots in (sender.send, receiver.recv))
         if out != into:
@@ -126,23 +126,23 @@ class _Log:
         self._clock, self._operation = clock, operation
         self._begun = list(clock.ready)
 
-    def enter(self, place: Place) -> None:
-        r, step = place.rank, place.step
+    def enter(self, cursor: Cursor) -> None:
+        r, step = cursor.rank, cursor.step
         self._begun[r] = now = self._clock.ready[r]
-        if not place.met:
-            nbytes = self._clock.weight(place.send)
-            event = RoundStart(r, self._operation, 0, place.index, now, step.send_to, nbytes, step.recv_from)
+        if not cursor.met:
+            nbytes = self._clock.weight(cursor.send)
+            event = RoundStart(r, self._operation, 0, cursor.index, now, step.send_to, nbytes, step.recv_from)
             self.events.append(event)
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         self._clock.deliver(sender, receiver)
 
-    def leave(self, place: Place) -> None:
-        self._clock.leave(place)
-        r, step = place.rank, place.step
+    def leave(self, cursor: Cursor) -> None:
+        self._clock.leave(cursor)
+        r, step = cursor.rank, cursor.step
         if step.send_to is not None or step.recv_from is not None:
-            now, nbytes = self._clock.ready[r], self._clock.weight(place.recv)
-            self.events.append(RoundEnd(r, self._operation, 0, place.index, now, nbytes, now - self._begun[r]))
+            now, nbytes = self._clock.ready[r], self._clock.weight(cursor.recv)
+            self.events.append(RoundEnd(r, self._operation, 0, cursor.index, now, nbytes, now - self._begun[r]))
 
 
 Tables: TypeAlias = tuple[NDArray[np.int8], NDArray[np.int8]]

@@ -11,58 +11,60 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ringcast.analysis.lockstep import Place, enact, fault, named
-from ringcast.analysis.postconditions import Promise, Value
+from ringcast.analysis.lockstep import Cursor, fault, named, run_in_lockstep
+from ringcast.analysis.postconditions import Postcondition, Value
 from ringcast.errors import ScheduleError
 from ringcast.schedules.schedule import STORE, Accept, Combine, Copy, Merge, Schedule
 
 
-def verify(schedules: Sequence[Schedule], promise: Promise, *, ordered: bool = False) -> int:
-    """Check that `schedules`, one per rank, obey the model and turn `promise.start` into `promise.end`.
+def verify(schedules: Sequence[Schedule], postcondition: Postcondition, *, ordered: bool = False) -> int:
+    """Check that `schedules`, one per rank, obey the model and turn `postcondition.start` into `postcondition.end`.
 
-    Returns the number of rounds, as `enact` does.
+    Returns the number of rounds, as `run_in_lockstep` does.
 
-    Besides what `enact` checks: no rank sends a slot that it does not hold, receives data that it has already, counts
-    a contribution twice, puts a piece into a slot of another piece's size, or ends with anything else than promised.
+    Besides what `run_in_lockstep` checks: no rank sends a slot that it does not hold, receives data that it has, counts
+    a contribution twice, puts a piece into a slot of another piece's size, or misses the postcondition at its end.
     With `ordered`, operands are combined in rank order, as an operator that is not commutative needs. Costs
     about 1 µs per slot moved.
 
     Raises:
         ScheduleError: naming rank, step, peer and slot, and what was expected.
     """
-    if len(promise.start) != len(schedules):
-        raise ScheduleError(f"{len(schedules)} schedules, but a promise to {len(promise.start)} ranks")
-    ledger = _Ledger(schedules, promise, ordered=ordered)
-    rounds = enact(schedules, ledger)
-    ledger.check_end(promise)
+    if len(postcondition.start) != len(schedules):
+        raise ScheduleError(f"{len(schedules)} schedules, but a postcondition to {len(postcondition.start)} ranks")
+    ledger = _Ledger(schedules, postcondition, ordered=ordered)
+    rounds = run_in_lockstep(schedules, ledger)
+    ledger.check_end(postcondition)
     return rounds
 
 
 class _Ledger:
     """The symbolic values of all ranks, as messages move them."""
 
-    def __init__(self, schedules: Sequence[Schedule], promise: Promise, *, ordered: bool) -> None:
+    def __init__(self, schedules: Sequence[Schedule], postcondition: Postcondition, *, ordered: bool) -> None:
         layout = schedules[0]
         self._ordered = ordered
         self._nuser = sum(layout.parts)
         self._piece = (*range(self._nuser), *layout.scratch)  # of each slot: the piece that fits into it
-        self._alike = promise.alike
-        self._held: list[list[Value | None]] = [[start.get(s) for s in range(layout.nslots)] for start in promise.start]
+        self._alike = postcondition.alike
+        self._held: list[list[Value | None]] = [
+            [start.get(s) for s in range(layout.nslots)] for start in postcondition.start
+        ]
         self._out: list[list[Value]] = [[] for _ in schedules]
 
-    def enter(self, place: Place) -> None:
-        for local in place.step.local:
+    def enter(self, cursor: Cursor) -> None:
+        for local in cursor.step.local:
             if isinstance(local, Merge):
-                self._merge(place, local)
+                self._merge(cursor, local)
             else:
-                self._do(place, local)
-        held = self._held[place.rank]
-        self._out[place.rank] = out = [v for s in place.send if (v := held[s]) is not None]
-        if len(out) < len(place.send):
-            missing = next(s for s in place.send if held[s] is None)
-            raise fault(place, place.to, f"sends slot {missing}, which it does not hold")
+                self._do(cursor, local)
+        held = self._held[cursor.rank]
+        self._out[cursor.rank] = out = [v for s in cursor.send if (v := held[s]) is not None]
+        if len(out) < len(cursor.send):
+            missing = next(s for s in cursor.send if held[s] is None)
+            raise fault(cursor, cursor.to, f"sends slot {missing}, which it does not hold")
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         held, piece = self._held[receiver.rank], self._piece
         for slot, value, accept in zip(receiver.recv, self._out[sender.rank], receiver.step.accepts(), strict=True):
             if value[0] != piece[slot] and not self._alike:
@@ -75,23 +77,23 @@ class _Ledger:
             else:
                 held[slot] = self._join(receiver, sender.rank, slot, value, accept)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, cursor: Cursor) -> None:
         pass
 
-    def _check_news(self, place: Place, peer: int, slot: int, value: Value, old: Value) -> None:
+    def _check_news(self, cursor: Cursor, peer: int, slot: int, value: Value, old: Value) -> None:
         """Check that `value` is worth storing: scratch may change at will, the buffer only become more complete."""
         superset = old[1] | value[1] == value[1] != old[1]
         if value == old or (slot < self._nuser and not superset):
-            raise fault(place, peer, f"receives {_tell(value)} in slot {slot}, where it already has {_tell(old)}")
+            raise fault(cursor, peer, f"receives {_tell(value)} in slot {slot}, where it already has {_tell(old)}")
 
-    def _join(self, place: Place, peer: int, slot: int, value: Value, accept: Accept) -> Value:
-        old = self._held[place.rank][slot]
+    def _join(self, cursor: Cursor, peer: int, slot: int, value: Value, accept: Accept) -> Value:
+        old = self._held[cursor.rank][slot]
         if old is None:
-            raise fault(place, peer, f"combines {_tell(value)} with slot {slot}, which it does not hold")
+            raise fault(cursor, peer, f"combines {_tell(value)} with slot {slot}, which it does not hold")
         left, right = (value, old) if accept is Accept.COMBINE_LEFT else (old, value)
-        return self._combined(place, peer, slot, left, right)
+        return self._combined(cursor, peer, slot, left, right)
 
-    def _combined(self, place: Place, peer: int | None, slot: int, left: Value, right: Value) -> Value:
+    def _combined(self, cursor: Cursor, peer: int | None, slot: int, left: Value, right: Value) -> Value:
         """Return op(left, right)."""
         if left[0] != right[0]:
             wrong = "different pieces"
@@ -101,38 +103,38 @@ class _Ledger:
             wrong = "not in rank order"
         else:
             return left[0], left[1] | right[1]
-        raise fault(place, peer, f"combines {_tell(left)} with {_tell(right)} in slot {slot}: {wrong}")
+        raise fault(cursor, peer, f"combines {_tell(left)} with {_tell(right)} in slot {slot}: {wrong}")
 
-    def _do(self, place: Place, local: Copy | Combine) -> None:
+    def _do(self, cursor: Cursor, local: Copy | Combine) -> None:
         """Apply a local step to one slot."""
-        held = self._held[place.rank]
+        held = self._held[cursor.rank]
         operands = [held[s] for s in named(local)[1:]]
         values = [v for v in operands if v is not None]
         if len(values) < len(operands):
-            raise fault(place, None, f"{local} needs a slot that the rank does not hold")
-        value = self._combined(place, None, local.dst, *values) if isinstance(local, Combine) else values[0]
+            raise fault(cursor, None, f"{local} needs a slot that the rank does not hold")
+        value = self._combined(cursor, None, local.dst, *values) if isinstance(local, Combine) else values[0]
         if value[0] != self._piece[local.dst] and not self._alike:
-            raise fault(place, None, f"{local} puts {_tell(value)} into a slot for piece {self._piece[local.dst]}")
+            raise fault(cursor, None, f"{local} puts {_tell(value)} into a slot for piece {self._piece[local.dst]}")
         held[local.dst] = value
 
-    def _merge(self, place: Place, merge: Merge) -> None:
+    def _merge(self, cursor: Cursor, merge: Merge) -> None:
         """Make one run of whole runs, each of which has contributors of its own and fills a slot for each of them."""
-        held = self._held[place.rank]
+        held = self._held[cursor.rank]
         values = [v for s in merge.slots if (v := held[s]) is not None]
         if len(values) < len(merge.slots):
-            raise fault(place, None, f"{merge} needs a slot that the rank does not hold")
+            raise fault(cursor, None, f"{merge} needs a slot that the rank does not hold")
         together = 0
         for contributors, number in Counter(mask for _, mask in values).items():
             if number != contributors.bit_count():
-                raise fault(place, None, f"{merge} takes {number} slots of a run of {contributors.bit_count()}")
+                raise fault(cursor, None, f"{merge} takes {number} slots of a run of {contributors.bit_count()}")
             if together & contributors:
-                raise fault(place, None, f"{merge} counts contributions twice")
+                raise fault(cursor, None, f"{merge} counts contributions twice")
             together |= contributors
         for slot, (piece, _) in zip(merge.slots, values, strict=True):
             held[slot] = piece, together
 
-    def check_end(self, promise: Promise) -> None:
-        for rank, (held, end) in enumerate(zip(self._held, promise.end, strict=True)):
+    def check_end(self, postcondition: Postcondition) -> None:
+        for rank, (held, end) in enumerate(zip(self._held, postcondition.end, strict=True)):
             for slot, value in end.items():
                 if held[slot] != value:
                     now = _tell(held[slot])

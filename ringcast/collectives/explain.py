@@ -105,7 +105,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     data = _data(group, collective, size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
-    stages, objections = legal(
+    stages, reasons_not = legal(
         stage.collective,
         lambda name: _plan(group, collective, data, op, root, distance, Choice(name, choice.nblocks)),
         stage.algorithm,
@@ -114,7 +114,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     options = [_option(group, one, _buffer(collective, data)) for one in stages.values()]
     options.sort(key=lambda option: (option.algorithm != stage.algorithm, option.seconds))
     return Explanation(
-        collective, group.size, data.nbytes, options[0], tuple(options), objections, _remarks(collective, data, choice)
+        collective, group.size, data.nbytes, options[0], tuple(options), reasons_not, _remarks(collective, data, choice)
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ringcast.algorithms import CallFacts, Params, build, find, nonsense
+from ringcast.algorithms import CallFacts, Params, build, find, validate
 from ringcast.algorithms.cost import Network, choose, legal, predict
 from ringcast.algorithms.load import Call
 from ringcast.analysis.rounds import messages
@@ -88,7 +88,7 @@ def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] =
         ValueError: an algorithm that is named cannot do the call, none can, there is no such network for that many
             ranks, or nothing is small enough to be sent over it message by message.
     """
-    if reason := nonsense(case.params):
+    if reason := validate(case.params):
         raise ValueError(f"{case.collective}: {reason}")
     route_on(case.network, case.params.size)
     rows = []

@@ -89,7 +89,7 @@ def _check_plot(options: argparse.Namespace) -> None:
         return
     if options.list:
         raise ValueError("--plot draws one algorithm; leave out --list")
-    if problem := output_files.objection(options.plot) or output_files.image_objection(options.plot):
+    if problem := output_files.reason_not(options.plot) or output_files.image_reason_not(options.plot):
         raise ValueError(f"--plot {problem}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ringcast.algorithms import Params, nonsense
+from ringcast.algorithms import Params, validate
 from ringcast.wire.collective import COLLECTIVES
 
 PARTED = tuple(dict.fromkeys(one.algorithms for one in COLLECTIVES.values() if one.counts_known))  # by any counts
@@ -46,6 +46,6 @@ def params(options: argparse.Namespace) -> Params:
         raise ValueError(f"{size} ranks are too many; take {MOST_RANKS:,} or fewer")
     distance = 1 if options.distance is None else options.distance
     call = Params(size, options.root or 0, counts=options.counts or ())
-    if reason := nonsense(call):
+    if reason := validate(call):
         raise ValueError(f"{name}: {reason}")
     return Params(size, call.root, counts=call.counts, distance=distance % size if facts.distance else 0)

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     try:
         cases = list(_cases(options))
-        if problem := _objection(options):
+        if problem := _reason_not(options):
             raise ValueError(problem)
         found = [(case, compare(case, options.algorithm, _tell)) for case in cases]
     except ValueError as error:
@@ -122,15 +122,15 @@ def _sizes(options: argparse.Namespace) -> Sequence[int]:
     return (sum(options.counts) if options.counts else 1_000_000,)
 
 
-def _objection(options: argparse.Namespace) -> str:
+def _reason_not(options: argparse.Namespace) -> str:
     """Return why the plot cannot be drawn, or nothing; asked before minutes of simulating."""
     if options.plot is None:
         return ""
     if COLLECTIVES[options.collective].parts is Parts.NONE:
         return f"--plot draws time against bytes, of which a {options.collective} has none; leave it out"
-    from ringcast.commands.bench.plot import objection
+    from ringcast.commands.bench.plot import reason_not
 
-    reason = output_files.objection(options.plot) or objection(options.plot)
+    reason = output_files.reason_not(options.plot) or reason_not(options.plot)
     return f"--plot: {reason}" if reason else ""
 
 

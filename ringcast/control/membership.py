@@ -153,7 +153,7 @@ class Membership:
     def _hello(self, hello: Hello, now: float) -> list[Action]:
         if self._ranks.get(hello.connection) == hello.rank:
             return []
-        reason = self._objection(hello)
+        reason = self._reason_not(hello)
         if reason:
             late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
             return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
@@ -173,7 +173,7 @@ class Membership:
             actions.append(Started())
         return actions
 
-    def _objection(self, hello: Hello) -> str:
+    def _reason_not(self, hello: Hello) -> str:
         if hello.version != self.version:
             return f"rank {hello.rank} runs ringcast {hello.version}, but this job runs {self.version}"
         if hello.size != self.size:

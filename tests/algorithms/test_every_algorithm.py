@@ -1,4 +1,4 @@
-"""Every algorithm of the registry keeps its promise and takes the rounds it declares.
+"""Every algorithm of the registry keeps its postcondition and takes the rounds it declares.
 
 All groups of up to 70 ranks by exhaustion, and the sizes at which known wrong variants of the circulant schedules
 fail first; most of them in the long tests. A new entry of the registry is tested without a change here.
@@ -10,8 +10,8 @@ import pytest
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.algorithms.load import Call
-from ringcast.analysis.lockstep import Place, enact
-from ringcast.analysis.postconditions import promise
+from ringcast.analysis.lockstep import Cursor, run_in_lockstep
+from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.verify import verify
 from ringcast.schedules import fractional
 from ringcast.schedules.schedule import STORE, Copy, Schedule
@@ -67,7 +67,9 @@ def check(entry: Algorithm, params: Params) -> None:
     schedules = schedules_of(entry, params)
     collective = "allreduce" if entry.whole else entry.collective
     empty = frozenset(j for j, n in enumerate(params.counts) if n == 0) if collective in V_FORMS else frozenset()
-    told = promise(collective, params.size, schedules[0].parts, root=params.root, empty=empty, distance=params.distance)
+    told = postcondition(
+        collective, params.size, schedules[0].parts, root=params.root, empty=empty, distance=params.distance
+    )
     rounds = verify(schedules, told, ordered=entry.collective in REDUCING and not entry.commutative)
     declared = entry.rounds(params)
     assert rounds == declared, f"{rounds} rounds, not {declared}"
@@ -145,7 +147,7 @@ class Formulas:
         self.held: list[list[object]] = [[(r, s) for s in range(nslots)] for r in range(len(schedules))]
         self.out: list[list[object]] = [[] for _ in schedules]
 
-    def enter(self, place: Place) -> None:
+    def enter(self, place: Cursor) -> None:
         held = self.held[place.rank]
         for local in place.step.local:
             if isinstance(local, Copy):
@@ -154,12 +156,12 @@ class Formulas:
                 held[local.dst] = frozenset((held[local.left], held[local.right]))
         self.out[place.rank] = [held[s] for s in place.send]
 
-    def deliver(self, sender: Place, receiver: Place) -> None:
+    def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         held = self.held[receiver.rank]
         for slot, value, accept in zip(receiver.recv, self.out[sender.rank], receiver.step.accepts(), strict=True):
             held[slot] = value if accept is STORE else frozenset((held[slot], value))
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: Cursor) -> None:
         pass
 
 
@@ -168,7 +170,7 @@ class Formulas:
 def test_allreduce_gives_all_ranks_the_same_bits_unless_it_asks_for_an_exact_operator(entry: Algorithm, p: int) -> None:
     schedules = schedules_of(entry, Params(p))
     stage = Formulas(schedules)
-    enact(schedules, stage)
+    run_in_lockstep(schedules, stage)
     buffer = range(sum(schedules[0].parts))
     distinct = {tuple(held[s] for s in buffer) for held in stage.held}
     assert entry.exact or len(distinct) == 1

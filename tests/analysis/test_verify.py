@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from ringcast.analysis.postconditions import PROMISES, promise
+from ringcast.analysis.postconditions import POSTCONDITIONS, postcondition
 from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
 from ringcast.schedules import circulant
@@ -110,7 +110,7 @@ def swap() -> list[Schedule]:
 
 
 def check(schedules: Sequence[Schedule], collective: str, *, root: int = 0, ordered: bool = False) -> None:
-    verify(schedules, promise(collective, len(schedules), schedules[0].parts, root=root), ordered=ordered)
+    verify(schedules, postcondition(collective, len(schedules), schedules[0].parts, root=root), ordered=ordered)
 
 
 SIZES = (1, 2, 3, 5, 8, 33, 65)
@@ -140,7 +140,7 @@ def test_exchange_of_one_slot_is_an_ordered_allreduce_and_a_barrier() -> None:
 
 
 def test_one_rank_needs_nothing() -> None:
-    for collective in PROMISES:
+    for collective in POSTCONDITIONS:
         check([Nothing(1, 0, (3,) * (COLLECTIVES[collective].parts_of(1) or 1))], collective)
 
 
@@ -149,7 +149,7 @@ def test_a_relabelled_group_keeps_its_promise() -> None:
     inner = ring_bcast(3, 2)
     whole = [Listed(p, r, (), (2,)) for r in range(p)]
     group = [relabel(inner[members.index(r)], members, p) if r in members else whole[r] for r in range(p)]
-    told = promise("bcast", p, (2,), root=4)
+    told = postcondition("bcast", p, (2,), root=4)
     verify(group, replace(told, end=tuple(told.end[r] if r in members else {} for r in range(p))))
 
 
@@ -189,7 +189,7 @@ def test_parts_without_data_need_not_travel() -> None:
 
     full = ring_allgather(3)
     sparse = listed(*(map(emptied, s) for s in full), cut=(1,) * 3)
-    lazy = promise("allgatherv", 3, (1,) * 3, empty=frozenset({1}))
+    lazy = postcondition("allgatherv", 3, (1,) * 3, empty=frozenset({1}))
     verify(sparse, lazy)
     verify(full, lazy)
     with pytest.raises(ScheduleError, match="rank 0, at the end: slot 1 has nothing, not piece 1 of rank 1"):

@@ -191,7 +191,7 @@ def test_a_tmpdir_that_is_not_there_is_one_sentence(short: Path) -> None:
 
 def test_a_tmpdir_without_permission_is_one_sentence(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert socket_path.objection(str(short)).startswith(f"TMPDIR={short}: no permission to write there; set TMPDIR to")
+    assert socket_path.reason_not(str(short)).startswith(f"TMPDIR={short}: no permission to write there; set TMPDIR to")
 
 
 def test_a_tmpdir_that_takes_no_files_is_one_sentence() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringcast import ArgumentError, CollectiveMismatch, Communicator
 from ringcast.algorithms import ALGORITHMS, Params, build
-from ringcast.analysis.postconditions import promise
+from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
@@ -111,7 +111,7 @@ def test_every_distance(p: int, name: str) -> None:
         return
     for s in range(p) if p < 33 else (0, 1, 21, p // 2, p - 1):
         schedules = everything(p, "shift", name, s)
-        verify(schedules, promise("shift", p, (1, 1), distance=s))
+        verify(schedules, postcondition("shift", p, (1, 1), distance=s))
         assert simulate(schedules).rounds == ALGORITHMS["shift"][name].rounds(Params(p, distance=s))
 
 
@@ -138,10 +138,10 @@ def test_what_the_papers_say_of_rounds_and_volume() -> None:
 
 def test_promises_refuse_what_is_not_theirs() -> None:
     with pytest.raises(ValueError, match="shift of 3 ranks has 2 parts"):
-        promise("shift", 3, (1,))
+        postcondition("shift", 3, (1,))
     schedules = everything(5, "shift", "direct", 2)
     with pytest.raises(ScheduleError, match="slot 1 has piece 0 of rank 3, not piece 0 of rank 4"):
-        verify(schedules, promise("shift", 5, (1, 1), distance=1))
+        verify(schedules, postcondition("shift", 5, (1, 1), distance=1))
 
 
 # Live

@@ -16,7 +16,7 @@ from ringcast import ArgumentError, CollectiveMismatch, Communicator, RingcastEr
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.algorithms.load import Call
-from ringcast.analysis.postconditions import promise
+from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.collectives.explain import Explanation
@@ -63,7 +63,7 @@ def test_every_rank_gets_every_part_once_in_q_rounds(name: str, sizes: range) ->
 
 def check_rounds(name: str, p: int) -> None:
     schedules = schedules_of(name, p)
-    verify(schedules, promise("merge_sorted", p, schedules[0].parts))
+    verify(schedules, postcondition("merge_sorted", p, schedules[0].parts))
     report = simulate(schedules)
     assert report.rounds == (p - 1).bit_length()
     assert report.received == report.sent
@@ -140,7 +140,7 @@ class GatherAndDo(Schedule):
 )
 def test_verify_knows_what_can_be_merged(after: list[Local], fault: str) -> None:
     schedules = [GatherAndDo(3, r, tuple(after)) for r in range(3)]
-    told = promise("merge_sorted", 3, (1, 1, 1))
+    told = postcondition("merge_sorted", 3, (1, 1, 1))
     if not fault:
         verify(schedules, told)
         return

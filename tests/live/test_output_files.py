@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from ringcast._util.output_files import objection, write_whole
+from ringcast._util.output_files import reason_not, write_whole
 from support import needs
 
 UMASK = int(Path("/proc/self/status").read_text().split("Umask:")[1].split()[0], 8)
@@ -53,7 +53,7 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path: Path, there: boo
         victim.write_text("kept")
         victim.chmod(0o600)
     link.symlink_to(victim)
-    assert objection(link) == ""
+    assert reason_not(link) == ""
     put("text", link)
     assert not link.is_symlink()
     assert link.read_text() == "text"
@@ -125,7 +125,7 @@ def test_standard_output_has_a_name(tmp_path: Path, name: str, into: str) -> Non
 
 def test_the_name_of_a_closed_standard_output_is_not_replaced() -> None:
     needs.root()
-    program = "import sys; from ringcast._util.output_files import *; sys.stderr.write(objection(Path('/dev/stdout')))"
+    program = "import sys; from ringcast._util.output_files import *; sys.stderr.write(reason_not(Path('/dev/stdout')))"
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program], stderr=subprocess.PIPE)
     assert done.stderr == b"/dev/stdout: no permission to write there"
 
@@ -149,9 +149,9 @@ def test_a_pipe_stays_one(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
-    assert objection(tmp_path / "new.json") == ""
-    assert objection(tmp_path) == f"{tmp_path}: no file can be written there"
-    assert objection(tmp_path / "no" / "file") == f"{tmp_path}/no/file: no file can be written there"
-    assert objection(Path("/dev/null")) == ""
+    assert reason_not(tmp_path / "new.json") == ""
+    assert reason_not(tmp_path) == f"{tmp_path}: no file can be written there"
+    assert reason_not(tmp_path / "no" / "file") == f"{tmp_path}/no/file: no file can be written there"
+    assert reason_not(Path("/dev/null")) == ""
     if os.geteuid():
-        assert objection(Path("/etc/passwd")) == "/etc/passwd: no permission to write there"
+        assert reason_not(Path("/etc/passwd")) == "/etc/passwd: no permission to write there"

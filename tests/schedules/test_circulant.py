@@ -33,9 +33,9 @@ def roots(p: int) -> set[int]:
 
 
 def check(collective: str, schedules: list[Schedule], root: int = 0, empty: frozenset[int] = frozenset()) -> Report:
-    """Verify that the schedules keep the promise of the collective, and return what they cost."""
+    """Verify that the schedules reach the collective's postcondition, and return what they cost."""
     parts = schedules[0].parts
-    verify(schedules, postconditions.promise(collective, len(schedules), parts, root=root, empty=empty))
+    verify(schedules, postconditions.postcondition(collective, len(schedules), parts, root=root, empty=empty))
     return simulate(schedules)
 
 

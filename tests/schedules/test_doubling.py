@@ -42,7 +42,7 @@ def flat(told: str) -> str:
 @each("p", SIZES)
 def test_allreduce_keeps_rank_order(p: int) -> None:
     schedules = [doubling.doubling(p, r) for r in range(p)]
-    verify(schedules, postconditions.promise("allreduce", p, schedules[0].parts), ordered=True)
+    verify(schedules, postconditions.postcondition("allreduce", p, schedules[0].parts), ordered=True)
     d = p.bit_length() - 1
     report = simulate(schedules)
     assert report.rounds == len(schedules[0]) == (d if p == 2**d else d + 2) == doubling.doubling_rounds(p)
@@ -60,7 +60,7 @@ def test_allreduce_associates_alike_on_all_ranks(p: int) -> None:
 def test_reduce_keeps_rank_order_for_every_root(p: int) -> None:
     for root in range(p) if p < 34 else (0, 1, p // 2, p - 1):
         schedules = [doubling.ordered_reduce(p, r, root=root) for r in range(p)]
-        verify(schedules, postconditions.promise("reduce", p, (1,), root=root), ordered=True)
+        verify(schedules, postconditions.postcondition("reduce", p, (1,), root=root), ordered=True)
         report = simulate(schedules)
         assert report.rounds == len(schedules[0]) == (p - 1).bit_length()
         assert report.sent == tuple(int(r != root) for r in range(p))

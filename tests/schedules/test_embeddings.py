@@ -25,7 +25,7 @@ LARGE = [*product((8, 16, 32), GROUPS)]
 def broadcasts(root: Group, run: int, nblocks: int) -> Sequence[Schedule]:
     """Return the schedules of the tree, which are verified and take as many rounds as they have steps, or fewer."""
     schedules = schedules_of(root, run=run, nblocks=nblocks)
-    verify(schedules, postconditions.promise("bcast", len(schedules), (nblocks,), root=root.head))
+    verify(schedules, postconditions.postcondition("bcast", len(schedules), (nblocks,), root=root.head))
     assert simulate(schedules).rounds <= len(schedules[0])
     return schedules
 

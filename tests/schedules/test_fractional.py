@@ -42,7 +42,7 @@ def trees(p: int, r: int, n: int, root: int = 0) -> list[Schedule]:
 
 def checked(schedules: list[Schedule], root: int = 0, collective: str = "bcast") -> Report:
     """Verify the schedules, and return what they cost."""
-    verify(schedules, postconditions.promise(collective, len(schedules), schedules[0].parts, root=root))
+    verify(schedules, postconditions.postcondition(collective, len(schedules), schedules[0].parts, root=root))
     return simulate(schedules)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ringcast.algorithms import CallFacts, Params, build, grama, grama_all
 from ringcast.algorithms.cost import NETWORKS, Network, choose
-from ringcast.analysis.postconditions import promise
+from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules import grid, hypercube, one_to_all
@@ -67,7 +67,7 @@ def test_broadcast_on_a_mesh_of_any_dimension_doubles_along_one_after_the_other(
     dimension_of = [d for d, side in reversed([*enumerate(shape)]) for _ in range((side - 1).bit_length())]
     for root in {0, p // 3, p - 1}:
         schedules = of_mesh(shape, root)
-        assert verify(schedules, promise("bcast", p, schedules[0].parts, root=root)) == len(dimension_of)
+        assert verify(schedules, postcondition("bcast", p, schedules[0].parts, root=root)) == len(dimension_of)
         for i, a, b in messages(schedules):
             assert {d for d in range(len(shape)) if place[a][d] != place[b][d]} == {dimension_of[i]}
 

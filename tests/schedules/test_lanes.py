@@ -1,4 +1,4 @@
-"""Full-lane algorithms, and rings in the order of the hosts: what they promise, and how little leaves a host."""
+"""Full-lane algorithms, and rings in the order of the hosts: what they postcondition, and how little leaves a host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, Network, choose, predict
-from ringcast.analysis.postconditions import promise
+from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.rounds import Message, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
@@ -55,7 +55,7 @@ def schedules_of(entry: Algorithm, params: Params) -> list[Schedule]:
 def check(entry: Algorithm, params: Params) -> None:
     schedules = schedules_of(entry, params)
     empty = frozenset(j for j, n in enumerate(params.counts) if n == 0)
-    verify(schedules, promise(entry.collective, params.size, schedules[0].parts, root=params.root, empty=empty))
+    verify(schedules, postcondition(entry.collective, params.size, schedules[0].parts, root=params.root, empty=empty))
     assert simulate(schedules).rounds == entry.rounds(params), params
 
 

@@ -20,7 +20,7 @@ def run(counts: tuple[int, ...], nblocks: int) -> Report:
     """Verify the pipelined ring, and return what it costs."""
     p = len(counts)
     schedules = [ring.pipelined_ring(p, r, nblocks=nblocks, counts=counts) for r in range(p)]
-    verify(schedules, postconditions.promise("allgatherv", p, schedules[0].parts))
+    verify(schedules, postconditions.postcondition("allgatherv", p, schedules[0].parts))
     report = simulate(schedules)
     assert report.rounds <= max(len(s) for s in schedules)
     return report
@@ -35,7 +35,7 @@ def longest_gap(counts: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("p", [*range(1, 20), 33, 65])
 def test_linear_ring_takes_p_minus_1_rounds(p: int) -> None:
     schedules = [ring.ring(p, r) for r in range(p)]
-    verify(schedules, postconditions.promise("allgatherv", p, schedules[0].parts))
+    verify(schedules, postconditions.postcondition("allgatherv", p, schedules[0].parts))
     report = simulate(schedules)
     assert report.rounds == len(schedules[0]) == p - 1
     assert report.sent == report.received == (p - 1,) * p

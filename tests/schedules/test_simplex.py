@@ -16,7 +16,7 @@ SIZES = (1, 2, 3, 4, 5, 8, 12, 17, 33, 65)
 def rounds(p: int, r: int, n: int, root: int = 0) -> int:
     """Verify the schedules, and return what they take."""
     schedules: list[Schedule] = simplex_tree(p, run=r, nblocks=n, root=root)
-    verify(schedules, postconditions.promise("bcast", p, (n,), root=root))
+    verify(schedules, postconditions.postcondition("bcast", p, (n,), root=root))
     assert all(step.send_to is None or step.recv_from is None for schedule in schedules for step in schedule)
     return simulate(schedules).rounds
 

@@ -10,7 +10,7 @@ import pytest
 
 from ringcast import Communicator, collectives
 from ringcast.algorithms import ALGORITHMS
-from ringcast.analysis.postconditions import PROMISES
+from ringcast.analysis.postconditions import POSTCONDITIONS
 from ringcast.commands.bench.limits import FORMULAS
 from ringcast.commands.bench.systems.workload import COMBINING
 from ringcast.wire.collective import BY_BYTE, COLLECTIVES, Collective, Parts, Volume
@@ -25,7 +25,7 @@ COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
     ("where", "listed", "wanted"),
     [
         ("ringcast.algorithms.ALGORITHMS", ALGORITHMS, LISTED),
-        ("ringcast.analysis.postconditions.PROMISES", PROMISES, LISTED),
+        ("ringcast.analysis.postconditions.POSTCONDITIONS", POSTCONDITIONS, LISTED),
         ("ringcast.collectives", set(collectives.__all__), EVERY),
         ("ringcast.Communicator", EVERY & set(vars(Communicator)), EVERY),
         ("ringcast.commands.bench.limits.FORMULAS", FORMULAS, set(Volume) - {Volume.NONE}),

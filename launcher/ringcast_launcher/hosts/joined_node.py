@@ -147,7 +147,7 @@ def _check(one: Rendezvous, coming: Sequence[JoinedNode]) -> dict[int, JoinedNod
             raise JobError(f"the job cannot start: {joined}: {wrong}", 1)
         if joined.hello is None or joined.node_hello is None:
             continue
-        if problem := _objection(one, joined.node_hello):
+        if problem := _reason_not(one, joined.node_hello):
             raise JobError(f"the job cannot start: {joined} {problem}; give all nodes the same command", 1)
         claims.setdefault(joined.node_hello.node, []).append(joined)
     for node, claiming in claims.items():
@@ -157,7 +157,7 @@ def _check(one: Rendezvous, coming: Sequence[JoinedNode]) -> dict[int, JoinedNod
     return {node: claiming[0] for node, claiming in claims.items() if len(claiming) == 1}
 
 
-def _objection(one: Rendezvous, node_hello: NodeHello) -> str:
+def _reason_not(one: Rendezvous, node_hello: NodeHello) -> str:
     if node_hello.nnodes != one.nnodes:
         return f"has --nnodes {node_hello.nnodes}, but node 0 --nnodes {one.nnodes}"
     if node_hello.program != one.program:

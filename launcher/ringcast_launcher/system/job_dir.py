@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from ringcast._util.socket_path import REMEDY, objection
+from ringcast._util.socket_path import REMEDY, reason_not
 from ringcast.config.worker import directories
 from ringcast.errors import ConfigError
 from ringcast.monitoring.jobs import LOCK, PREFIX, bases, is_ours, places
@@ -27,7 +27,7 @@ def job_directory() -> Iterator[str]:
     Raises:
         ConfigError: it can be made nowhere; the text says what to set.
     """
-    if problem := objection(directories()[0]):
+    if problem := reason_not(directories()[0]):
         raise ConfigError(problem)
     for place in places():
         _remove_orphans(Path(place))

@@ -52,15 +52,15 @@ def understand(argv: Sequence[str], config: WorkerConfig) -> tuple[argparse.Name
     return options, _cases(options, size, rate)
 
 
-def objection(options: argparse.Namespace) -> str:
+def reason_not(options: argparse.Namespace) -> str:
     """Return why a result could not be written, or nothing; asked before hours of measuring."""
     paths = {name: path for name in ("json", "plot", "trace") if (path := getattr(options, name)) is not None}
     for name, path in paths.items():
-        if problem := output_files.objection(path):
+        if problem := output_files.reason_not(path):
             return f"--{name} {problem}"
     if len({path.resolve() for path in paths.values()}) < len(paths):
         return f"--{', --'.join(paths)}: give each a file of its own"
-    reason = plot.objection(options.plot) if options.plot is not None else ""
+    reason = plot.reason_not(options.plot) if options.plot is not None else ""
     return f"--plot: {reason}" if reason else ""
 
 

@@ -22,7 +22,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#b8960c", "#aa3377", "#66ccee")
 MARKERS = "osD^vP"
 
 
-def objection(path: Path) -> str:
+def reason_not(path: Path) -> str:
     """Return why nothing could be drawn into `path`, or nothing; asked before hours of measuring."""
     if importlib.util.find_spec("matplotlib") is None:
         return "a plot needs matplotlib, which is not installed: pip install 'ringcast[bench]'"

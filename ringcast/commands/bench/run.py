@@ -25,7 +25,7 @@ from ringcast.commands.bench.constants import calibrate
 from ringcast.commands.bench.figures import MAIN, Row, distrust, judge, write_json
 from ringcast.commands.bench.inprocess import Here
 from ringcast.commands.bench.onbed import OnBed
-from ringcast.commands.bench.options import USAGE, Refused, objection, understand
+from ringcast.commands.bench.options import USAGE, Refused, reason_not, understand
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.tune import Place, tune
 from ringcast.communicator import Communicator
@@ -83,7 +83,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
     with init() as comm:
         # Files are written on the host of rank 0 only; all must know before any of them begins.
-        problem = comm.bcast(objection(options) if comm.rank == 0 else None)
+        problem = comm.bcast(reason_not(options) if comm.rank == 0 else None)
         if problem:
             return _complain(problem, USAGE) if comm.rank == 0 else USAGE
         where = _description(comm, config)
@@ -100,7 +100,7 @@ def _description(comm: Communicator, config: WorkerConfig) -> str:
 
 
 def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[str]) -> int:
-    if problem := objection(options):
+    if problem := reason_not(options):
         return _complain(problem, USAGE)
     count, rate = options.bed
     links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) -> int:
     # Where files can be written is for rank 0 to say, and for all to know before they spend their time.
-    problem = comm.bcast(_objection(options) if comm.rank == 0 else None)
+    problem = comm.bcast(_reason_not(options) if comm.rank == 0 else None)
     if problem:
         if comm.rank == 0:
             print(f"ringcast calibrate: {problem}", file=sys.stderr)
@@ -90,12 +90,12 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return _FAILED
 
 
-def _objection(options: argparse.Namespace) -> str:
+def _reason_not(options: argparse.Namespace) -> str:
     """Return why what is asked for cannot work, or nothing."""
     for path in filter(None, (options.output, options.plot)):
-        if problem := output_files.objection(path):
+        if problem := output_files.reason_not(path):
             return problem
-    problem = output_files.image_objection(options.plot) if options.plot else ""
+    problem = output_files.image_reason_not(options.plot) if options.plot else ""
     return f"--plot {problem}" if problem else ""
 
 

@@ -90,7 +90,7 @@ def judge_shared_memory(total: int | None) -> Finding:
 
 def check_place() -> Finding:
     """Look whether there is a place for the directory of a job."""
-    if problem := socket_path.objection(directories()[0]):
+    if problem := socket_path.reason_not(directories()[0]):
         return fail("temporary files", problem, _FIX)
     folders = jobs.bases()
     return check_temporary(folders[0]) if folders else fail("temporary files", "all paths are too long", _FIX)
