@@ -201,7 +201,7 @@ def test_a_rank_may_return_before_the_others_have_its_messages() -> None:
             return comm.sendrecv("last words", 1, None)
         return comm.sendrecv(None, None, 0)
 
-    for backend in BACKENDS:
+    for backend in ("threads", "processes"):
         assert run(work, 2, backend=backend) == [None, "last words"]
 
 
