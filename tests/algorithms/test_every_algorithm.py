@@ -90,6 +90,7 @@ def affordable(entry: Algorithm, p: int) -> bool:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
 @pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)], ids=["some sizes", "the others"])
+@pytest.mark.timeout(1200)
 def test_keeps_its_promise_in_the_rounds_it_declares(entry: Algorithm, quick: bool) -> None:
     for p in (*range(1, 71), *KILLERS):
         if (p in QUICK) != quick or entry.fits(Params(p)) or not affordable(entry, p):

@@ -11,6 +11,7 @@ KILLERS = [513, 1025]  # beyond the exhaustive test, where known wrong construct
 
 
 @pytest.mark.parametrize("sizes", [range(1, 131), pytest.param(range(131, 301), marks=pytest.mark.long)], ids=str)
+@pytest.mark.timeout(600)
 def test_both_constructions_agree(sizes: range) -> None:
     for p in sizes:
         both_agree(p)

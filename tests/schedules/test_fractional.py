@@ -82,6 +82,7 @@ def test_rounds_volume_and_bytes_of_each_rank(p: int, r: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("r", [1, 2, 3, 5])
 @each("p", range(1, 71))
+@pytest.mark.timeout(600)
 def test_rounds_of_all_sizes(p: int, r: int) -> None:
     for n in (1, r, 2 * r + 1, 3 * r):
         assert checked(trees(p, r, n, p - 1), p - 1).rounds == fractional.tree_rounds(p, r, n), f"{n=}"
