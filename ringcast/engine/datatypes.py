@@ -8,6 +8,7 @@ objects travel as Python objects.
 from __future__ import annotations
 
 import ast
+import threading
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
 
+_PARSING = threading.Lock()  # ranks may be threads, and in Python 3.11 these disturb each other (python/cpython#106905)
 MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 
@@ -78,7 +80,8 @@ def describe_dtype(dtype: np.dtype[Any]) -> str:
 
 def parse_dtype(text: str) -> np.dtype[Any]:
     """Return the dtype that `describe_dtype` was given."""
-    descr: Any = ast.literal_eval(text)
+    with _PARSING:
+        descr: Any = ast.literal_eval(text)
     return np.lib.format.descr_to_dtype(descr)
 
 

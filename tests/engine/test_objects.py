@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import operator
 import pickle
 import struct
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -239,6 +242,24 @@ def test_a_dtype_is_told_by_a_text(dtype: Any) -> None:
     for align in False, True:
         one = np.dtype(dtype, align=align)
         assert parse_dtype(describe_dtype(one)) == one
+
+
+def test_ranks_that_are_threads_read_dtypes_at_the_same_time() -> None:
+    """The collector runs within the parser, and lets another thread in there."""
+    one = np.dtype([("a", "i2"), ("b", [("c", ">f8", (2, 3))])])
+    text, before = describe_dtype(one), gc.get_threshold()
+
+    def let_others_run(*_: object) -> None:
+        time.sleep(1e-4)
+
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(30)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(found == one for found in threads.map(parse_dtype, [text] * 4000))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(let_others_run)
 
 
 def test_a_record_is_told_as_it_is() -> None:
