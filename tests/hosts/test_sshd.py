@@ -74,10 +74,10 @@ def test_nothing_is_seen_outside_or_left_behind(tmp_path: Path, monkeypatch: pyt
     before = outside()
     others = set(psutil.Process().children(recursive=True))
     with sshd.ssh_bed("2") as bed:
-        with bed.start(0, ["ssh", "h1", "echo there; exec sleep 1000"], stdout=subprocess.PIPE, text=True) as session:
+        with bed.start(0, ["ssh", "h1", "exec yes there"], stdout=subprocess.PIPE, text=True) as session:
             assert session.stdout.readline() == "there\n"
             processes = set(psutil.Process().children(recursive=True)) - others
-            assert {"sshd", "sleep"} <= {process.name() for process in processes}
+            assert {"sshd", "yes"} <= {process.name() for process in processes}
             assert outside() == before
             bed.close()
         assert session.returncode != 0
