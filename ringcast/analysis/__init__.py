@@ -1,6 +1,6 @@
 """Schedules judged without running them.
 
-* `postconditions`, `lockstep`, `verify`: whether a schedule does what its collective promises, symbolically
+* `postconditions`, `lockstep`, `verify`: whether a schedule reaches the postcondition of its collective, symbolically
 * `simulate`, `rounds`, `topologies`: how long it takes on a virtual clock, round by round, also on sparse networks
 * `bounds`, `tables`, `diagram`: lower bounds, the tables of the papers, space-time diagrams
 

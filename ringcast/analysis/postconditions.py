@@ -185,7 +185,7 @@ def postcondition(
     empty: frozenset[int] = frozenset(),
     distance: int = 0,
 ) -> Postcondition:
-    """Return what `collective` promises to each of `size` ranks.
+    """Return the values that each of `size` ranks holds before and after `collective`.
 
     `parts` is that of the schedules; collectives that gather or scatter have one part per rank. The parts in `empty`
     have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only where

@@ -1,6 +1,6 @@
 """Symbolic verification: schedules obey the one-ported model, and fulfil the postcondition of their collective.
 
-`verify` enacts schedules on the symbolic values of `ringcast.analysis.postconditions` and follows what each rank holds
+`verify` runs schedules on the symbolic values of `ringcast.analysis.postconditions` and follows what each rank holds
 in which slot.
 
 p ranks; a step is named by its index in the schedule of its rank.
@@ -31,7 +31,7 @@ def verify(schedules: Sequence[Schedule], postcondition: Postcondition, *, order
         ScheduleError: naming rank, step, peer and slot, and what was expected.
     """
     if len(postcondition.start) != len(schedules):
-        raise ScheduleError(f"{len(schedules)} schedules, but a postcondition to {len(postcondition.start)} ranks")
+        raise ScheduleError(f"{len(schedules)} schedules, but a postcondition for {len(postcondition.start)} ranks")
     ledger = _Ledger(schedules, postcondition, ordered=ordered)
     rounds = run_in_lockstep(schedules, ledger)
     ledger.check_end(postcondition)

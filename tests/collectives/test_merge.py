@@ -54,12 +54,7 @@ def schedules_of(name: str, p: int) -> list[Schedule]:
 @pytest.mark.parametrize("sizes", [range(1, 41), pytest.param(range(41, 201), marks=pytest.mark.long)], ids=str)
 @pytest.mark.timeout(600)
 def test_every_rank_gets_every_part_once_in_q_rounds(name: str, sizes: range) -> None:
-    for p in sizes:
-        try:
-            check_rounds(name, p)
-        except AssertionError as error:
-            error.add_note(f"for {p=}")
-            raise
+    each("p", sizes)(check_rounds)(name=name)
 
 
 def check_rounds(name: str, p: int) -> None:

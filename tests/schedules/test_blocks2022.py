@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ringcast.schedules import blocks, blocks2022
 from ringcast.schedules.blocks import baseblock, schedule_tables
+from support.cases import each
 
 KILLERS = [513, 1025]  # beyond the exhaustive test, where known wrong constructions fail
 
@@ -13,14 +14,13 @@ KILLERS = [513, 1025]  # beyond the exhaustive test, where known wrong construct
 @pytest.mark.parametrize("sizes", [range(1, 131), pytest.param(range(131, 301), marks=pytest.mark.long)], ids=str)
 @pytest.mark.timeout(600)
 def test_both_constructions_agree(sizes: range) -> None:
-    for p in sizes:
-        both_agree(p)
+    each("p", sizes)(both_agree)()
 
 
 def both_agree(p: int) -> None:
     recv, send = (table.T.tolist() for table in schedule_tables(p))
-    assert [list(blocks2022.recv_schedule(p, r)) for r in range(p)] == recv, f"{p=}"
-    assert [list(blocks2022.send_schedule(p, r)) for r in range(p)] == send, f"{p=}"
+    assert [list(blocks2022.recv_schedule(p, r)) for r in range(p)] == recv
+    assert [list(blocks2022.send_schedule(p, r)) for r in range(p)] == send
 
 
 @pytest.mark.parametrize("p", KILLERS)

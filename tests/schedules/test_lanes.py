@@ -1,4 +1,4 @@
-"""Full-lane algorithms, and rings in the order of the hosts: what they postcondition, and how little leaves a host."""
+"""Full-lane algorithms, and rings in the order of the hosts: what they achieve, and how little leaves a host."""
 
 from __future__ import annotations
 
