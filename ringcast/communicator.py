@@ -589,7 +589,7 @@ class Communicator:
     ) -> Any:
         """Send `value` to one rank and return the value that arrives from another, at the same time.
 
-        Not collective: only the two ends of a message call it. Ranks that wait for each other in a circle get
+        Not collective: only the two ends of a message call it. Ranks that wait for each other in a cycle get
         `CollectiveTimeout`.
 
         Cost: one round, or two messages more where a value is too long to be sent unasked.

@@ -199,7 +199,7 @@ class CollectiveMismatch(RingcastError):
 
 
 class CollectiveTimeout(RingcastError, TimeoutError):
-    """A call did not finish before its deadline, or cannot finish, because ranks wait for each other in a circle.
+    """A call did not finish before its deadline, or cannot finish, because ranks wait for each other in a cycle.
 
     Attributes:
         rank: the rank that raises this.
@@ -209,8 +209,8 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         operation: the call and its number, a `Where` without the round.
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
-        circle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
-        calls: what the first ranks of the circle are in, and where in the program.
+        cycle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
+        calls: what the first ranks of the cycle are in, and where in the program.
 
     >>> print(CollectiveTimeout(0, (1, 2), 5.0, Where("barrier", 7, 1)))
     rank 0: barrier #7, round 1 did not finish within 5 s; waiting for rank 1, 2
@@ -224,21 +224,21 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         where: Where,
         *,
         progress: float | None = None,
-        circle: tuple[int, ...] = (),
+        cycle: tuple[int, ...] = (),
         calls: tuple[str, ...] = (),
     ) -> None:
         who = ", ".join(map(str, waiting_for)) or "nobody"
         far = f" after {100 * progress:.0f} % of its rounds" if progress is not None else ""
-        if circle:
-            chain = " -> ".join(f"rank {member}" for member in (*circle, circle[0]))
+        if cycle:
+            chain = " -> ".join(f"rank {member}" for member in (*cycle, cycle[0]))
             text = f"rank {rank}: deadlock in {where}{far}: each of these ranks waits for the next one: {chain}"
-            text += "".join(f"; rank {member} is in {call}" for member, call in zip(circle, calls, strict=False))
+            text += "".join(f"; rank {member} is in {call}" for member, call in zip(cycle, calls, strict=False))
         else:
             text = f"rank {rank}: {where} did not finish within {seconds:g} s{far}; waiting for rank {who}"
         super().__init__(text)
         self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
         self.operation, self.round = Where(where.operation, where.number), where.round
-        self.progress, self.circle, self.calls = progress, circle, calls
+        self.progress, self.cycle, self.calls = progress, cycle, calls
 
 
 class Revoked(RingcastError):

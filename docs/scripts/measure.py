@@ -46,6 +46,8 @@ from ringcast.protocol.operations import Operation
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.wire.call import Call
+from ringcast.wire.control_messages import Finished
+from ringcast.wire.endpoint_card import EndpointCard
 
 MB = 1_000_000
 RANKS = 64  # of a job that starts
@@ -184,13 +186,14 @@ def last_to_join(address: str, p: int) -> float:
 
         served = pool.submit(serve)
         configs = [WorkerConfig(rank, p, server.address, hosted=True, nonce=nonce, key=key) for rank in range(p)]
-        clients = [ControlClient(config, "tcp://127.0.0.1:12345", lambda _: None, context) for config in configs]
+        card = EndpointCard("tcp://127.0.0.1:12345")
+        clients = [ControlClient(config, card, lambda _: None, context) for config in configs]
         others = [pool.submit(join, client) for client in clients[1:]]
         waiting.wait()
         begin = time.perf_counter()
         end = max(join(clients[0]), *(future.result() for future in others))
-        for client in clients:
-            client.finished({})
+        for rank, client in enumerate(clients):
+            client.send(Finished(rank, {}))
         list(pool.map(ControlClient.close, clients))
         served.result()
     return end - begin

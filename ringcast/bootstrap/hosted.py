@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -19,11 +18,12 @@ from ringcast.bootstrap.rendezvous import JoinInfo, serve
 from ringcast.bootstrap.world import adopt, join
 from ringcast.communicator import Communicator
 from ringcast.config.worker import WorkerConfig
-from ringcast.control import PACE, ControlClient, new_key
+from ringcast.control import PACE, new_key
 from ringcast.engine.endpoint import Endpoint
-from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, blames
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast.wire import header
+from ringcast.wire.control_messages import Abort, Failing, notice_frames
+from ringcast.wire.failure import Failure
 
 GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may report their errors
 
@@ -47,14 +47,12 @@ class RankSpec:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """Result of a rank: the function's result, or the error that ended it, whose text is `cause`."""
+    """Result of a rank: the function's result, or its failure."""
 
     rank: int
     result: bytes = field(default=b"", repr=False)
-    cause: str = ""
-    traceback: str = ""
+    failure: Failure | None = None
     follows: bool = False  # another rank's error has brought it about
-    blames: tuple[int, ...] = ()
 
 
 def rank_specs(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[RankSpec]:
@@ -87,11 +85,10 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
         result = cloudpickle.dumps(fn(comm, *args))
         comm.finalize()  # may notice that a call was not the same on all ranks
         if (caught := endpoint.unanswered.first) is not None:
-            return RankResult(spec.rank, cause=str(caught), follows=caught.follows, blames=caught.blames)
+            return RankResult(spec.rank, failure=Failure(str(caught), blames=caught.blames), follows=caught.follows)
         return RankResult(spec.rank, result)
     except BaseException as error:
-        assert isinstance(endpoint.control, ControlClient)
-        endpoint.control.failing(f"{type(error).__name__}: {error}", traceback.format_exc(), blames(error))
+        endpoint.control.send(Failing(spec.rank, Failure.of(error)))
         return failed(spec.rank, error)
     finally:
         comm.finalize()
@@ -104,9 +101,7 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
 
 def failed(rank: int, error: BaseException) -> RankResult:
     """Return the result of a rank that an error ended."""
-    follows = isinstance(error, PeerFailed | Revoked | JobAborted)
-    text = "".join(traceback.format_exception(error))
-    return RankResult(rank, b"", f"{type(error).__name__}: {error}", text, follows, blames(error))
+    return RankResult(rank, b"", Failure.of(error), isinstance(error, PeerFailed | Revoked | JobAborted))
 
 
 _members: dict[int, list[Endpoint]] = {}  # of each job, the ranks in this process
@@ -117,7 +112,7 @@ def abort(nonce: int, cause: str) -> None:
     """End the job's ranks in this process: their calls under way, and their next ones, raise JobAborted."""
     with _lock:
         for endpoint in _members.get(nonce, []):
-            endpoint.transport.inject([header.notice(header.Kind.ABORT, nonce), cause.encode()])
+            endpoint.transport.inject(notice_frames(Abort(cause), nonce))
 
 
 class Results:
@@ -142,7 +137,7 @@ class Results:
     def ended(self, result: RankResult, now: float) -> None:
         """Take the result of a rank."""
         self._rank_results[result.rank] = result
-        if result.cause:
+        if result.failure is not None:
             self._fail(now)
 
     def lost(self, rank: int, cause: str, now: float) -> None:
@@ -170,9 +165,9 @@ class Results:
     def _verdict(self) -> RunFailed:
         if self._lost:
             return RunFailed(*next(iter(self._lost.items())))
-        failures = [result for result in self._rank_results.values() if result.cause]
-        first = next((result for result in failures if not result.follows), failures[0])
-        return RunFailed(first.rank, first.cause, first.traceback)
+        failures = [(r.rank, r.failure, r.follows) for r in self._rank_results.values() if r.failure is not None]
+        rank, failure, _ = next((one for one in failures if not one[2]), failures[0])
+        return RunFailed(rank, failure.cause, failure.traceback)
 
 
 def spread(slots: Mapping[str, int], n: int) -> list[str]:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import zmq
@@ -19,14 +19,7 @@ from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
 from ringcast.transports.zeromq import ZeroMQTransport
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointCard:
-    """The addresses of an inbox for other ranks: for all, and (`near`) for those of its own host."""
-
-    address: str
-    near: str = ""
+from ringcast.wire.endpoint_card import EndpointCard
 
 
 def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, EndpointCard]:
@@ -46,7 +39,7 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, End
         config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
     if place is None or config.transport == "ipc":
         transport = _bind(config, [_ipc_address(config)])
-        return config, transport, EndpointCard(transport.address)
+        return config, transport, transport.card
     near = colocation.socket_path(config.directory, config.rank) if config.mixed else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug:
@@ -54,18 +47,17 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, End
         print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
     address = f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
-    return (
-        config,
-        transport,
-        EndpointCard(address, colocation.advertisement(colocation.system(), near) if transport.near else ""),
-    )
+    advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
+    return config, transport, replace(transport.card, address=address, near=advertised)
 
 
-def near_ranks(config: WorkerConfig, own: EndpointCard, advertisements: Sequence[str]) -> dict[int, str]:
-    """Return the ipc addresses of ranks on this host; `advertisements` has the `near` of all ranks."""
-    found = colocation.reachable(colocation.system(), advertisements) if own.near else {}
+def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
+    """Return the ipc addresses of the ranks on this host; `cards` has those of all ranks."""
+    if not cards[config.rank].near:
+        return {}
+    found = colocation.reachable(colocation.system(), [card.near for card in cards])
     near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
-    if config.debug and own.near:
+    if config.debug:
         others = f"{len(near)} of {config.size - 1} other ranks"
         print(f"ringcast: rank {config.rank} reaches {others} over ipc, on its own host", file=sys.stderr)
     return near

@@ -25,12 +25,14 @@ from ringcast.config.worker import NONE, WorkerConfig, from_environment
 from ringcast.control import PACE, ControlClient
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import thread_endpoints
-from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError, blames
+from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.control_messages import Failing
+from ringcast.wire.failure import Failure, clean
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
 WORLD = 1  # context number of the world communicator
@@ -161,7 +163,7 @@ def _member(config: WorkerConfig, network: Network) -> Group:
         group = join(info, network)
     control = group.endpoint.control
     assert isinstance(control, ControlClient)
-    _report_uncaught_errors(control)
+    _report_uncaught_errors(control, config.rank)
     return group
 
 
@@ -180,7 +182,7 @@ def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.R
     def fail(error: str) -> None:
         if not config.hosted:  # else the launcher says it
             os.write(2, f"ringcast.{UsageError.__name__}: {error}\n".encode())
-        control.failing(f"{UsageError.__name__}: {error}", "")
+        control.send(Failing(config.rank, Failure(f"{UsageError.__name__}: {error}")))
         control.close()
         os._exit(1)  # the main thread may wait for what these processes were to do
 
@@ -193,22 +195,15 @@ def join(info: JoinInfo, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
     config, transport, card = open_inbox(info.config)
     control = ControlClient(
-        config,
-        card.address,
-        transport.inject,
-        transport.context,
-        network=repr(network),
-        public_key=transport.public_key,
-        near=card.near,
-        lifeline=info.lifeline,
+        config, card, transport.inject, transport.context, network=repr(network), lifeline=info.lifeline
     )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
         mapped = recorder.mapped(config.directory, config.rank, config.size)
         stacks.listen(config.directory, config.rank)
     try:
-        addresses = control.join(config.start_timeout)
-        transport.meet(addresses, control.keys, near_ranks(config, card, control.near))
+        cards = control.join(config.start_timeout)
+        transport.meet(cards, near_ranks(config, cards))
         control.watch(transport.links)
     except BaseException:
         control.close()
@@ -219,7 +214,7 @@ def join(info: JoinInfo, network: Network) -> Group:
     )
     endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
-    hosts = hosts_of([address.rpartition(":")[0] for address in addresses])
+    hosts = hosts_of([each.address.rpartition(":")[0] for each in cards])
     return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle)
 
 
@@ -249,20 +244,19 @@ def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
     try:
         reach(endpoint, endpoint.transport, config.start_timeout, grace)
     except BaseException as error:
-        endpoint.control.failing(f"{type(error).__name__}: {error}", "", ())
+        endpoint.control.send(Failing(config.rank, Failure(clean(f"{type(error).__name__}: {error}"))))
         endpoint.control.close()
         endpoint.transport.close()
         raise
 
 
-def _report_uncaught_errors(control: ControlClient) -> None:
+def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
     """Let the launcher and the other ranks know the error that ends this program, with its traceback."""
     previous, pid = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if os.getpid() == pid:
-            text = "".join(traceback.format_exception(kind, error, trace))
-            control.failing(f"{kind.__name__}: {error}", text, blames(error))
+            control.send(Failing(rank, Failure.of(error)))
             if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
                 print(_in_one_line(error, trace), file=sys.stderr)
                 return

@@ -14,7 +14,6 @@ from typing import TypeVar
 import numpy as np
 
 from ringcast.collectives.stage import Group
-from ringcast.control.agreement import AGREE, FLAG_LIMIT, SHRINK, Decision, Vote
 from ringcast.engine.execute import QUIET
 from ringcast.errors import (
     ArgumentError,
@@ -30,8 +29,10 @@ from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.call import Call
+from ringcast.wire.control_messages import Waiting
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import P2P
+from ringcast.wire.votes import AGREE, FLAG_LIMIT, SHRINK, Decision, Verb, Vote
 
 Result = TypeVar("Result")
 _LEFT = Failure("it left the job")
@@ -60,7 +61,7 @@ def revoke(group: Group) -> None:
     with endpoint.gate:
         endpoint.protocol.revoke(group.context, Revoked(endpoint.rank, cause, endpoint.rank))
         endpoint.flush()
-        endpoint.control.revoke(group.context, cause)
+        endpoint.revoke(group.context, cause)
 
 
 def revoked(group: Group) -> bool:
@@ -134,7 +135,7 @@ def free(group: Group) -> None:
         group.endpoint.flush()
 
 
-def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decision:
+def _decide(group: Group, verb: Verb, flag: int, timeout: float | None) -> Decision:
     """Vote, unless a call that was broken off has done so, and wait for what is decided.
 
     Raises:
@@ -167,14 +168,14 @@ def _decide(group: Group, verb: str, flag: int, timeout: float | None) -> Decisi
         group.vote = None
 
 
-def _vote(group: Group, verb: str, flag: int) -> Vote:
+def _vote(group: Group, verb: Verb, flag: int) -> Vote:
     """Return the vote of this call: a new one, or that of a call of the same verb that was broken off."""
     cast = group.vote
     if cast is None or cast.verb != verb:
         group.votes += 1
         cast = Vote(group.endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
         group.vote, group.decision = cast, None
-        group.endpoint.control.vote(cast)
+        group.endpoint.control.send(cast)
     return cast
 
 
@@ -194,7 +195,7 @@ def _await_decision(group: Group, vote: Vote, op: Operation, start: float, timeo
                 raise JobAborted(endpoint.rank, protocol.aborted, where, _awaited(group))
             if (found := protocol.stuck.pop(key, None)) is not None:
                 facts = endpoint.rank, _awaited(group), found.seconds, where
-                raise CollectiveTimeout(*facts, circle=found.circle, calls=found.calls)
+                raise CollectiveTimeout(*facts, cycle=found.cycle, calls=found.calls)
             if timeout is not None and now >= start + timeout:
                 raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
             if now >= start + (times + 1) * QUIET:
@@ -202,14 +203,14 @@ def _await_decision(group: Group, vote: Vote, op: Operation, start: float, timeo
                 awaited = _awaited(group)
                 endpoint.recorder.waits(op, awaited)
                 report = protocol.report_vote(vote, op.place, awaited, seconds=now - start, times=times)
-                endpoint.control.waiting(report)
+                endpoint.control.send(Waiting(report))
             due = start + (times + 1) * QUIET
             endpoint.progress(due if timeout is None else min(due, start + timeout))
             now = clock()
     finally:
         if times:
-            endpoint.control.moving()
-    return Decision.decode(protocol.decisions.pop(key))
+            endpoint.moves()
+    return protocol.decisions.pop(key)
 
 
 def _awaited(group: Group) -> tuple[int, ...]:

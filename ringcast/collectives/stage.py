@@ -11,7 +11,6 @@ import numpy as np
 
 from ringcast.algorithms import CallFacts, Params, build, find
 from ringcast.algorithms.cost import Network, choose, granted
-from ringcast.control.agreement import Decision, Vote
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
@@ -26,6 +25,7 @@ from ringcast.schedules.placement import Hosts
 from ringcast.schedules.schedule import Schedule, Step, relabel
 from ringcast.wire.call import OBJECT, Call
 from ringcast.wire.collective import COLLECTIVES
+from ringcast.wire.votes import Decision, Vote
 
 
 class Choice(NamedTuple):

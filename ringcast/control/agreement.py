@@ -12,67 +12,14 @@ the votes of the live members, and sent to all of them. The control plane, which
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from ringcast.control.deadlocks import Report
-
-AGREE, SHRINK = "agree", "shrink"
-FLAG_LIMIT = 1 << 63  # -FLAG_LIMIT <= flag < FLAG_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """A rank takes part in the n-th agreement of a communicator."""
-
-    rank: int
-    context: int
-    number: int
-    verb: str  # AGREE or SHRINK
-    flag: int = 0
-    acknowledged: tuple[int, ...] = ()  # members whose failure the rank has acknowledged
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The result of an agreement, sent to all live members; `verbs` has the verb of each of `members`."""
-
-    context: int
-    number: int
-    members: tuple[int, ...]
-    verbs: tuple[str, ...]
-    flag: int = 0
-    unacknowledged: tuple[int, ...] = ()
-    fresh: int = 0  # number of the new communicator, where all want to shrink
-
-    def encode(self) -> bytes:
-        """Return the payload of an AGREED notice."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Decision:
-        """Return the decision that `encode` has written.
-
-        Raises:
-            ValueError: the data holds none.
-        """
-        match json.loads(data):
-            case {
-                "context": int(context),
-                "number": int(number),
-                "members": [*members],
-                "verbs": [*verbs],
-                "flag": int(flag),
-                "unacknowledged": [*unacknowledged],
-                "fresh": int(fresh),
-            }:
-                ranks = tuple(map(int, members)), tuple(map(int, unacknowledged))
-                return cls(context, number, ranks[0], tuple(map(str, verbs)), flag, ranks[1], fresh)
-        raise ValueError("not a decision")
+from ringcast.wire.reports import Report
+from ringcast.wire.votes import SHRINK, Decision, Vote
 
 
 class Agreements:

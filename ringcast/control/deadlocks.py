@@ -26,170 +26,16 @@ cycle counts only when each of its ranks has reported twice that it waits.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-from ringcast.wire.header import Kind
+from ringcast.wire.reports import CallRecord, Deadlock, Finding, Mismatch, Report
 
 LOOK = 2e-6  # seconds between two searches for cycles, times the square of the waiting ranks: bounds their cost …
 MOST = 1.0  # … and at most this
 CALLS_SHOWN = 8  # ranks of a cycle whose calls are in the finding
 
 Node = TypeVar("Node")
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A call that a rank has made, as other ranks know it."""
-
-    number: int  # in its communicator; 0 for point-to-point, -n for its n-th agreement
-    fingerprint: int
-    text: str
-    site: str  # "file.py:12"; empty where that is not known
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The report of a stalled rank: what it waits for, and its message counts."""
-
-    rank: int
-    context: int
-    call: CallRecord
-    round: int | None
-    waits: tuple[int, ...]  # the wait-for set: it needs a message of all of these ranks
-    sources: tuple[int, ...]  # those from which it receives
-    owes: tuple[int, ...]  # ranks to which it withholds a grant until it has received from `sources`
-    sent: Mapping[int, int]  # messages ever, by rank, without those that only ask or answer whether all is well
-    seen: Mapping[int, int]
-    ended: tuple[CallRecord, ...] = ()  # the last calls in this communicator that have ended
-    seconds: float = 0.0  # that the call has taken
-    times: int = 1  # how often this wait was reported
-
-    def message(self) -> dict[str, Any]:
-        """Return the report as plain values, to be sent; `read` is the inverse."""
-        facts = asdict(self)
-        del facts["rank"]
-        return facts
-
-
-def read(rank: int, message: Mapping[str, Any]) -> Report | None:
-    """Return the report of `rank` that came as `message`; None if it is malformed."""
-    match message:
-        case {
-            "context": int(context),
-            "call": dict(call),
-            "round": int() | None as round_,
-            "waits": [*waits],
-            "sources": [*sources],
-            "owes": [*owes],
-            "sent": dict(sent),
-            "seen": dict(seen),
-            "ended": [*ended],
-            "seconds": int() | float() as seconds,
-            "times": int(times),
-        }:
-            calls = [made for each in (call, *ended) if (made := _call_record(each)) is not None]
-            numbers = (context, round_ or 0, times, *waits, *sources, *owes, *sent, *sent.values())
-            if len(calls) != 1 + len(ended) or not are_counts((*numbers, *seen, *seen.values())):
-                return None
-            return Report(
-                rank,
-                context,
-                calls[0],
-                round_,
-                tuple(waits),
-                tuple(sources),
-                tuple(owes),
-                sent,
-                seen,
-                tuple(calls[1:]),
-                seconds,
-                times,
-            )
-    return None
-
-
-def _call_record(message: object) -> CallRecord | None:
-    match message:
-        case {"number": int(number), "fingerprint": int(fingerprint), "text": str(text), "site": str(site)}:
-            return CallRecord(number, fingerprint, text, site)
-    return None
-
-
-def are_counts(values: Iterable[object]) -> bool:
-    """Return whether all values are whole numbers, and none is below 0."""
-    return all(isinstance(value, int) and value >= 0 for value in values)
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Finding for `rank`: `peer` made another call."""
-
-    kind: ClassVar = Kind.MISMATCH
-    rank: int
-    context: int
-    number: int
-    peer: int
-    mine: str
-    my_site: str
-    theirs: str
-    their_site: str
-
-    def encode(self) -> bytes:
-        """Return the payload of the notice."""
-        return json.dumps(asdict(self)).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlock:
-    """Finding for `rank`: it is in a cycle of ranks, each of which waits for the next one."""
-
-    kind: ClassVar = Kind.DEADLOCK
-    rank: int
-    context: int
-    number: int
-    seconds: float
-    circle: tuple[int, ...]  # the cycle, under the name that it has in `CollectiveTimeout` and on the wire
-    calls: tuple[str, ...]  # of the first ranks of the cycle, with their places
-
-    def encode(self) -> bytes:
-        """Return the payload of the notice."""
-        return json.dumps(asdict(self)).encode()
-
-
-Finding: TypeAlias = Mismatch | Deadlock
-
-
-def decode(data: bytes) -> Finding | None:
-    """Return the finding that `encode` has written; None if the data holds none."""
-    try:
-        facts = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    match facts:
-        case {
-            "rank": int(rank),
-            "context": int(context),
-            "number": int(number),
-            "peer": int(peer),
-            "mine": str(mine),
-            "my_site": str(my_site),
-            "theirs": str(theirs),
-            "their_site": str(their_site),
-        }:
-            return Mismatch(rank, context, number, peer, mine, my_site, theirs, their_site)
-        case {
-            "rank": int(rank),
-            "context": int(context),
-            "number": int(number),
-            "seconds": int() | float() as seconds,
-            "circle": list(circle),
-            "calls": list(calls),
-        } if are_counts(circle):
-            return Deadlock(rank, context, number, seconds, tuple(circle), tuple(map(str, calls)))
-    return None
 
 
 class DeadlockDetector:
@@ -253,11 +99,11 @@ class DeadlockDetector:
             return []
         ranks = [rank for rank, _ in found]
         first = ranks.index(min(ranks))
-        circle = (*ranks[first:], *ranks[:first])
-        made = [self._reports[rank].call for rank in circle[:CALLS_SHOWN]]
+        cycle = (*ranks[first:], *ranks[:first])
+        made = [self._reports[rank].call for rank in cycle[:CALLS_SHOWN]]
         calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in made)
-        reports = (self._reports[rank] for rank in dict.fromkeys(circle))
-        return [Deadlock(r.rank, r.context, r.call.number, r.seconds, circle, calls) for r in reports]
+        reports = (self._reports[rank] for rank in dict.fromkeys(cycle))
+        return [Deadlock(r.rank, r.context, r.call.number, r.seconds, cycle, calls) for r in reports]
 
     def _after(self, edge: tuple[int, int]) -> Iterator[tuple[int, int]]:
         """Return the edges of which one must vanish before this one can."""

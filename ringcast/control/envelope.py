@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack
 import zmq
 
-from ringcast.control.events import Message
 from ringcast.procs.timing import TIMING
 from ringcast.version import __version__
 from ringcast.wire import header
+from ringcast.wire.codec import CodecError, encode, unpack
+from ringcast.wire.control_messages import ToServer, ToWorker
+from ringcast.wire.failure import MAX_TEXT
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 PATIENCE = 60_000  # ms that a handshake may take: all ranks of a large job come at once, on machines that start up
-MAX_TEXT = 100_000  # bytes of one error or traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +38,27 @@ def version() -> str:
     return f"{__version__} (protocol {header.VERSION})"
 
 
-def seal(nonce: int, number: int, message: Message) -> bytes:
+def seal(nonce: int, number: int, message: ToServer | ToWorker) -> bytes:
     """Return the envelope of a message: nonce, number, message."""
-    return seal_packed(nonce, number, pack(message))
+    return seal_encoded(nonce, number, encode(message))
 
 
-def pack(message: Message) -> bytes:
-    """Return a message as `seal_packed` takes it, for many envelopes."""
-    data: bytes = msgpack.packb(message)
-    return data
-
-
-def seal_packed(nonce: int, number: int, packed: bytes) -> bytes:
-    """Return the envelope of a message that `pack` has encoded."""
+def seal_encoded(nonce: int, number: int, encoded: bytes) -> bytes:
+    """Return the envelope of a message that is encoded already, as for many receivers."""
     packer = msgpack.Packer()
-    return b"".join([packer.pack_array_header(3), packer.pack(nonce), packer.pack(number), packed])
+    return b"".join([packer.pack_array_header(3), packer.pack(nonce), packer.pack(number), encoded])
 
 
-def open_sealed(data: bytes, nonce: int) -> tuple[int, Message] | None:
-    """Return number and message; None for what is malformed or of another job."""
+def open_sealed(data: bytes, nonce: int) -> tuple[int, Any] | None:
+    """Return number and message as plain values; None for what is malformed or of another job."""
     try:
-        content = msgpack.unpackb(data, strict_map_key=False)
-    except (ValueError, TypeError, msgpack.UnpackException):
+        content = unpack(data)
+    except CodecError:
         return None
     match content:
-        case [int(job), int(number), dict(message)] if job == nonce:
+        case [int(job), int(number), message] if job == nonce:
             return number, message
     return None
-
-
-def clean(text: str) -> str:
-    """Return `text` in a form that can always be sent: bounded (its end is kept), without lone surrogates."""
-    return text[-MAX_TEXT:].encode("utf-8", "replace")[-MAX_TEXT:].decode("utf-8", "ignore")
 
 
 def longest_to_server(size: int) -> int:

@@ -1,110 +1,28 @@
-"""Events and actions of the membership state machine.
+"""Events and actions of the membership state machine, next to the messages of `ringcast.wire.control_messages`.
 
-Times are seconds on the caller's clock. A message is a dictionary of plain values with a "type".
+Times are seconds on the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from ringcast.control.agreement import Vote
-from ringcast.control.deadlocks import Report
-from ringcast.wire.unanswered import Unanswered
-
-Message: TypeAlias = dict[str, Any]
+from ringcast.wire.control_messages import Failing, Finished, FromMember, Hello, ToWorker
+from ringcast.wire.failure import Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Joining:
     """A worker requests to join; `connection` is where the answer goes."""
 
     connection: bytes
-    rank: int
-    size: int
-    address: str
-    pid: int
-    host: str
-    version: str
-    network: str = ""  # the constants from which it chooses algorithms; all must have the same
-    key: str = ""  # public, of its inbox; empty where nothing is encrypted
-    pickle: bool = True  # whether it takes Python objects; all must agree
-    near: str = ""  # its ipc socket for ranks of its own host, see `ringcast.net.colocation`; empty: none
+    hello: Hello
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """A sign of life of a worker."""
-
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Revoke:
-    """A worker gives up a communicator, perhaps because a rank `failed`."""
-
-    rank: int
-    context: int
-    cause: str
-    failed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Accusing:
-    """A worker has found that its link to `peer` is dead, although neither of them has ended."""
-
-    rank: int
-    peer: int
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A worker is stalled."""
-
-    rank: int
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """A worker does not wait any more."""
-
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """A worker is about to end with an uncaught error; `blames` are the ranks that it names as the cause."""
-
-    rank: int
-    error: str
-    traceback: str
-    blames: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A worker communicates no more; counts of what it sent to, began to send to, and took from each rank.
-
-    `blames` are the ranks that the errors of its communicators name as their cause. `error` is the one because of which
-    it leaves, if any; it matters only to ranks that still need this one. With an error that is `unanswered` the rank
-    has failed, whatever its exit code is.
-    """
-
-    rank: int
-    sent: Mapping[int, int]  # messages
-    posted: Mapping[int, int] = field(default_factory=dict)  # transfers
-    matched: Mapping[int, int] = field(default_factory=dict)
-    blames: tuple[int, ...] = ()
-    error: str = ""
-    traceback: str = ""
-    unanswered: Unanswered | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leaving:
     """A worker closes its connection, and requests a confirmation that all its messages have arrived."""
 
     connection: bytes
@@ -115,11 +33,11 @@ class Died:
     """The supervisor knows that a rank is gone (and cannot come back)."""
 
     rank: int
-    cause: str
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class End:
     """The supervisor ends the job."""
 
     cause: str
@@ -132,8 +50,7 @@ class Tick:
     unreachable: frozenset[int] = frozenset()
 
 
-Said: TypeAlias = Alive | Revoke | Accusing | Waiting | Moving | Vote | Failing | Finished  # by a member
-Event: TypeAlias = Hello | Said | Leave | Died | Abort | Tick
+Event: TypeAlias = Joining | Leaving | FromMember | Died | End | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +58,7 @@ class SendTo:
     """Send a message to a worker."""
 
     connection: bytes
-    message: Message
+    message: ToWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +111,8 @@ class Unread:
     count: int
 
 
-Notice: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Unread | Failing | Finished
-Action: TypeAlias = SendTo | Notice
+ForOwner: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Unread | Failing | Finished
+Action: TypeAlias = SendTo | ForOwner
 
 
 def in_words(ranks: Iterable[int], most: int = 10) -> str:

@@ -20,39 +20,51 @@ The rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ringcast.control.agreement import Agreements, Decision, Vote
-from ringcast.control.deadlocks import DeadlockDetector, Finding, Report
+from ringcast.control.agreement import Agreements
+from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.events import (
-    Abort,
-    Accusing,
     Action,
     Died,
+    End,
     Event,
-    Failing,
-    Finished,
-    Hello,
     Joined,
-    Leave,
+    Joining,
+    Leaving,
     Lost,
-    Message,
-    Moving,
     NotStarted,
-    Revoke,
-    Said,
     SendTo,
     Started,
     Tick,
     TooLate,
     Unread,
-    Waiting,
     in_words,
 )
 from ringcast.control.suspicions import PATIENCE, Accusations, Eviction
 from ringcast.procs.timing import TIMING
+from ringcast.wire.control_messages import (
+    Abort,
+    Accuse,
+    Beat,
+    Bye,
+    Failed,
+    Failing,
+    Finished,
+    FromMember,
+    Hello,
+    Left,
+    Moving,
+    Refused,
+    Revoke,
+    Roster,
+    ToWorker,
+    Waiting,
+)
 from ringcast.wire.failure import Failure
+from ringcast.wire.reports import Report
+from ringcast.wire.votes import Decision, Vote
 
 SILENT = TIMING.cut_off_beats
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
@@ -60,15 +72,12 @@ MOST_REVOKED = 1 << 16  # communicators that one rank may give up
 
 @dataclass(slots=True)
 class _Member:
+    connection: bytes
     hello: Hello
     heard: float
     finished: Finished | None = None
     report: Failing | None = None
     left: bool = False
-
-    @property
-    def connection(self) -> bytes:
-        return self.hello.connection
 
     @property
     def host(self) -> str:
@@ -138,37 +147,35 @@ class Membership:
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order."""
         match event:
-            case Hello():
-                return self._hello(event, now)
-            case Leave():
+            case Joining():
+                return self._hello(event.connection, event.hello, now)
+            case Leaving():
                 return self._leave(event.connection)
             case Died():
                 return self._died(event)
-            case Abort():
+            case End():
                 return self._abort(event.cause)
             case Tick():
                 return self._tick(event.unreachable, now)
         return self._from_member(event, now)
 
-    def _hello(self, hello: Hello, now: float) -> list[Action]:
-        if self._ranks.get(hello.connection) == hello.rank:
+    def _hello(self, connection: bytes, hello: Hello, now: float) -> list[Action]:
+        if self._ranks.get(connection) == hello.rank:
             return []
         reason = self._reason_not(hello)
         if reason:
             late: list[Action] = [TooLate(hello.rank)] if reason == self._given_up else []
-            return [*late, SendTo(hello.connection, {"type": "refused", "reason": reason})]
-        self._members[hello.rank] = _Member(hello, now)
-        self._ranks[hello.connection] = hello.rank
+            return [*late, SendTo(connection, Refused(reason))]
+        self._members[hello.rank] = _Member(connection, hello, now)
+        self._ranks[connection] = hello.rank
         if self._start_by is None:
             self._start_by = now + self.start_timeout
-        beat = SendTo(
-            hello.connection, {"type": "beat"}
-        )  # at once: a client that waits for the others should know that the server is here
-        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.address), beat]
+        beat = SendTo(connection, Beat())  # at once: a client that waits for others should know that the server is here
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.card.address), beat]
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.
-            roster = _roster_message([self._members[rank].hello for rank in range(self.size)])
+            roster = Roster(tuple(self._members[rank].hello.card for rank in range(self.size)))
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(Started())
         return actions
@@ -189,7 +196,7 @@ class Membership:
         members = (member.hello for member in self._members.values())
         return _disagreement(hello, next(members, hello)) or self._given_up  # all others have what the first one has
 
-    def _from_member(self, event: Said, now: float) -> list[Action]:
+    def _from_member(self, event: FromMember, now: float) -> list[Action]:
         member = self._members.get(event.rank)
         if member is None:
             return []
@@ -202,7 +209,7 @@ class Membership:
         match event:
             case Revoke() if event.rank in self._agreements.members(event.context):
                 return [*self._revoke(event), *self._accuse(event)]
-            case Accusing() if self._started and self._here(event.rank) and self._here(event.peer):
+            case Accuse() if self._started and self._here(event.rank) and self._here(event.peer):
                 self._accusations.accuse(event.rank, event.peer, event.cause, now)
             case Waiting():
                 return self._compare(event.report, now)
@@ -214,7 +221,7 @@ class Membership:
             case Failing():
                 member.report = event
                 self._deadlocks.moved(event.rank)
-                return [event] if self.hosted else [event, *self._died(Died(event.rank, event.error))]
+                return [event] if self.hosted else [event, *self._died(Died(event.rank, event.failure))]
             case Finished() if member.finished is None:
                 return self._finished(event, member)
         return []
@@ -227,8 +234,7 @@ class Membership:
         self._revoked.add(event.context)
         self._deadlocks.ends(event.context)
         self._revokes[event.rank] += 1
-        facts = {"context": event.context, "cause": event.cause, "failed": event.failed}
-        return self._tell_others(event.rank, {"type": "revoke", "rank": event.rank, **facts})
+        return self._tell_others(event.rank, event)
 
     def _accuse(self, event: Revoke) -> list[Action]:
         """Lose for all ranks one that `event` has lost, and that may still live: all must agree on who failed."""
@@ -257,7 +263,9 @@ class Membership:
         ]
 
     def _link(self, eviction: Eviction) -> str:
-        ends = [f"rank {rank} ({self._members[rank].hello.address})" for rank in (eviction.reporter, eviction.peer)]
+        ends = [
+            f"rank {rank} ({self._members[rank].hello.card.address})" for rank in (eviction.reporter, eviction.peer)
+        ]
         return f"the link between {ends[0]} and {ends[1]} is dead: {eviction.cause}"
 
     def _lose_for_all(self, rank: int, cause: str) -> list[Action]:
@@ -269,17 +277,17 @@ class Membership:
         if report.call.number >= 0 and (failed or report.context in self._revoked):
             return []  # the call ends as soon as the rank hears of that
         findings = self._deadlocks.report(self._agreements.refined(report), now)
-        return [SendTo(self._members[found.rank].connection, _finding(found)) for found in findings]
+        return [SendTo(self._members[found.rank].connection, found) for found in findings]
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event
         self._deadlocks.moved(event.rank)
         if not self._started:
             return [event, *self._give_up(f"rank {event.rank} left before all ranks had joined")]
-        failure = Failure(event.error, member.host, member.pid, event.traceback)
-        bye = {"type": "bye", "rank": event.rank, "failure": failure.encode()}
+        failure = event.failure.at(member.host, member.pid)
         byes = [
-            SendTo(m.connection, {**bye, "sent": event.sent.get(rank, 0)}) for rank, m in self._listeners(event.rank)
+            SendTo(m.connection, Bye(event.rank, event.sent.get(rank, 0), failure))
+            for rank, m in self._listeners(event.rank)
         ]
         return [event, *byes, *self._unread(event), *self._announce(self._agreements.lose(event.rank))]
 
@@ -298,7 +306,7 @@ class Membership:
         return found
 
     def _leave(self, connection: bytes) -> list[Action]:
-        actions: list[Action] = [SendTo(connection, {"type": "left"})]
+        actions: list[Action] = [SendTo(connection, Left())]
         rank = self._ranks.get(connection)
         if rank is None:
             return actions
@@ -317,23 +325,18 @@ class Membership:
     def _died(self, event: Died) -> list[Action]:
         member = self._members.get(event.rank)
         report = member.report if member is not None else None
-        return (
-            self._fail(event.rank, event.cause)
-            if report is None
-            else self._fail(event.rank, report.error, report.traceback)
-        )
+        return self._fail(event.rank, event.failure if report is None else report.failure)
 
-    def _fail(self, rank: int, cause: str, traceback: str = "") -> list[Action]:
+    def _fail(self, rank: int, failure: Failure) -> list[Action]:
         member = self._members.get(rank)
         if rank in self._failed or (member is not None and member.finished):
             return []
-        self._failed[rank] = cause
+        self._failed[rank] = cause = failure.cause
         self._deadlocks.forget()
         if not self._started:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
-        host, pid = (member.host, member.pid) if member is not None else ("", 0)
-        failure = Failure(cause, host, pid, traceback)
-        told = self._tell_others(rank, {"type": "failed", "rank": rank, "failure": failure.encode()})
+        where = (member.host, member.pid) if member is not None else ("", 0)
+        told = self._tell_others(rank, Failed(rank, failure.at(*where)))
         if member is not None and member.report is None and not self.hosted:  # it may live; nobody may be here later
             told.append(SendTo(member.connection, _given_up(rank, cause)))
         return [*told, *self._announce(self._agreements.lose(rank))]
@@ -343,21 +346,19 @@ class Membership:
         actions: list[Action] = []
         for decision in decisions:
             self._deadlocks.voted(decision.context)
-            message = {"type": "agreed", "context": decision.context, "number": decision.number}
-            message |= {"decision": decision.encode()}
-            actions += [SendTo(self._members[rank].connection, message) for rank in decision.members]
+            actions += [SendTo(self._members[rank].connection, decision) for rank in decision.members]
         return actions
 
     def _abort(self, cause: str) -> list[Action]:
         if not self._started:
             return self._give_up(cause)
-        return self._tell_others(None, _abort(cause))
+        return self._tell_others(None, Abort(cause))
 
     def _give_up(self, reason: str) -> list[Action]:
         if self._given_up:
             return []
         self._given_up = reason
-        return self._tell_others(None, {"type": "refused", "reason": reason})
+        return self._tell_others(None, Refused(reason))
 
     def _tick(self, unreachable: frozenset[int], now: float) -> list[Action]:
         self._forgive(now)
@@ -366,7 +367,7 @@ class Membership:
             actions += self._check_silence(unreachable, now)
         if now >= self._next_beat:
             self._next_beat = now + self.beat
-            actions += self._tell_others(None, {"type": "beat"})
+            actions += self._tell_others(None, Beat())
         return actions
 
     def _forgive(self, now: float) -> None:
@@ -406,7 +407,7 @@ class Membership:
             if rank != but and rank not in self._failed and not member.finished and not member.left
         ]
 
-    def _tell_others(self, but: int | None, message: Message) -> list[Action]:
+    def _tell_others(self, but: int | None, message: ToWorker) -> list[Action]:
         return [SendTo(member.connection, message) for _, member in self._listeners(but)]
 
 
@@ -417,8 +418,8 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
             f"rank {mine.rank} has {mine.network}, but rank {theirs.rank} has {theirs.network}: they would choose "
             "different algorithms; give all ranks the same RINGCAST_CONFIG, or none"
         )
-    if bool(mine.key) != bool(theirs.key):
-        with_key, without = (mine, theirs) if mine.key else (theirs, mine)
+    if bool(mine.card.key) != bool(theirs.card.key):
+        with_key, without = (mine, theirs) if mine.card.key else (theirs, mine)
         return (
             f"rank {with_key.rank} encrypts, but rank {without.rank} does not: they could not talk; give all ranks the "
             "same RINGCAST_SECURITY and RINGCAST_TRANSPORT"
@@ -432,19 +433,5 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
     return ""
 
 
-def _roster_message(hellos: Sequence[Hello]) -> Message:
-    """Return the message with the addresses and keys of all ranks."""
-    told = {"addresses": [h.address for h in hellos], "keys": [h.key for h in hellos], "near": [h.near for h in hellos]}
-    return {"type": "roster", **told}
-
-
-def _abort(cause: str) -> Message:
-    return {"type": "abort", "cause": cause}
-
-
-def _given_up(rank: int, cause: str) -> Message:
-    return _abort(f"rank {rank} was declared failed: {cause}")
-
-
-def _finding(found: Finding) -> Message:
-    return {"type": "finding", "kind": int(found.kind), "context": found.context, "payload": found.encode()}
+def _given_up(rank: int, cause: str) -> Abort:
+    return Abort(f"rank {rank} was declared failed: {cause}")

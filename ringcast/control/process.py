@@ -26,6 +26,7 @@ from ringcast.errors import RendezvousError
 from ringcast.procs.liveness import Hung
 from ringcast.procs.process_tree import has_tags, kill, members
 from ringcast.procs.procfs import ProcessProbe
+from ringcast.wire.failure import Failure
 
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 
@@ -149,11 +150,11 @@ def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
                         poller.register(file, zmq.POLLIN)
                 case Lost() | Hung():
                     kill(partial(family, found.rank))
-                    server.declare_failed(found.rank, found.cause)
+                    server.declare_failed(found.rank, Failure(found.cause))
         for file in ends.keys() & ready.keys():
             poller.unregister(file)
             os.close(file)
-            server.declare_failed(ends.pop(file), "its process ended")
+            server.declare_failed(ends.pop(file), Failure("its process ended"))
     for file in ends:
         os.close(file)
     server.close(linger=PACE.linger)

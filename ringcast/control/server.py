@@ -6,12 +6,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import zmq
 
 from ringcast.config.worker import CURVE, NONE
-from ringcast.control.agreement import FLAG_LIMIT, Vote
-from ringcast.control.deadlocks import are_counts, read
 from ringcast.control.envelope import (
     PACE,
     PATIENCE,
@@ -19,35 +18,18 @@ from ringcast.control.envelope import (
     Pace,
     longest_to_server,
     open_sealed,
-    pack,
-    seal_packed,
+    seal_encoded,
     version,
 )
-from ringcast.control.events import (
-    Abort,
-    Accusing,
-    Action,
-    Alive,
-    Died,
-    Event,
-    Failing,
-    Finished,
-    Hello,
-    Leave,
-    Message,
-    Moving,
-    Notice,
-    Revoke,
-    SendTo,
-    Tick,
-    Waiting,
-)
+from ringcast.control.events import Action, Died, End, Event, ForOwner, Joining, Leaving, SendTo, Tick
 from ringcast.control.membership import Membership
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
-from ringcast.wire import unanswered
+from ringcast.wire.codec import CodecError, encode, parse
+from ringcast.wire.control_messages import TO_SERVER, Beat, Hello, Leave, ToServer, ToWorker
+from ringcast.wire.failure import Failure
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 
@@ -91,7 +73,10 @@ class ControlServer:
             silence=pace.unreachable,
         )
         self._sent: dict[bytes, int] = {}
-        self._packed: tuple[Message, bytes] = {}, b""  # the last message, as it often goes to all ranks
+        self._encoded: tuple[ToWorker, bytes] = (
+            Beat(),
+            encode(Beat()),
+        )  # the last message, as it often goes to all ranks
         self._received: dict[bytes, int] = {}
         self._unreachable: set[int] = set()
         self.dropped = 0
@@ -152,12 +137,12 @@ class ControlServer:
         if self._authenticator is not None:
             self._authenticator.guard()
 
-    def service(self) -> list[Notice]:
+    def service(self) -> list[ForOwner]:
         """Handle messages that have arrived and timers that are due; never blocks. Returns notices for the owner."""
         if self._authenticator is not None and self._members:  # only now: a launcher forks before there are threads
             self._authenticator.admit(self._members)
             self._members = []
-        notices: list[Notice] = []
+        notices: list[ForOwner] = []
         for _ in range(MAX_AT_ONCE):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -166,13 +151,13 @@ class ControlServer:
             notices += self._receive(frames)
         return notices + self._handle(Tick(frozenset(self._unreachable)))
 
-    def declare_failed(self, rank: int, cause: str) -> None:
+    def declare_failed(self, rank: int, failure: Failure) -> None:
         """Notify the other ranks that `rank` failed; the caller has made sure that it is gone. Repeats are ignored."""
-        self._handle(Died(rank, cause))
+        self._handle(Died(rank, failure))
 
     def abort(self, cause: str) -> None:
         """Tell all ranks that the job ends."""
-        self._handle(Abort(cause))
+        self._handle(End(cause))
 
     def close(self, linger: float = 0.0) -> None:
         """Close the socket; unsent messages have `linger` seconds, for which the context waits. Idempotent."""
@@ -182,16 +167,16 @@ class ControlServer:
             Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
         self.socket.close(linger=int(1000 * linger))
 
-    def _receive(self, frames: list[bytes]) -> list[Notice]:
+    def _receive(self, frames: list[bytes]) -> list[ForOwner]:
         connection, body = frames[0], frames[1:]
         envelope = open_sealed(body[0], self._nonce) if len(body) == 1 else None
         if envelope is None:
             self.dropped += 1
             return []
-        number, message = envelope
+        number, values = envelope
         rank = self._membership.rank_of(connection)
         notices = [] if rank is None else self._check_number(rank, number, self._received[connection])
-        event = _event(message, connection, rank)
+        event = _event(values, connection, rank)
         if event is None:
             self.dropped += 1
         else:
@@ -200,28 +185,28 @@ class ControlServer:
             self._received[connection] = number + 1
         return notices
 
-    def _check_number(self, rank: int, number: int, expected: int) -> list[Notice]:
+    def _check_number(self, rank: int, number: int, expected: int) -> list[ForOwner]:
         if number == expected:
             return []
         return self._perform_all(self._membership.lose(rank, "messages on its control connection were lost"))
 
-    def _handle(self, event: Event) -> list[Notice]:
+    def _handle(self, event: Event) -> list[ForOwner]:
         return self._perform_all(self._membership.handle(event, self._clock()))
 
-    def _perform_all(self, actions: Iterable[Action]) -> list[Notice]:
+    def _perform_all(self, actions: Iterable[Action]) -> list[ForOwner]:
         return [notice for action in actions for notice in self._perform(action)]
 
-    def _perform(self, action: Action) -> list[Notice]:
+    def _perform(self, action: Action) -> list[ForOwner]:
         if not isinstance(action, SendTo):
             return [action]
         rank, number = self._membership.rank_of(action.connection), self._sent.get(action.connection, 0)
-        if action.message is not self._packed[0]:
-            self._packed = action.message, pack(action.message)
-        reached = self._send(action.connection, seal_packed(self._nonce, number, self._packed[1]))
+        if action.message is not self._encoded[0]:
+            self._encoded = action.message, encode(action.message)
+        reached = self._send(action.connection, seal_encoded(self._nonce, number, self._encoded[1]))
         if rank is None:
             return []
         (self._unreachable.discard if reached else self._unreachable.add)(rank)
-        if reached or action.message["type"] != "beat":  # beats that are lost are no loss
+        if reached or not isinstance(action.message, Beat):  # beats that are lost are no loss
             self._sent[action.connection] = number + 1
         return []
 
@@ -241,73 +226,27 @@ def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int)
     return ZapAuthenticator(context, sock, size)
 
 
-def _event(message: Message, connection: bytes, rank: int | None) -> Event | None:
+def _event(values: Any, connection: bytes, rank: int | None) -> Event | None:
     """Return the event of a worker's message; None if it is malformed, or its sender has not joined.
 
-    The sender is identified by the connection, not by what the message claims.
+    The sender is identified by the connection: a message that names another rank is dropped.
     """
+    try:
+        message: ToServer = parse(values, TO_SERVER)
+    except CodecError:
+        return _of_another_version(values, connection)
     match message:
-        case {
-            "type": "hello",
-            "rank": int(claimed),
-            "size": int(size),
-            "address": str(address),
-            "pid": int(pid),
-            "host": str(host),
-            "version": str(release),
-        }:
-            # Other versions may not say these, and are to hear that they are other versions.
-            network, key = str(message.get("network", "")), str(message.get("key", ""))
-            pickle, near = bool(message.get("pickle", True)), str(message.get("near", ""))
-            hello = Hello(connection, claimed, size, address, pid, host, release, network, key, pickle, near)
-            return hello if not key or is_key(key) else None
-        case {"type": "leave"}:
-            return Leave(connection)
-    return None if rank is None else _member_event(message, rank)
+        case Hello():
+            key = message.card.key
+            return Joining(connection, message) if not key or is_key(key) else None
+        case Leave():
+            return Leaving(connection)
+    return message if message.rank == rank else None
 
 
-def _member_event(message: Message, rank: int) -> Event | None:
-    match message:
-        case {"type": "alive"}:
-            return Alive(rank)
-        case {"type": "revoke", "context": int(context), "cause": str(cause), "failed": failed} if context >= 0:
-            return Revoke(rank, context, cause, failed) if failed is None or are_counts([failed]) else None
-        case {"type": "accuse", "peer": int(peer), "cause": str(cause)} if peer >= 0:
-            return Accusing(rank, peer, cause)
-        case {"type": "waiting", "report": dict(report)}:
-            waits = read(rank, report)
-            return Waiting(rank, waits) if waits is not None else None
-        case {"type": "moving"}:
-            return Moving(rank)
-        case {
-            "type": "vote",
-            "context": int(context),
-            "number": int(number),
-            "verb": "agree" | "shrink" as verb,
-            "flag": int(flag),
-            "acknowledged": [*acknowledged],
-        }:
-            fine = context >= 0 and -FLAG_LIMIT <= flag < FLAG_LIMIT and are_counts(acknowledged)
-            return Vote(rank, context, number, verb, flag, tuple(acknowledged)) if fine else None
-        case {"type": "failing", "error": str(error), "traceback": str(traceback), "blames": [*blames]}:
-            return Failing(rank, error, traceback, tuple(blames)) if are_counts(blames) else None
-        case {
-            "type": "finished",
-            "sent": dict(sent),
-            "posted": dict(posted),
-            "matched": dict(matched),
-            "blames": [*blames],
-            "error": str(error),
-            "traceback": str(traceback),
-            "unanswered": [*caught],
-        }:
-            counts = sent, posted, matched
-            numbers = [number for count in counts for number in (*count, *count.values())]
-            fine = are_counts([*blames, *numbers])
-            try:
-                return (
-                    Finished(rank, *counts, tuple(blames), error, traceback, unanswered.parse(caught)) if fine else None
-                )
-            except ValueError:
-                return None
+def _of_another_version(values: Any, connection: bytes) -> Event | None:
+    """Return the event of a hello that this version does not understand, so that its sender is refused by name."""
+    match values:
+        case [Hello.__name__, str(release), int(rank), *_] if release != version():
+            return Joining(connection, Hello(release, rank))
     return None

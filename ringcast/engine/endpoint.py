@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from typing import Protocol as Interface
 
-from ringcast.control.agreement import Vote
-from ringcast.control.deadlocks import Report
 from ringcast.engine.signal_gate import Gate
 from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked
 from ringcast.monitoring.recorder import Recorder
@@ -16,8 +14,10 @@ from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
-from ringcast.wire.header import Kind, notice
-from ringcast.wire.unanswered import Unanswered, UnansweredErrors
+from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
+from ringcast.wire.failure import Failure, clean
+from ringcast.wire.header import Kind, to_itself
+from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
 
@@ -37,40 +37,10 @@ class Exchange(NamedTuple):
 
 
 class Control(Interface):
-    """A rank's connection to the control plane, by which it leaves, fails, or revokes a communicator."""
+    """A rank's connection to the control plane; what comes from there are notices in its inbox."""
 
-    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
-        """Notify all ranks that a communicator is revoked, perhaps because a rank `failed`; never blocks."""
-
-    def vote(self, vote: Vote) -> None:
-        """Take part in an agreement; the decision comes as a notice. Never blocks."""
-
-    def finished(
-        self,
-        sent: Mapping[int, int],
-        posted: Mapping[int, int],
-        matched: Mapping[int, int],
-        blames: tuple[int, ...],
-        error: str = "",
-        traceback: str = "",
-        unanswered: Unanswered | None = None,
-    ) -> None:
-        """Tell all ranks that this one leaves.
-
-        `sent[i]` is the number of messages it sent to rank i, `posted[i]` the number of transfers that it began to
-        send there, `matched[i]` the number of transfers from there that it has taken; `blames` are the ranks that
-        errors which it had name as their cause; `unanswered` is an error because of which the job has failed, although
-        the program caught it.
-        """
-
-    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
-        """Tell all ranks that this one ends with an error; `blames` are the ranks that it names as the cause."""
-
-    def waiting(self, report: Report) -> None:
-        """Report to the control plane that this rank is stalled, and what it waits for; never blocks."""
-
-    def moving(self) -> None:
-        """Report to the control plane that this rank does not wait any more; never blocks."""
+    def send(self, message: FromMember) -> None:
+        """Send a message to the control plane; never blocks."""
 
     def close(self) -> None:
         """Flush all messages, within a bounded time, and release everything; idempotent."""
@@ -100,7 +70,7 @@ class Endpoint:
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
-        self._wake = notice(Kind.WAKE, nonce)
+        self._wake = to_itself(Kind.WAKE, nonce)
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
 
     def post(self, exchange: Exchange) -> None:
@@ -145,9 +115,14 @@ class Endpoint:
         self.protocol.fail(op, error)
         self.flush()
         if isinstance(error, PeerFailed):
-            self.control.revoke(op.context, error.cause, error.peer)
+            if error.peer not in self.protocol.declared:  # else the others know it as well
+                self.revoke(op.context, error.cause, error.peer)
         elif not isinstance(error, Revoked | JobAborted):
-            self.control.revoke(op.context, self.protocol.reason(error))
+            self.revoke(op.context, self.protocol.reason(error))
+
+    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
+        """Notify all ranks that a communicator is revoked, perhaps because a rank `failed`."""
+        self.control.send(Revoke(self.rank, context, clean(cause), failed))
 
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came.
@@ -185,12 +160,12 @@ class Endpoint:
         if not self.torn:
             self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
             self.protocol.outbox.clear()
-            self.control.failing(f"{type(error).__name__}: {error}", _trace(error), ())
+            self.control.send(Failing(self.rank, replace(Failure.of(error), blames=())))
 
     def tell_found(self) -> None:
         """Notify the others of invalidated communicators, also of those in which this rank makes no call."""
         for context, peer in self.protocol.found:
-            self.control.revoke(context, self.protocol.failed[peer].cause, peer)
+            self.revoke(context, self.protocol.failed[peer].cause, peer)
         self.protocol.found.clear()
 
     def wakes(self, deadline: float | None) -> float | None:
@@ -232,7 +207,11 @@ class Endpoint:
     def report_stall(self, op: Operation, seconds: float, times: int) -> None:
         """Probe the peers of `op`, stalled for `seconds`, and report it for the `times`-th time."""
         self.probe(op)
-        self.control.waiting(self.protocol.report(op, seconds=seconds, times=times))
+        self.control.send(Waiting(self.protocol.report(op, seconds=seconds, times=times)))
+
+    def moves(self) -> None:
+        """Withdraw the report."""
+        self.control.send(Moving(self.rank))
 
     def _give_up(self) -> None:
         """Count peers without a link as failed, unless a notice has given the reason meanwhile.
@@ -263,12 +242,12 @@ class Endpoint:
             if self.torn:
                 pass  # all have heard of it
             elif mismatch is None:
-                why = ("", "") if error is None else (f"{type(error).__name__}: {error}", _trace(error))
-                self.control.finished(
-                    protocol.sent, protocol.posted, protocol.matched, protocol.blamed, *why, self.unanswered.first
-                )
+                why = NO_FAILURE if error is None else Failure.of(error)
+                failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
+                sent, posted, matched = map(dict, (protocol.sent, protocol.posted, protocol.matched))
+                self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
-                self.control.failing(f"{type(mismatch).__name__}: {mismatch}", "", ())
+                self.control.send(Failing(self.rank, Failure(clean(f"{type(mismatch).__name__}: {mismatch}"))))
             self.control.close()
         finally:
             self.transport.close(hurry=protocol.hopeless or bool(self.torn))
@@ -276,7 +255,3 @@ class Endpoint:
             self.recorder.close()
         if mismatch is not None:
             raise mismatch
-
-
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))

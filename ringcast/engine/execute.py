@@ -133,7 +133,7 @@ class _StallReporter:
         """Withdraw the report, if there was one."""
         if self._times:
             self._times = 0
-            self._endpoint.control.moving()
+            self._endpoint.moves()
 
 
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None) -> Result:

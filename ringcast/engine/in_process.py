@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from ringcast.control.agreement import Agreements, Decision, Vote
-from ringcast.control.deadlocks import DeadlockDetector, Report
+from ringcast.control.agreement import Agreements
+from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.engine.endpoint import Endpoint
 from ringcast.transports.base import Transport
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
-from ringcast.wire import header as wire
-from ringcast.wire.failure import Failure
-from ringcast.wire.unanswered import Unanswered
+from ringcast.wire.control_messages import (
+    Abort,
+    Bye,
+    Failed,
+    Failing,
+    Finished,
+    FromMember,
+    Moving,
+    Notice,
+    Revoke,
+    Waiting,
+    notice_frames,
+)
+from ringcast.wire.reports import Report
+from ringcast.wire.votes import Decision, Vote
 
 
 class SharedControl:
@@ -22,101 +34,84 @@ class SharedControl:
 
     def __init__(self, nonce: int, transports: Sequence[Transport]) -> None:
         self._nonce, self._transports = nonce, transports
-        self.lock = threading.Lock()
-        self.deadlocks, self._agreements = DeadlockDetector(), Agreements(len(transports))
+        self._lock = threading.Lock()  # all ranks that a finding concerns hear it before anybody draws conclusions
+        self._deadlocks, self._agreements = DeadlockDetector(), Agreements(len(transports))
 
-    def waiting(self, report: Report) -> None:
-        """Take the report of a stalled rank, and send the findings to the ranks that they concern."""
-        with self.lock:
-            for found in self.deadlocks.report(self._agreements.refined(report), self._transports[report.rank].clock()):
-                header = wire.notice(found.kind, self._nonce, source=report.rank, context=found.context)
-                self._transports[found.rank].inject([header, found.encode()])
+    def take(self, message: FromMember) -> None:
+        """Act on a message of a rank."""
+        with self._lock:
+            match message:
+                case Waiting():
+                    self._compare(message.report)
+                case Moving():
+                    self._deadlocks.moved(message.rank)
+                case Vote():
+                    self._deadlocks.voted(message.context)
+                    self._announce(self._agreements.vote(message))
+                case Revoke():
+                    self._deadlocks.ends(message.context)
+                    self._tell_others(message.rank, message)
+                case Failing():
+                    self._tell_others(message.rank, Failed(message.rank, message.failure))
+                    self._lose(message.rank)
+                case Finished():
+                    for peer in self._others(message.rank):
+                        self._tell(peer, Bye(message.rank, message.sent.get(peer, 0), message.failure))
+                    self._lose(message.rank)
 
-    def moving(self, rank: int) -> None:
-        """Record that a rank waits no more."""
-        with self.lock:
-            self.deadlocks.moved(rank)
+    def abort(self, rank: int, cause: str) -> None:
+        """End the whole job: every other rank that communicates, or tries to, gets JobAborted."""
+        self._tell_others(rank, Abort(cause))
 
-    def vote(self, vote: Vote) -> None:
-        """Take a rank's vote."""
-        with self.lock:
-            self.deadlocks.voted(vote.context)
-            self._announce(self._agreements.vote(vote))
+    def _compare(self, report: Report) -> None:
+        now = self._transports[report.rank].clock()
+        for found in self._deadlocks.report(self._agreements.refined(report), now):
+            self._tell(found.rank, found)
 
-    def lose(self, rank: int) -> None:
+    def _lose(self, rank: int) -> None:
         """Count a rank as gone; the live ones have been notified before."""
-        with self.lock:
-            self.deadlocks.forget()
-            self._announce(self._agreements.lose(rank))
+        self._deadlocks.forget()
+        self._announce(self._agreements.lose(rank))
 
     def _announce(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
-            self.deadlocks.voted(decision.context)
-            header = wire.notice(wire.Kind.AGREED, self._nonce, context=decision.context, length=decision.number)
+            self._deadlocks.voted(decision.context)
             for rank in decision.members:
-                self._transports[rank].inject([header, decision.encode()])
+                self._tell(rank, decision)
+
+    def _others(self, rank: int) -> list[int]:
+        return [peer for peer in range(len(self._transports)) if peer != rank]
+
+    def _tell_others(self, rank: int, notice: Notice) -> None:
+        for peer in self._others(rank):
+            self._tell(peer, notice)
+
+    def _tell(self, rank: int, notice: Notice) -> None:
+        self._transports[rank].inject(notice_frames(notice, self._nonce))
 
 
 class LocalControl:
     """The control plane within one process: notices go straight into the inboxes; fulfils `Control`."""
 
-    def __init__(self, rank: int, nonce: int, transports: Sequence[Transport], shared: SharedControl) -> None:
-        self._rank, self._nonce, self._shared = rank, nonce, shared
-        self._others = [(peer, t) for peer, t in enumerate(transports) if peer != rank]
+    def __init__(self, rank: int, shared: SharedControl) -> None:
+        self._rank, self._shared = rank, shared
 
-    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
-        word = 0 if failed is None else failed + 1
-        with self._shared.lock:  # all ranks that a finding concerns hear it before anybody draws conclusions
-            self._shared.deadlocks.ends(context)
-            self._tell(wire.Kind.REVOKE, cause.encode(), context=context, word=word)
-
-    def waiting(self, report: Report) -> None:
-        self._shared.waiting(report)
-
-    def moving(self) -> None:
-        self._shared.moving(self._rank)
-
-    def vote(self, vote: Vote) -> None:
-        self._shared.vote(vote)
+    def send(self, message: FromMember) -> None:
+        self._shared.take(message)
 
     def abort(self, cause: str) -> None:
-        """End the whole job: every rank that communicates, or tries to, gets JobAborted."""
-        self._tell(wire.Kind.ABORT, cause.encode())
-
-    def finished(
-        self,
-        sent: Mapping[int, int],
-        posted: Mapping[int, int],  # noqa: ARG002 (only a launcher compares what was sent with what was taken)
-        matched: Mapping[int, int],  # noqa: ARG002
-        blames: tuple[int, ...],  # noqa: ARG002 (a launcher judges)
-        error: str = "",
-        traceback: str = "",
-        unanswered: Unanswered | None = None,  # noqa: ARG002 (who has started the ranks looks at the endpoints)
-    ) -> None:
-        why = Failure(error, traceback=traceback).encode()
-        for peer, transport in self._others:
-            header = wire.notice(wire.Kind.BYE, self._nonce, source=self._rank, length=sent.get(peer, 0))
-            transport.inject([header, why])
-        self._shared.lose(self._rank)
-
-    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:  # noqa: ARG002 (a launcher judges)
-        self._tell(wire.Kind.FAILED, Failure(error, traceback=traceback).encode())
-        self._shared.lose(self._rank)
+        """End the whole job: every other rank that communicates, or tries to, gets JobAborted."""
+        self._shared.abort(self._rank, cause)
 
     def close(self) -> None:
         """Nothing to release."""
-
-    def _tell(self, kind: wire.Kind, text: bytes, *, context: int = 0, word: int = 0) -> None:
-        header = wire.notice(kind, self._nonce, source=self._rank, context=context, length=len(text), word=word)
-        for _, transport in self._others:
-            transport.inject([header, text])
 
 
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
     nonce, size = secrets.randbits(64), len(transports)
     shared = SharedControl(nonce, transports)
-    return [Endpoint(r, size, nonce, t, LocalControl(r, nonce, transports, shared)) for r, t in enumerate(transports)]
+    return [Endpoint(r, size, nonce, t, LocalControl(r, shared)) for r, t in enumerate(transports)]
 
 
 def thread_endpoints(size: int) -> list[Endpoint]:

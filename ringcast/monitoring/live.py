@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -16,8 +15,9 @@ import psutil
 
 from ringcast.monitoring import flight_record
 from ringcast.monitoring.jobs import INQUIRIES, Job
-from ringcast.monitoring.rank_state import State, from_plain
+from ringcast.monitoring.rank_state import State, States
 from ringcast.monitoring.recorder import Flight
+from ringcast.wire.codec import decode
 
 SAMPLE = 0.1  # seconds over which the use of the CPU is measured
 ANSWER = 6.0  # seconds that a launcher has to ask all hosts
@@ -45,7 +45,7 @@ def _ask(path: str) -> list[State] | None:
         try:
             asker.connect(path)
             _, files, _, _ = socket.recv_fds(asker, 1, 1)
-            return [from_plain(state) for state in json.loads(_content(files[0]))] if files else None
+            return [*decode(_content(files[0]), (States,)).states] if files else None
         except (OSError, ValueError):
             return None
 

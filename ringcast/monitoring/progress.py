@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,14 +21,14 @@ class ProgressSnapshot:
     """Progress of several ranks: how many are in the job, their operations, and the bytes that they have sent."""
 
     ranks: int = 0  # that have called `init` and not left
-    operations: Counter[str] = field(default_factory=Counter)  # such as "#17 allreduce", and how many ranks are in it
+    operations: Mapping[str, int] = field(default_factory=dict)  # such as "#17 allreduce", and how many ranks are in it
     sent: int = 0  # also by ranks that have left
     drawing: bool = False  # whether a rank draws on the terminal itself
 
     def __add__(self, other: ProgressSnapshot) -> ProgressSnapshot:
         return ProgressSnapshot(
             self.ranks + other.ranks,
-            self.operations + other.operations,
+            Counter(self.operations) + Counter(other.operations),
             self.sent + other.sent,
             self.drawing or other.drawing,
         )
@@ -58,4 +58,4 @@ def _of_one(path: str) -> ProgressSnapshot:
     if entry is None or entry.state != "running":
         return ProgressSnapshot(1, sent=seen.sent)
     name = f"#{entry.number} {entry.collective}" if entry.number else entry.collective
-    return ProgressSnapshot(1, Counter([name]), seen.sent)
+    return ProgressSnapshot(1, {name: 1}, seen.sent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from ringcast.monitoring.jobs import Job
 
@@ -29,20 +29,11 @@ class State:
     host: str
 
 
-def from_plain(plain: Any) -> State:
-    """Return the state from the plain values that `asdict` made of it, after JSON or msgpack.
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states of several ranks, as they travel."""
 
-    Raises:
-        ValueError: they are not those of a state.
-    """
-    try:
-        state = State(**{**plain, "waiting_for": tuple(plain["waiting_for"])})
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"no state of a rank: {error}") from None
-    kinds = get_type_hints(State) | {"waiting_for": tuple}
-    if not all(isinstance(getattr(state, name), kind) for name, kind in kinds.items()):
-        raise ValueError("no state of a rank: a value has the wrong type")
-    return state
+    states: tuple[State, ...]
 
 
 def cells(state: State) -> tuple[str, ...]:

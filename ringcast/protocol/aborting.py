@@ -11,16 +11,18 @@ from ringcast.errors import Revoked
 from ringcast.protocol.communicators import Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
-from ringcast.protocol.error_factory import ErrorFactory, own_call
+from ringcast.protocol.error_factory import ErrorFactory, own_call, own_side
 from ringcast.protocol.operations import Operation, Send
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
-from ringcast.wire.failure import LONGEST, Broken, Failure
+from ringcast.wire.codec import CodecError, decode
+from ringcast.wire.failure import MAX_TEXT, Broken, Failure
 from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, REFUSE, Header
 
-LONGEST_AHEAD = 10_000  # bytes that are kept of the reason for a communicator that this rank has not come to
+LONGEST = MAX_TEXT  # bytes that are kept of the reason for which a communicator has ended …
+LONGEST_AHEAD = 10_000  # … and if this rank has not come to it yet
 
 
 class Aborter:
@@ -75,8 +77,8 @@ class Aborter:
         self, peer: int, context: int, number: int, ordinal: int, error: BaseException, notified: set[int]
     ) -> None:
         """Refuse a peer's transfer with the error that ended the communicator."""
-        text, flags, word = self._errors.refusal(error)
-        self.refuse(peer, context, number, ordinal, text, notified, flags, word)
+        payload, flags, word = self._errors.refusal(error)
+        self.refuse(peer, context, number, ordinal, payload, notified, flags, word)
 
     def refuse(
         self,
@@ -84,7 +86,7 @@ class Aborter:
         context: int,
         number: int,
         ordinal: int,
-        text: str,
+        payload: bytes,
         notified: set[int],
         flags: int = 0,
         word: int = 0,
@@ -93,7 +95,6 @@ class Aborter:
         if peer in notified or peer in self._errors.failed or peer == self._errors.rank:
             return
         notified.add(peer)
-        payload = text.encode("utf-8", "replace")[:LONGEST]
         self._outbox.post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), word, 0, [payload])
 
     # A rank that failed or left.
@@ -161,8 +162,7 @@ class Aborter:
     def unexpected(self, h: Header) -> None:
         """Invalidate a communicator because of a message of an operation that has ended here."""
         error = self._errors.unexpected(self._contexts[h.context], h)
-        mine = f"{error.mine}\n{error.my_site}"
-        self.refuse(h.source, h.context, h.operation, h.ordinal, mine, set(), MISMATCH)
+        self.refuse(h.source, h.context, h.operation, h.ordinal, own_side(error), set(), MISMATCH)
         self.invalidate(h.context, error)
 
     def dead(self, h: Header, answer: bool = True) -> bool:
@@ -191,10 +191,11 @@ class Aborter:
             return
         state = self._contexts[h.context]
         longest = LONGEST if state.namer is None else LONGEST_AHEAD
-        text = bytes(arrival.read()[:longest]).decode(errors="replace") if arrival.more else ""
+        payload = bytes(arrival.read()) if arrival.more else b""
         if h.flags & LOST and h.word < self._errors.size:
-            self.remote_failure(h.context, h.source, h.word, Failure.decode(text.encode()))
+            self.remote_failure(h.context, h.source, h.word, _failure(payload).clipped(longest))
             return
+        text = payload[:longest].decode(errors="replace")
         if not h.flags & MISMATCH:
             self.invalidate(h.context, Revoked(self._errors.rank, text, h.source))
             return
@@ -218,3 +219,16 @@ class Aborter:
         if state.mismatch_with(peer) is not None:  # the same, now with their whole call
             state.error = error
         self.invalidate(context, error, notified)
+
+
+def _failure(payload: bytes) -> Failure:
+    """Return the failure in the payload of a REFUSE.
+
+    Raises:
+        Broken: there is none.
+    """
+    try:
+        failure: Failure = decode(payload, (Failure,))
+    except CodecError as error:
+        raise Broken(f"it reported a failed rank in a way that is not understood: {error}") from None
+    return failure

@@ -177,10 +177,18 @@ class Contexts(dict[int, Context]):
         """
         if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == CTS and h.flags & CREDIT_RETURN):
             return
-        if self._named[h.source] >= NAMED:
+        self.named_by(h.source, h.context)
+
+    def named_by(self, source: int, context: int) -> None:
+        """Record that a rank has named an unknown communicator.
+
+        Raises:
+            Broken: it has named too many.
+        """
+        if self._named[source] >= NAMED:
             raise Broken(f"it has named {NAMED} communicators that this rank does not know")
-        self._named[h.source] += 1
-        self[h.context].namer = h.source
+        self._named[source] += 1
+        self[context].namer = source
 
     def foreign(self, h: Header) -> bool:
         """Return whether a message is for a communicator to which its sender does not belong."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ringcast.control.deadlocks import Deadlock
 from ringcast.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
@@ -19,13 +18,24 @@ from ringcast.errors import (
 )
 from ringcast.protocol.communicators import Context
 from ringcast.protocol.operations import Operation
-from ringcast.wire.failure import Failure
+from ringcast.wire.codec import encode
+from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LOST, Header
+from ringcast.wire.reports import Deadlock
 
 
-def own_call(op: Operation | None) -> str:
+def own_call(op: Operation | None) -> bytes:
     """Return this side of a mismatch for the other one: the call, and in a second line its place in the program."""
-    return f"{op.call}\n{op.place}" if op is not None else "another call\n"
+    return _lines(str(op.call), op.place) if op is not None else _lines("another call", "")
+
+
+def own_side(error: CollectiveMismatch) -> bytes:
+    """Return the same of an error that says it."""
+    return _lines(error.mine, error.my_site)
+
+
+def _lines(call: str, place: str) -> bytes:
+    return f"{call}\n{place}".encode("utf-8", "replace")
 
 
 class ErrorFactory:
@@ -34,6 +44,7 @@ class ErrorFactory:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.failed: dict[int, Failure] = {}  # in the order in which they became known
+        self.declared: set[int] = set()  # those of which the control plane has told all ranks
 
     # Errors that this rank raises.
 
@@ -89,7 +100,7 @@ class ErrorFactory:
     def deadlock(self, op: Operation, found: Deadlock) -> CollectiveTimeout:
         """Return the error of an operation that is in a cycle of waiting ranks."""
         facts = self.rank, op.waiting_for, found.seconds, op.where
-        return CollectiveTimeout(*facts, progress=op.progress, circle=found.circle, calls=found.calls)
+        return CollectiveTimeout(*facts, progress=op.progress, cycle=found.cycle, calls=found.calls)
 
     # Descriptions for its peers.
 
@@ -101,9 +112,9 @@ class ErrorFactory:
             return str(error).partition("\n")[0]  # everyone gets the traceback from the control plane
         return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
 
-    def refusal(self, error: BaseException) -> tuple[str, int, int]:
-        """Return text, flags and word of the REFUSE for the error that ended a communicator."""
+    def refusal(self, error: BaseException) -> tuple[bytes, int, int]:
+        """Return payload, flags and word of the REFUSE for the error that ended a communicator."""
         if isinstance(error, PeerFailed):
-            text = Failure(error.cause, error.host, error.pid, error.remote_traceback).encode().decode()
-            return text, LOST, error.peer
-        return self.reason(error), 0, 0
+            failure = Failure(clean(error.cause), clean(error.remote_traceback), (), error.host, error.pid)
+            return encode(failure), LOST, error.peer
+        return clean(self.reason(error)).encode(), 0, 0

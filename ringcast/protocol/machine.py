@@ -22,7 +22,7 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
    ahead of this rank), for a retired one refused. Messages from a rank that was declared failed are dropped.
 7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
    all and still waits.
-8. Notices of the control plane (BYE, FAILED, REVOKE, ...) come through the same inbox as all messages.
+8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
 9. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
 10. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
@@ -33,8 +33,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Sequence
 
-from ringcast.control.agreement import Vote
-from ringcast.control.deadlocks import CallRecord, Report
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.communicators import Context, Contexts
@@ -65,6 +63,8 @@ from ringcast.wire.header import (
     Header,
     unpack,
 )
+from ringcast.wire.reports import CallRecord, Report
+from ringcast.wire.votes import Vote
 
 REPORTED = 8  # ended calls in the report of a stalled rank
 
@@ -94,7 +94,7 @@ class Protocol:
         self.sent, self.posted = self._counters.sent, self._counters.posted
         self.seen, self.matched = self._counters.seen, self._counters.matched
         self.dropped, self.finished = self._counters.dropped, self._counters.finished
-        self.failed, self.found = self._errors.failed, self._aborter.found
+        self.failed, self.declared, self.found = self._errors.failed, self._errors.declared, self._aborter.found
         self.decisions, self.stuck = self._notices.decisions, self._notices.stuck
         self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
             EAGER: self._on_eager,

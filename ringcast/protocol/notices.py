@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ringcast.control.deadlocks import Deadlock, Mismatch, decode
 from ringcast.errors import JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.transports.base import Arrival
-from ringcast.wire.failure import Failure
+from ringcast.wire.codec import CodecError, decode
+from ringcast.wire.control_messages import NOTICES, Abort, Bye, Failed, Notice, Revoke
+from ringcast.wire.failure import Broken, Failure
 from ringcast.wire.header import Header, Kind
+from ringcast.wire.reports import Deadlock, Finding, Mismatch
+from ringcast.wire.votes import Decision
 
 
 class Notices:
@@ -20,74 +21,72 @@ class Notices:
 
     def __init__(self, errors: ErrorFactory, contexts: Contexts, counters: Counters, aborter: Aborter) -> None:
         self.aborted: str | None = None
-        self.decisions: dict[tuple[int, int], bytes] = {}  # agreements that were decided, by context and number
+        self.decisions: dict[tuple[int, int], Decision] = {}  # on agreements, by context and number
         self.stuck: dict[tuple[int, int], Deadlock] = {}  # agreements that cannot come about, by the same
         self._errors, self._contexts, self._counters, self._aborter = errors, contexts, counters, aborter
-        self._handlers: dict[int, Callable[[Header, bytes], None]] = {
-            Kind.BYE: self._on_bye,
-            Kind.FAILED: self._on_failed,
-            Kind.REVOKE: self._on_revoke,
-            Kind.AGREED: self._on_agreed,
-            Kind.ABORT: self._on_abort,
-            Kind.MISMATCH: self._on_finding,
-            Kind.DEADLOCK: self._on_finding,
-            Kind.WAKE: self._on_wake,
-        }
 
     def take(self, h: Header, arrival: Arrival) -> None:
-        """Act on a notice; messages of other kinds are dropped.
-
-        Raises:
-            Broken: it names too many unknown communicators.
-        """
-        data = bytes(arrival.read()) if arrival.more else b""
-        handler = self._handlers.get(h.kind)
-        if handler is None:
+        """Act on a message from this rank's own process; others are dropped."""
+        if h.kind == Kind.WAKE:
+            self._counters.keepalives += 1  # it is no progress
+            return
+        try:
+            notice: Notice = decode(bytes(arrival.read()) if h.kind == Kind.NOTICE and arrival.more else b"", NOTICES)
+        except CodecError:
             self._counters.dropped["malformed"] += 1
-        else:
-            handler(h, data)
+            return
+        if isinstance(notice, Bye | Failed | Revoke) and notice.rank >= self._errors.size:
+            self._counters.dropped["foreign"] += 1
+            return
+        self._act_on(notice)
 
-    def _on_bye(self, h: Header, data: bytes) -> None:
-        self._counters.leave(h.source, h.length, Failure.decode(data))
-        self._aborter.check_left(h.source)
+    def _act_on(self, notice: Notice) -> None:
+        match notice:
+            case Bye():
+                self._counters.leave(notice.rank, notice.sent, notice.failure)
+                self._aborter.check_left(notice.rank)
+            case Failed():
+                self._errors.declared.add(notice.rank)
+                self._aborter.lose(notice.rank, notice.failure)
+            case Revoke():
+                self._on_revoke(notice)
+            case Decision():
+                self.decisions[notice.context, notice.number] = notice
+            case Abort():
+                self._on_abort(notice.cause)
+            case Deadlock() | Mismatch():
+                self._on_finding(notice)
 
-    def _on_failed(self, h: Header, data: bytes) -> None:
-        self._aborter.lose(h.source, Failure.decode(data))
-
-    def _on_revoke(self, h: Header, data: bytes) -> None:
-        if h.context not in self._contexts:
-            self._contexts.name(h)
-            if h.context in self._contexts.retired:
+    def _on_revoke(self, notice: Revoke) -> None:
+        if notice.context in self._contexts.retired:
+            return
+        if notice.context not in self._contexts:
+            try:
+                self._contexts.named_by(notice.rank, notice.context)
+            except Broken as how:
+                self._aborter.broke(notice.rank, how)
                 return
-        text = data.decode(errors="replace")
-        if 0 < h.word <= self._errors.size:
-            self._aborter.remote_failure(h.context, h.source, h.word - 1, Failure(text))
+        if notice.failed is not None and notice.failed < self._errors.size:
+            self._aborter.remote_failure(notice.context, notice.rank, notice.failed, Failure(notice.cause))
         else:
-            self._aborter.invalidate(h.context, Revoked(self._errors.rank, text, h.source))
+            self._aborter.invalidate(notice.context, Revoked(self._errors.rank, notice.cause, notice.rank))
 
-    def _on_agreed(self, h: Header, data: bytes) -> None:
-        self.decisions[h.context, h.length] = data
-
-    def _on_wake(self, _: Header, __: bytes) -> None:
-        self._counters.keepalives += 1  # it is no progress
-
-    def _on_abort(self, _: Header, data: bytes) -> None:
-        self.aborted = data.decode(errors="replace")
+    def _on_abort(self, cause: str) -> None:
+        self.aborted = cause
         for context, state in list(self._contexts.items()):
             op = state.one()
             place = (op.where, op.waiting_for) if op is not None else ()
-            self._aborter.invalidate(context, JobAborted(self._errors.rank, self.aborted, *place))
+            self._aborter.invalidate(context, JobAborted(self._errors.rank, cause, *place))
 
-    def _on_finding(self, h: Header, data: bytes) -> None:
+    def _on_finding(self, found: Finding) -> None:
         """Handle a finding from the ranks' reports: this rank's call cannot end."""
-        found = decode(data)
-        state = self._contexts.get(h.context)
+        state = self._contexts.get(found.context)
         if isinstance(found, Deadlock) and found.number < 0:
-            self.stuck[h.context, -found.number] = found
-        elif found is None or state is None:
-            self._counters.dropped["malformed" if found is None else "late finding"] += 1
+            self.stuck[found.context, -found.number] = found
+        elif state is None:
+            self._counters.dropped["late finding"] += 1
         elif isinstance(found, Mismatch):
-            self._aborter.explain(h.context, found.number, found.peer, found.theirs, found.their_site, {found.peer})
+            self._aborter.explain(found.context, found.number, found.peer, found.theirs, found.their_site, {found.peer})
         else:
             self._deadlock(state, found)
 
@@ -96,4 +95,4 @@ class Notices:
         if op is None:  # it has ended by itself meanwhile
             self._counters.dropped["late finding"] += 1
             return
-        self._aborter.invalidate(op.context, self._errors.deadlock(op, found), set(found.circle))
+        self._aborter.invalidate(op.context, self._errors.deadlock(op, found), set(found.cycle))

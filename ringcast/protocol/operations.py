@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from ringcast.control.deadlocks import CallRecord
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
 from ringcast.wire.call import Call
 from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT
+from ringcast.wire.reports import CallRecord
 
 SEGMENT = 256 << 10  # bytes of a DATA message at most
 WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way

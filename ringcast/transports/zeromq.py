@@ -27,6 +27,7 @@ from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.net.zmq_monitor import read_event_type
 from ringcast.transports.base import Frame
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 
 LINGER = 5000  # ms in which close() still delivers what was sent …
@@ -65,8 +66,7 @@ class ZeroMQTransport:
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
         self._broken: dict[int, str] = {}  # why these were not
-        self._addresses: Sequence[str] = ()
-        self._keys: Sequence[str] = ()
+        self._cards: Sequence[EndpointCard] = ()
         self._near: Mapping[int, str] = MappingProxyType({})
         self._closed = False
         self._lock = threading.Lock()  # of the door, which several threads use
@@ -122,16 +122,19 @@ class ZeroMQTransport:
         """Number of connections to the inbox that were not authenticated."""
         return 0 if self._authenticator is None else self._authenticator.strangers
 
-    def meet(
-        self, addresses: Sequence[str], keys: Sequence[str] = (), near: Mapping[int, str] = MappingProxyType({})
-    ) -> None:
-        """Set the addresses of all ranks' inboxes, all of them bound already, and their public keys. Called once.
+    @property
+    def card(self) -> EndpointCard:
+        """What another rank needs to connect to the inbox."""
+        return EndpointCard(self.address, self.public_key)
+
+    def meet(self, cards: Sequence[EndpointCard], near: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Set the cards of all ranks, whose inboxes are bound already. Called once.
 
         `near` has, for ranks of the own host, the ipc addresses that are used instead.
         """
-        self._addresses, self._keys, self._near = addresses, keys, near
+        self._cards, self._near = cards, near
         if self._authenticator is not None:
-            self._authenticator.admit(key.encode() for key in keys)
+            self._authenticator.admit(card.key.encode() for card in cards)
 
     def connect(self, peers: Sequence[int]) -> None:
         for peer in peers:
@@ -170,11 +173,13 @@ class ZeroMQTransport:
         if not self._watchful:
             return {}
         skipped = (self._near, self._watched)
-        return {peer: self._addresses[peer] for peer in list(self._peers) if not any(peer in each for each in skipped)}
+        return {
+            peer: self._cards[peer].address for peer in list(self._peers) if not any(peer in each for each in skipped)
+        }
 
     def address_of(self, peer: int) -> str:
         """Return the address of `peer`'s inbox."""
-        return self._near.get(peer) or self._addresses[peer]
+        return self._near.get(peer) or self._cards[peer].address
 
     def _open(self, peer: int, watch: bool = False) -> zmq.Socket[bytes]:
         address, socket = self.address_of(peer), self._socket(zmq.PUSH)
@@ -182,7 +187,7 @@ class ZeroMQTransport:
             self._watched[peer] = socket.get_monitor_socket(sum(_BROKEN, zmq.Event.HANDSHAKE_SUCCEEDED))
         if self._pair is not None and peer not in self._near:
             socket.curve_publickey, socket.curve_secretkey = self._pair.public, self._pair.secret
-            socket.curve_serverkey = self._keys[peer].encode()
+            socket.curve_serverkey = self._cards[peer].key.encode()
         if address.startswith("tcp://["):
             socket.setsockopt(zmq.IPV6, 1)
         try:

@@ -1,12 +1,14 @@
-"""Description of a rank's failure: plain data that the rank which detects it sends to all others."""
+"""The failure of a rank: plain data that whoever detects it hands to all others."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+import traceback
+from dataclasses import dataclass, replace
 
-LONGEST = 400_000  # bytes of an encoded failure, or of another reason
-_CUT = LONGEST // 40  # characters of each of its texts then: JSON writes up to 12 bytes for one
+from ringcast.errors import blames
+from ringcast.wire.codec import Count, Rank
+
+MAX_TEXT = 100_000  # bytes of one cause or traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,27 +16,29 @@ class Failure:
     """Why a rank failed, and where it ran: `host` is empty, and `pid` 0, where that is not known."""
 
     cause: str
-    host: str = ""
-    pid: int = 0
     traceback: str = ""  # of the error that ended it, where it could send one
-
-    def encode(self) -> bytes:
-        """Return the payload of a FAILED notice: at most `LONGEST` bytes; longer texts lose their beginning."""
-        data = json.dumps(asdict(self)).encode()
-        if len(data) <= LONGEST:
-            return data
-        return json.dumps(asdict(replace(self, cause=self.cause[-_CUT:], traceback=self.traceback[-_CUT:]))).encode()
+    blames: tuple[Rank, ...] = ()  # the ranks that the error names as its cause; empty where it arose by itself
+    host: str = ""
+    pid: Count = 0
 
     @classmethod
-    def decode(cls, data: bytes) -> Failure:
-        """Return the failure that `encode` has written; any other text becomes the cause."""
-        try:
-            match json.loads(data):
-                case {"cause": str(cause), "host": str(host), "pid": int(pid), "traceback": str(traceback)}:
-                    return cls(cause, host, pid, traceback)
-        except (ValueError, RecursionError):
-            pass
-        return cls(data.decode(errors="replace"))
+    def of(cls, error: BaseException) -> Failure:
+        """Return the failure of a rank that `error` ends."""
+        trace = "".join(traceback.format_exception(error))
+        return cls(clean(f"{type(error).__name__}: {error}"), clean(trace), tuple(map(int, blames(error))))
+
+    def at(self, host: str, pid: int) -> Failure:
+        """Return the same failure of a rank that ran there."""
+        return replace(self, host=host, pid=pid)
+
+    def clipped(self, longest: int) -> Failure:
+        """Return the same failure with the ends of its texts: at most so many characters of each."""
+        return replace(self, cause=self.cause[-longest:], traceback=self.traceback[-longest:])
+
+
+def clean(text: str) -> str:
+    """Return `text` in a form that can always be sent: bounded (its end is kept), without lone surrogates."""
+    return text[-MAX_TEXT:].encode("utf-8", "replace")[-MAX_TEXT:].decode("utf-8", "ignore")
 
 
 class Broken(Exception):

@@ -10,7 +10,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
 # handshake too, when nobody has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20
@@ -22,7 +22,7 @@ assert SIZE == 64
 
 
 class Kind(IntEnum):
-    """Kinds of messages. The first six travel between ranks, the rest come from the control plane."""
+    """Kinds of messages. The first six travel between ranks, the others reach a rank from its own process."""
 
     EAGER = 1  # a whole small message
     RTS = 2  # request to send; the payload lists the sizes of the frames (u64 each)
@@ -30,14 +30,8 @@ class Kind(IntEnum):
     DATA = 4  # a segment of a granted transfer, at offset `word`
     DONE = 5  # the receiver has all of the transfer
     REFUSE = 6  # the transfer, or its whole context, is dead; the payload is the reason
-    BYE = 7  # `source` has left; it sent `length` messages to this rank
-    FAILED = 8  # `source` is declared failed, or says so itself; the payload is the cause
-    REVOKE = 9  # `context` is given up; the payload is the cause: that rank `word` - 1 failed, unless `word` is 0
-    ABORT = 10  # the job ends; the payload is the cause
-    DEADLOCK = 11  # the wait in `context` cannot end; the payload is a `waits.Deadlock`
-    MISMATCH = 12  # another rank made another call in `context`; the payload is a `waits.Mismatch`
-    AGREED = 13  # the agreement number `length` of `context` is decided; the payload is the decision
-    WAKE = 14  # from a rank to itself: a signal has come, so the wait is over
+    NOTICE = 7  # of the control plane; the payload is one of `ringcast.wire.control_messages`
+    WAKE = 8  # from a rank to itself: a signal has come, so the wait is over
 
 
 # As plain integers, which are twice as fast to look up and to pack.
@@ -69,7 +63,7 @@ class Header(NamedTuple):
     ordinal: int  # n-th message from source to me in this operation; the tag for point-to-point
     pair: int  # n-th message ever from source to me, modulo 2**32
     transfer: int  # the sender's number of the transfer; 0 where it is named by context, operation and ordinal
-    length: int  # bytes of the whole transfer (DATA: of this segment; REFUSE: of the reason; BYE: number of messages)
+    length: int  # bytes of the whole transfer (DATA: of this segment; REFUSE: of the reason)
     word: int
     fingerprint: int  # digest of the call's arguments; equal on both sides of every match
 
@@ -98,6 +92,6 @@ def unpack(data: bytes | bytearray | memoryview) -> Header:
     return header
 
 
-def notice(kind: Kind, nonce: int, *, source: int = 0, context: int = 0, length: int = 0, word: int = 0) -> bytes:
-    """Return the header of a message from the control plane; it has no pair number."""
-    return pack(Header(VERSION, kind, 0, source, nonce, context, 0, 0, 0, 0, length, word, 0))
+def to_itself(kind: Kind, nonce: int) -> bytes:
+    """Return the header of a message that a rank's own process puts into its inbox; it has no pair number."""
+    return pack(Header(VERSION, kind, 0, 0, nonce, 0, 0, 0, 0, 0, 0, 0, 0))

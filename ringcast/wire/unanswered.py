@@ -11,25 +11,25 @@ says. Only `shrink` and `agree` bring the ranks to a common state again. The rul
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, TypeAlias, cast
 
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
+from ringcast.wire.codec import Rank
 
 FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)
+Kind: TypeAlias = Literal["PeerFailed", "CollectiveMismatch", "CollectiveTimeout", "LinkLost", "Revoked"]
 LONGEST = 2000  # characters of an error that are kept, and of a place
-_KINDS = {kind.__name__: kind for kind in FAILURES}
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
     """An error that a call raised: its kind, its first line, and the call's place in the program."""
 
-    kind: str
+    kind: Kind
     text: str
     place: str
-    blames: tuple[int, ...] = ()  # ranks that it names as its cause
+    blames: tuple[Rank, ...] = ()  # ranks that it names as its cause
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text} ({self.how})"
@@ -43,25 +43,6 @@ class Unanswered:
     def follows(self) -> bool:
         """True if another rank's end or error has brought it about."""
         return self.kind in (PeerFailed.__name__, Revoked.__name__)
-
-    def plain(self) -> list[Any]:
-        """Return it as plain values, to be sent."""
-        return [self.kind, self.text, self.place, list(self.blames)]
-
-
-def parse(fields: Sequence[Any]) -> Unanswered | None:
-    """Return the error that `plain` has written; None for an empty list.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    match fields:
-        case []:
-            return None
-        case [str(kind), str(text), str(place), [*ranks]] if kind in _KINDS:
-            if all(type(rank) is int and rank >= 0 for rank in ranks):
-                return Unanswered(kind, text, place, tuple(ranks))
-    raise ValueError("not an error that was caught")
 
 
 class UnansweredErrors:
@@ -83,7 +64,9 @@ class UnansweredErrors:
         file, line = site
         place = f"{operation} at {os.path.basename(file)}:{line}" if file else operation
         text = str(error).partition("\n")[0]
-        self._first[context] = Unanswered(type(error).__name__, text[:LONGEST], place[:LONGEST], blames(error))
+        self._first[context] = Unanswered(
+            cast(Kind, type(error).__name__), text[:LONGEST], place[:LONGEST], blames(error)
+        )
 
     def answered(self, context: int) -> None:
         """Note that a `shrink` or `agree` of a communicator has succeeded."""

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from ringcast.net.fd_limits import STRANGERS
 from ringcast.net.keys import OPEN, KeyPair, control_pair, is_key, member_pair, new_pair
 from ringcast.net.strangers import WELCOMED, exchanged
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.control_messages import Leave
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.intruders import LIMIT, another_jobs_member, arrivals, knock
 from support.jobs import meet
@@ -157,7 +160,7 @@ def test_a_stranger_gets_nothing_in(knows: str, working: Working, outside: zmq.C
         "the servers' public keys": new_pair,
         "the public keys and another job": another_jobs_member,
     }
-    message = seal(told["nonce"], 0, {"type": "leave"})  # the control plane would answer, if it heard
+    message = seal(told["nonce"], 0, Leave())  # the control plane would answer, if it heard
     for address, key, kind in doors(told):
         with outside.socket(kind) as sock:
             assert not knock(sock, address, message, makers[knows](), key)
@@ -367,9 +370,9 @@ def test_members_get_in_among_a_thousand_silent_connections() -> None:
     """Before it is known who the members are, and after that."""
     a, b, c = (ZeroMQTransport("tcp://127.0.0.1:*", size=3) for _ in range(3))
     port = port_of(b.address)
-    places = [each.address for each in (a, b, c)], [each.public_key for each in (a, b, c)]
-    a.meet(*places)
-    c.meet(*places)
+    cards = [each.card for each in (a, b, c)]
+    a.meet(cards)
+    c.meet(cards)
     try:
         a.connect([1])
         a.send(1, [b"early"])
@@ -381,7 +384,7 @@ def test_members_get_in_among_a_thousand_silent_connections() -> None:
         with silent(port):
             until_few(port, 3 + STRANGERS)
             assert a.unreached() == {1: ""}  # it waits
-            b.meet(*places)
+            b.meet(cards)
             assert arrivals(b, b"early") == [b"early"]
             c.send(1, [b"late"])
             assert arrivals(b, b"late") == [b"late"]
@@ -403,7 +406,7 @@ def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zm
                 sock.connect(b.address)
                 sock.send(b"%d" % i)
                 if i == many // 2:
-                    b.meet([b.address], [pair.public.decode()])
+                    b.meet([EndpointCard(b.address, pair.public.decode())])
             heard: set[bytes] = set()
             deadline = b.clock() + LIMIT
             while len(heard) < many:
@@ -497,9 +500,9 @@ def test_what_was_recorded_at_an_inbox_is_worth_nothing(secure: bool) -> None:
     """Without the protection it is delivered again: so the test would see it."""
     a, b, c = (ZeroMQTransport("tcp://127.0.0.1:*", secure=secure) for _ in range(3))
     tap = Tap(b.address)
-    keys = [transport.public_key for transport in (a, b, c)]
     for transport in a, b, c:
-        transport.meet([a.address, tap.address if transport is a else b.address, c.address], keys)
+        tapped = replace(b.card, address=tap.address)
+        transport.meet([a.card, tapped if transport is a else b.card, c.card])
     try:
         a.send(1, [b"recorded"])
         assert arrivals(b, b"recorded") == [b"recorded"]
@@ -534,10 +537,10 @@ def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
     server._receive = lambda frames: [heard.append(frames), *receive(frames)][1:]
     tap = Tap(server.address)
     config = WorkerConfig(0, 1, tap.address, hosted=True, nonce=5, key=key, security=security)
-    client = ControlClient(config, "data0", lambda _: None, outside)
+    client = ControlClient(config, EndpointCard("data0"), lambda _: None, outside)
 
     try:
-        assert served(server, client.join, 20) == ["data0"]
+        assert served(server, client.join, 20) == (EndpointCard("data0"),)
         served(server, client.close)
         tap.close()
         heard.clear()
@@ -551,8 +554,8 @@ def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
 
 def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[zmq.Socket[bytes]]) -> None:
     a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
-    places = [a.address, b.address], [a.public_key, b.public_key]
-    a.meet(*places)
+    cards = [a.card, b.card]
+    a.meet(cards)
     a.connect([1])
     a.send(1, [b"early"])
     assert a.unreached() == {1: ""}
@@ -564,7 +567,7 @@ def test_who_comes_before_the_roster_is_known_waits_for_it(outside: zmq.Context[
         knocking.start()
         assert b.poll(b.clock() + 0.3) is None
         assert a.unreached() == {1: ""}
-        b.meet(*places)
+        b.meet(cards)
         knocking.join()
     assert refused == [True]
     assert arrivals(b, b"early") == [b"early"]
@@ -692,7 +695,10 @@ def test_ranks_that_do_not_agree_on_pickles_do_not_meet(outside: zmq.Context[zmq
     server = ControlServer(outside, "tcp://127.0.0.1:*", size=2, nonce=5, key=key)
     clients = [
         ControlClient(
-            WorkerConfig(rank, 2, server.address, hosted=True, nonce=5, key=key, pickle=pickle), "", print, outside
+            WorkerConfig(rank, 2, server.address, hosted=True, nonce=5, key=key, pickle=pickle),
+            EndpointCard(""),
+            print,
+            outside,
         )
         for rank, pickle in enumerate((True, False))
     ]

@@ -16,6 +16,7 @@ from ringcast.bootstrap import hosted
 from ringcast.bootstrap.hosted import GRACE, RankResult, Results, spread
 from ringcast.communicator import Communicator
 from ringcast.errors import PeerFailed, RunFailed
+from ringcast.wire.failure import Failure
 from support.hosted_jobs import run
 
 
@@ -105,7 +106,7 @@ def test_the_owner_waits_for_all_or_for_a_while_after_a_failure() -> None:
     assert results.failed
     assert not results.over(5.0 + GRACE)
     assert results.over(5.1 + GRACE)
-    results.ended(RankResult(0, b"", "PeerFailed: ...", "", True, (1,)), 6.0)
+    results.ended(RankResult(0, b"", Failure("PeerFailed: ...", blames=(1,)), True), 6.0)
     assert results.over(6.0)
     with pytest.raises(RunFailed, match="rank 1: its worker is gone"):
         results.all()
@@ -113,7 +114,7 @@ def test_the_owner_waits_for_all_or_for_a_while_after_a_failure() -> None:
 
 def test_who_failed_by_itself_is_named_before_those_that_followed() -> None:
     results = Results(3)
-    results.ended(RankResult(0, b"", "PeerFailed: 2", "", True, (2,)), 1.0)
-    results.ended(RankResult(2, b"", "ValueError: no", "where", False), 2.0)
+    results.ended(RankResult(0, b"", Failure("PeerFailed: 2", blames=(2,)), True), 1.0)
+    results.ended(RankResult(2, b"", Failure("ValueError: no", "where"), False), 2.0)
     with pytest.raises(RunFailed, match="rank 2: ValueError: no\nwhere"):
         results.all()

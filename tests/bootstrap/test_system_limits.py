@@ -139,7 +139,7 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
     fd_limits.raise_files(size)
     transport = ZeroMQTransport("tcp://127.0.0.1:*", size=size)
     try:
-        transport.meet([transport.address] * size, [transport.public_key] * size)
+        transport.meet([transport.card] * size)
         for peer in range(size):
             transport.send(peer, [b"header"])
         assert transport.context.get(zmq.MAX_SOCKETS) >= size

@@ -148,7 +148,7 @@ def test_nothing_of_a_call_that_was_explained_is_kept(job: Job) -> None:
         del array
         return seen() is None
 
-    gc.disable()  # which would find what is only kept by a circle
+    gc.disable()  # which would find what is only kept by a cycle
     try:
         assert job.run(work) == [True] * P
     finally:

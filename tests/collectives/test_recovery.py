@@ -24,6 +24,8 @@ from ringcast.errors import (
 )
 from ringcast.monitoring.recorder import Entry, decode
 from ringcast.ops import SUM
+from ringcast.wire.control_messages import Failing
+from ringcast.wire.failure import Failure
 from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -49,7 +51,8 @@ def run(kind: str, size: int, fn: Callable[[Communicator], Any]) -> list[Any]:
 
 def die(comm: Communicator, cause: str = "killed") -> str:
     """End as the control plane would tell it to the others; the rank takes part in nothing any more."""
-    comm._group.endpoint.control.failing(cause, "Traceback of the dead", ())
+    endpoint = comm._group.endpoint
+    endpoint.control.send(Failing(endpoint.rank, Failure(cause, "Traceback of the dead")))
     return "dead"
 
 
@@ -432,7 +435,7 @@ def test_finalize_of_a_shrunk_communicator_leaves_the_job_as_it_is(kind: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", ["agree", "shrink"])
-def test_who_votes_where_another_makes_a_call_is_in_a_circle(kind: str, verb: str) -> None:
+def test_who_votes_where_another_makes_a_call_is_in_a_cycle(kind: str, verb: str) -> None:
     def work(comm: Communicator) -> object:
         start = time.monotonic()
         with pytest.raises((CollectiveTimeout, Revoked), match=rf"{verb}\(\) at .*test_recovery.py:|revoked") as caught:
@@ -444,7 +447,7 @@ def test_who_votes_where_another_makes_a_call_is_in_a_circle(kind: str, verb: st
             "failed",
             (1 - comm.rank,),
         )
-        return getattr(caught.value, "circle", None)
+        return getattr(caught.value, "cycle", None)
 
     with job_of(kind, 2) as job:
         assert job.ask(work, timeout=20) == [(0, 1), (0, 1)]
@@ -453,7 +456,7 @@ def test_who_votes_where_another_makes_a_call_is_in_a_circle(kind: str, verb: st
 def test_an_agreement_of_some_waits_as_long_as_the_others_compute() -> None:
     def work(comm: Communicator) -> object:
         if comm.rank == 2:
-            time.sleep(4.5)  # longer than a circle needs to be found
+            time.sleep(4.5)  # longer than a cycle needs to be found
         return comm.agree(7)
 
     assert run("threads", 3, work) == [7, 7, 7]

@@ -73,7 +73,7 @@ def test_a_call_ends_at_its_timeout(jobs: Jobs, kind: str, name: str) -> None:
         assert error.waiting_for
         assert error.seconds == 0.05
         assert error.progress is None or 0 <= error.progress <= 1
-        assert not error.circle
+        assert not error.cycle
         assert f"rank {error.rank}: {name}" in str(error)
     others = [result for result in results if isinstance(result, BaseException) and result not in errors]
     assert all(isinstance(error, Revoked) for error in others), results

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import operator
 from itertools import permutations, product
 
@@ -11,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.control.agreement import AGREE, SHRINK, Agreements, Decision, Vote
+from ringcast.control.agreement import Agreements
+from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 
 WORLD = 1
 
@@ -117,14 +117,3 @@ def test_a_shrunk_communicator_waits_for_its_members_only_and_its_number_is_new(
     assert len(numbers) == 3
     assert WORLD not in numbers
     assert tuple(agreements.members(WORLD)) == (0, 1, 2, 3)
-
-
-def test_what_is_told_is_what_was_decided() -> None:
-    decision = Decision(7, 3, (0, 2), (AGREE, SHRINK), -(2**63), (1,), 9)
-    assert Decision.decode(decision.encode()) == decision
-
-
-@pytest.mark.parametrize("data", [b"[]", b"{}", b"7", json.dumps({"context": 1}).encode()])
-def test_nonsense_is_no_decision(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a decision"):
-        Decision.decode(data)

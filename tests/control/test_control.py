@@ -4,6 +4,7 @@ import os
 import queue
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,12 +22,27 @@ from zmq.utils.monitor import recv_monitor_message
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlServer, Pace, new_key, version
 from ringcast.control import server as server_module
-from ringcast.control.deadlocks import CallRecord, Deadlock, Report, decode
-from ringcast.control.envelope import pack
-from ringcast.control.events import Failing, Finished, Started
-from ringcast.errors import RendezvousError
-from ringcast.wire import header as wire
+from ringcast.control.envelope import open_sealed, seal
+from ringcast.control.events import Started
+from ringcast.errors import PeerFailed, RendezvousError
+from ringcast.wire.codec import encode, parse, plain
+from ringcast.wire.control_messages import (
+    Abort,
+    Bye,
+    Failed,
+    Failing,
+    Finished,
+    Hello,
+    Moving,
+    Refused,
+    Revoke,
+    Roster,
+    Waiting,
+)
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
+from ringcast.wire.reports import CallRecord, Deadlock, Report
+from ringcast.wire.votes import AGREE, Vote
 from support.controlled import KEY, NONCE, Worker, job, serving
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -53,40 +69,35 @@ def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
 
 def test_the_roster_is_encoded_once(context: zmq.Context, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[object] = []
-    monkeypatch.setattr(server_module, "pack", lambda message: encoded.append(message["type"]) or pack(message))
+    monkeypatch.setattr(server_module, "encode", lambda message: encoded.append(type(message)) or encode(message))
     with job(context, address, 5) as (server, _):
         assert server.notice(Started) == Started()
-        assert encoded.count("roster") == 1
+        assert encoded.count(Roster) == 1
 
 
 def test_bye_tells_the_count_and_why_and_who_has_left(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (server, workers):
-        workers[1].client.finished({0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
+        said = Finished(1, {0: 7, 2: 2**40}, failure=Failure("KeyError: 1", "Traceback ..."))
+        workers[1].client.send(said)
         for rank, count in ((0, 7), (2, 2**40)):
-            frame, why = workers[rank].inbox.get(timeout=10)
-            header, failure = wire.unpack(frame), Failure.decode(why)
-            assert (failure.cause, failure.traceback, failure.pid) == ("KeyError: 1", "Traceback ...", os.getpid())
-            assert (header.kind, header.source, header.length, header.nonce) == (wire.Kind.BYE, 1, count, NONCE)
-        said = Finished(1, {0: 7, 2: 2**40}, error="KeyError: 1", traceback="Traceback ...")
+            assert workers[rank].news() == Bye(1, count, said.failure.at(socket.gethostname(), os.getpid()))
         assert server.notice(Finished) == said
 
 
 def test_what_was_said_before_close_was_heard_when_close_returns(context: zmq.Context, address: str) -> None:
     with job(context, address, 2) as (server, workers):
-        workers[0].client.finished({})
+        workers[0].client.send(Finished(0, {}))
         workers[0].client.close()
         assert server.notice(Finished) == Finished(0, {})
         workers[0].client.close()
-        workers[0].client.revoke(1, "after close it is nobody's concern")
+        workers[0].client.send(Revoke(0, 1, "after close it is nobody's concern"))
 
 
 def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (_, workers):
-        workers[2].client.revoke(2**63 + 1, "timeout – größer")
-        for rank in (0, 1):
-            header, cause = workers[rank].news()
-            assert (header.kind, header.source, header.context) == (wire.Kind.REVOKE, 2, 2**63 + 1)
-            assert cause == "timeout – größer"
+        said = Revoke(2, 2**63 + 1, "timeout – größer")
+        workers[2].client.send(said)
+        assert [workers[rank].news() for rank in (0, 1)] == [said, said]
         assert workers[2].inbox.empty()
 
 
@@ -95,42 +106,45 @@ WAIT = Report(0, 7, CallRecord(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,),
 
 def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (_, workers):
-        workers[0].client.waiting(WAIT)
-        workers[0].client.moving()
-        workers[0].client.waiting(replace(WAIT, context=8))
-        workers[0].client.revoke(1, "all this was heard")
-        assert [worker.news()[1] for worker in workers[1:]] == ["all this was heard"] * 2
-        workers[1].client.waiting(replace(WAIT, rank=1, waits=(0,), sent={}, seen={0: 2**40}))
+        workers[0].client.send(Waiting(WAIT))
+        workers[0].client.send(Moving(0))
+        workers[0].client.send(Waiting(replace(WAIT, context=8)))
+        workers[0].client.send(Revoke(0, 1, "all this was heard"))
+        assert [worker.news() for worker in workers[1:]] == [Revoke(0, 1, "all this was heard")] * 2
+        workers[1].client.send(Waiting(replace(WAIT, rank=1, waits=(0,), sent={}, seen={0: 2**40})))
         for rank in (0, 1):
-            header, payload = workers[rank].inbox.get(timeout=10)
-            assert (wire.unpack(header).kind, wire.unpack(header).context) == (wire.Kind.DEADLOCK, 8 - rank)
-            found = decode(payload)
+            found = workers[rank].news()
             assert isinstance(found, Deadlock)
-            assert (found.rank, found.circle) == (rank, (0, 1))
+            assert (found.rank, found.context, found.cycle) == (rank, 8 - rank, (0, 1))
         assert workers[2].inbox.empty()
 
 
 def test_a_failing_rank_reaches_the_others_and_the_owner(context: zmq.Context, address: str) -> None:
     with job(context, address, 2) as (server, workers):
-        workers[1].client.failing("ValueError: \ud800", "Traceback " + "x" * 10**6, (0,))
+        error = PeerFailed(1, 0, "\ud800" * 10**6)
+        workers[1].client.send(Failing(1, Failure.of(error)))
         report = server.notice(Failing)
         assert isinstance(report, Failing)
-        assert (report.rank, report.blames, len(report.traceback)) == (1, (0,), 100_000)
-        server.do(lambda: server.server.declare_failed(1, "exit code 1"))
-        header, cause = workers[0].news()
-        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "ValueError: ?")
+        assert (report.rank, report.failure.blames, len(report.failure.traceback)) == (1, (0,), 100_000)
+        server.do(lambda: server.server.declare_failed(1, Failure("exit code 1")))
+        assert workers[0].news() == Failed(1, report.failure.at(socket.gethostname(), os.getpid()))
+
+
+def test_a_text_without_utf_8_travels_with_question_marks(context: zmq.Context, address: str) -> None:
+    with job(context, address, 2) as (_, workers):
+        workers[1].client.send(Revoke(1, 1, "file \udcff"))
+        assert workers[0].news() == Revoke(1, 1, "file ?")
 
 
 def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (server, workers):
-        server.do(lambda: server.server.declare_failed(1, "killed by SIGKILL"))
-        header, cause = workers[0].news()
-        assert (header.kind, header.source, cause) == (wire.Kind.FAILED, 1, "killed by SIGKILL")
+        server.do(lambda: server.server.declare_failed(1, Failure("killed by SIGKILL")))
+        assert workers[0].news() == Failed(1, Failure("killed by SIGKILL").at(socket.gethostname(), os.getpid()))
         server.do(lambda: server.server.abort("enough"))
         for rank in (0, 2):
-            while (found := workers[rank].news())[0].kind != wire.Kind.ABORT:
+            while not isinstance(found := workers[rank].news(), Abort):
                 pass
-            assert found[1] == "enough"
+            assert found == Abort("enough")
 
 
 def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context, address: str) -> None:
@@ -138,15 +152,30 @@ def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context
         worker = Worker(context, server.server.address, 0, 1, pace=IMPATIENT)
         worker.client.join(10)
     begin = time.monotonic()
-    header, cause = worker.news()
-    assert header.kind == wire.Kind.ABORT
-    assert "the launcher is gone" in cause
+    told = worker.news()
+    assert isinstance(told, Abort)
+    assert "the launcher is gone" in told.cause
     assert time.monotonic() - begin < 5
     begin = time.monotonic()
-    worker.client.finished({})
+    worker.client.send(Finished(0, {}))
     worker.client.close()
     assert time.monotonic() - begin < 0.5  # nobody is waited for who is known to be gone
     assert worker.inbox.empty()
+
+
+def test_a_worker_of_another_version_is_refused_by_name_whatever_else_it_says(
+    context: zmq.Context, tmp_path: Path
+) -> None:
+    address = f"ipc://{tmp_path}/control"
+    with serving(context, address, 2) as server, context.socket(zmq.DEALER) as other:
+        other.connect(address)
+        other.send(msgpack.packb([NONCE, 0, ["Hello", "9.0 (protocol 9)", 1, {"what": "else"}, None]]))
+        assert other.poll(10_000)
+        _, values = open_sealed(other.recv(), NONCE)
+        assert parse(values, (Refused,)) == Refused(
+            f"rank 1 runs ringcast 9.0 (protocol 9), but this job runs {version()}"
+        )
+        assert server.server.dropped == 0
 
 
 def test_missing_ranks_are_named(context: zmq.Context, address: str) -> None:
@@ -178,7 +207,7 @@ def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Pat
     with ThreadPoolExecutor(1) as pool:
         joined = pool.submit(worker.client.join, 10)
         with serving(context, address, 1):
-            assert joined.result() == ["data0"]
+            assert joined.result() == (EndpointCard("data0"),)
             worker.client.close()
 
 
@@ -219,9 +248,9 @@ def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
             stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
         monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         stranger.connect(server.server.address)
-        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))  # would be answered, if it were heard
+        stranger.send(msgpack.packb([NONCE, 0, ["Leave"]]))  # would be answered, if it were heard
         worker = Worker(context, server.server.address, 0, 1)
-        assert worker.client.join(10) == ["data0"]
+        assert worker.client.join(10) == (EndpointCard("data0"),)
         worker.client.close()
         assert monitor.poll(10_000)
         event = recv_monitor_message(monitor)
@@ -238,18 +267,24 @@ GARBAGE = [
     [b"\xc1"],
     [b"\xff" * 100],
     [b"a", b"b"],
-    [msgpack.packb({"type": "alive"})],
+    [msgpack.packb(["Alive", 0])],
     [msgpack.packb([NONCE, 0, "alive"])],
-    [msgpack.packb([NONCE + 1, 0, {"type": "leave"}])],
+    [msgpack.packb([NONCE + 1, 0, ["Leave"]])],
+    [msgpack.packb([NONCE, 0, ["Alive", 0]])],
+    [msgpack.packb([NONCE, 0, ["Finished", 0, {}]])],
+    [msgpack.packb([NONCE, 0, ["Hello", version(), "0"]])],
     [msgpack.packb([NONCE, 0, {"type": "alive"}])],
-    [msgpack.packb([NONCE, 0, {"type": "finished", "sent": {}}])],
-    [msgpack.packb([NONCE, 0, {"type": "hello", "rank": "0"}])],
     [msgpack.packb([NONCE, 0, {("a", "b"): 1}])],
     [msgpack.packb([NONCE, 0, [[[[[[]]]]]]])],
 ]
 
 
-VOTE = {"type": "vote", "context": 1, "number": 1, "verb": "agree", "flag": 1, "acknowledged": []}
+VOTE = plain(Vote(0, 1, 1, AGREE))  # name, rank, context, number, verb, flag, acknowledged
+
+
+def but(values: list[object], place: int, value: object) -> list[object]:
+    """Return the list with another value at one place."""
+    return [*values[:place], value, *values[place + 1 :]]
 
 
 def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, tmp_path: Path) -> None:
@@ -258,36 +293,39 @@ def test_garbage_is_dropped_and_counted_and_harms_nobody(context: zmq.Context, t
         stranger.connect(server.server.address)
         for frames in GARBAGE:
             stranger.send_multipart(frames)
-        stranger.send(msgpack.packb([NONCE, 0, {"type": "leave"}]))
+        stranger.send(msgpack.packb([NONCE, 0, ["Leave"]]))
         assert stranger.poll(10_000)  # all before was handled
         assert server.server.dropped == len(GARBAGE)
         stranger.close(linger=0)
-        workers[0].client.revoke(1, "still here")
-        assert workers[1].news()[1] == "still here"
+        workers[0].client.send(Revoke(0, 1, "still here"))
+        assert workers[1].news() == Revoke(0, 1, "still here")
 
 
 def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq.Context, tmp_path: Path) -> None:
-    with job(context, f"ipc://{tmp_path}/control", 1) as (server, workers):
+    address = f"ipc://{tmp_path}/control"
+    with serving(context, address, 1) as server, context.socket(zmq.DEALER) as liar:
         nonsense = [
-            {"type": "revoke", "context": -1, "cause": "", "failed": None},
-            {"type": "revoke", "context": 1, "cause": "", "failed": -1},
-            {"type": "finished", "sent": {0: -1}},
-            {"type": "finished", "sent": {"a": 1}},
-            {"type": "failing", "error": "", "traceback": "", "blames": [0.5]},
-            {"type": "waiting", "report": {}},
-            {"type": "waiting", "report": {**WAIT.message(), "waits": [-1]}},
-            {"type": "waiting"},
-            {**VOTE, "context": -1},
-            {**VOTE, "number": "1"},
-            {**VOTE, "verb": "rule"},
-            {**VOTE, "flag": 1 << 63},
-            {**VOTE, "acknowledged": [-1]},
-            {"type": "vote"},
-            {"type": "what"},
+            ["Revoke", 0, -1, "", None],
+            ["Revoke", 0, 1, "", -1],
+            ["Revoke", 1, 1, "in the name of another rank", None],
+            ["Finished", 0, {0: -1}, {}, {}, ["", "", [], "", 0], None],
+            ["Finished", 0, {"a": 1}, {}, {}, ["", "", [], "", 0], None],
+            ["Failing", 0, ["", "", [0.5], "", 0]],
+            ["Waiting", {}],
+            ["Waiting", but(plain(WAIT)[1:], 4, [-1])],
+            ["Waiting", but(plain(WAIT)[1:], 0, 1)],
+            ["Waiting"],
+            *[but(VOTE, *wrong) for wrong in [(2, -1), (3, "1"), (4, "rule"), (5, 1 << 63), (6, [-1])]],
+            ["Vote"],
+            ["What"],
+            {"type": "alive"},
         ]
-        for message in nonsense:
-            workers[0].client._post(message)
-        workers[0].client.finished({})
+        liar.linger = 0
+        liar.connect(address)
+        liar.send(seal(NONCE, 0, Hello(version(), 0, 1)))
+        for number, message in enumerate(nonsense, start=1):
+            liar.send(msgpack.packb([NONCE, number, message]))
+        liar.send(seal(NONCE, len(nonsense) + 1, Finished(0, {})))
         assert server.notice(Finished) == Finished(0, {})
         assert server.server.dropped == len(nonsense)
 
@@ -295,8 +333,7 @@ def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq
 def test_a_lost_message_is_noticed(context: zmq.Context, tmp_path: Path) -> None:
     with job(context, f"ipc://{tmp_path}/control", 2) as (server, workers):
         server.do(lambda: server.server._sent.update(dict.fromkeys(server.server._sent, 10**6)))
-        header, cause = workers[0].news()
-        assert (header.kind, cause) == (wire.Kind.ABORT, "messages from the control plane were lost")
+        assert workers[0].news() == Abort("messages from the control plane were lost")
 
 
 def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
@@ -306,17 +343,17 @@ def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
     with serving(context, address, 2, hosted=False, pace=IMPATIENT), context.socket(zmq.DEALER) as silent:
         silent.linger = 0
         silent.connect(address)
-        hello = {"type": "hello", "rank": 1, "size": 2, "address": "", "pid": 1, "host": "", "version": version()}
-        silent.send(msgpack.packb([NONCE, 0, hello]))
+        silent.send(seal(NONCE, 0, Hello(version(), 1, 2, pid=1, host="there")))
         worker = Worker(context, address, 0, 2)
         worker.client.join(10)
         assert not silent.closed
         with pytest.raises(queue.Empty):  # silence alone is no failure
             worker.inbox.get(timeout=2 * IMPATIENT.unreachable)
         silent.close()
-        header, cause = worker.news()
-        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
-        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        told = worker.news()
+        assert isinstance(told, Failed)
+        assert told.rank == 1
+        assert told.failure.cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
         worker.client.close()
 
 
@@ -337,9 +374,10 @@ def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
         assert line_of(process) == "awake"  # after some time with the interpreter's lock, in which it said nothing
         assert worker.inbox.empty()
         process.send_signal(signal.SIGSTOP)
-        header, cause = worker.news()
-        assert (header.kind, header.source) == (wire.Kind.FAILED, 1)
-        assert cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        told = worker.news()
+        assert isinstance(told, Failed)
+        assert told.rank == 1
+        assert told.failure.cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
         worker.client.close()
 
 
@@ -348,27 +386,29 @@ def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
 PROGRAM = """
 import ctypes, os, queue, sys, zmq
 from ringcast.config.worker import from_environment
-from ringcast.wire import header as wire
+from ringcast.wire.codec import decode
+from ringcast.wire.control_messages import NOTICES, Failed, Failing, Finished
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.control import ControlClient
 from ringcast.wire.failure import Failure
 settings = from_environment()
 context, failures = zmq.Context(), queue.Queue()
 def inject(frames):
-    if wire.unpack(frames[0]).kind == wire.Kind.FAILED:
-        failures.put((wire.unpack(frames[0]).source, Failure.decode(frames[1]).cause))
-client = ControlClient(settings, f"data{settings.rank}", inject, context)
+    if isinstance(notice := decode(frames[1], NOTICES), Failed):
+        failures.put((notice.rank, notice.failure.cause))
+client = ControlClient(settings, EndpointCard(f"data{settings.rank}"), inject, context)
 try:
-    print(*client.join(settings.start_timeout), flush=True)
+    print(*(card.address for card in client.join(settings.start_timeout)), flush=True)
     order = sys.stdin.readline()
     if order == "fail":
-        client.failing("ValueError: bad", "")
+        client.send(Failing(settings.rank, Failure("ValueError: bad")))
     if order == "sleep\\n":
         ctypes.PyDLL(None).sleep(2)
         print("awake", flush=True)
         sys.stdin.readline()
     if order == "wait\\n":
         print(*failures.get(timeout=20), flush=True)
-    client.finished({})
+    client.send(Finished(settings.rank, {}))
 except Exception as error:
     print(error, flush=True)
 client.close()

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from ringcast.commands.bench.bed import Bed
 from ringcast.communicator import Communicator
 from ringcast.config import worker
 from ringcast.wire import header
+from ringcast.wire.control_messages import NOTICES
 from ringcast_launcher.cli import _parser
 from support.beds import run_on
 from support.places import ROOT
@@ -229,6 +230,12 @@ def test_the_protocol_page_has_every_field_of_the_header() -> None:
 def test_the_protocol_page_has_every_kind_of_message() -> None:
     told = [(int(row[0]), row[1]) for row in rows("docs/understand/protocol.md", 3) if row[0].isdigit()]
     assert told == [(kind.value, kind.name) for kind in header.Kind]
+
+
+def test_the_protocol_page_has_every_notice_with_its_fields() -> None:
+    told = {row[0]: row[1] for row in rows("docs/understand/protocol.md", 3)}
+    for notice in NOTICES:
+        assert told[notice.__name__] == ", ".join(field.name for field in fields(notice))
 
 
 def test_the_launching_page_has_every_option_and_variable() -> None:

@@ -25,8 +25,11 @@ from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed,
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import SUM, Op
 from ringcast.transports.base import Arrival, Transport
+from ringcast.wire import codec
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
+from ringcast.wire.control_messages import NOTICES, Failing, Revoke
+from ringcast.wire.failure import Failure
 from support.gates import ThreadGate
 from support.jobs import transports
 from support.protocol_net import Buffer
@@ -263,7 +266,7 @@ def test_leave_closes_the_transport_whatever_happens(fails: bool) -> None:
     made = thread_endpoints(2)
 
     class Control:
-        def finished(self, *args: object) -> None:
+        def send(self, message: object) -> None:
             if fails:
                 raise OSError("the control plane is gone")
 
@@ -407,14 +410,14 @@ def test_small_messages_wait_only_for_what_goes_the_same_way() -> None:
 
 def test_notices_go_to_all_others() -> None:
     made = thread_endpoints(3)
-    made[1].control.revoke(CONTEXT, "a reason")
+    revoke = Revoke(1, CONTEXT, "a reason")
+    made[1].control.send(revoke)
     for endpoint in made:
         arrival = endpoint.transport.poll(endpoint.transport.clock())
         assert (arrival is None) == (endpoint.rank == 1)
         if arrival is not None:
-            header = wire.unpack(arrival.header)
-            assert (header.kind, header.source, header.context) == (wire.Kind.REVOKE, 1, CONTEXT)
-            assert arrival.read() == b"a reason"
+            assert wire.unpack(arrival.header).kind == wire.Kind.NOTICE
+            assert codec.decode(arrival.read(), NOTICES) == revoke
     quietly_close(made)
 
 
@@ -423,3 +426,22 @@ def test_message_is_what_was_sent() -> None:
         message = Message()
         message.take(Message.frames(value, lambda: (encode, decode)))
         assert np.array_equal(message.value(lambda: (encode, decode)), value)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_hears_of_a_failure_from_the_control_plane_need_not_tell_the_others(told: bool) -> None:
+    """A failure that a rank has found itself the others have to hear of."""
+    made = thread_endpoints(3)
+    said: list[object] = []
+    send = made[0].control.send
+    made[0].control.send = lambda message: [said.append(message), send(message)]
+    if told:
+        made[2].control.send(Failing(2, Failure("killed")))
+    else:
+        made[0].protocol.enrol(CONTEXT, range(3))
+        made[0].protocol.lose(2, "its link is lost")
+    with pytest.raises(PeerFailed):
+        drive(made[0], collectives.allreduce(group(made[0]), np.zeros(4), SUM, None, Choice()), timeout=20)
+    made[0].tell_found()
+    assert [type(message) for message in said] == ([] if told else [Revoke])
+    quietly_close(made)

@@ -11,20 +11,31 @@ import pytest
 import zmq
 
 from ringcast.communicator import Communicator
-from ringcast.config.worker import WorkerConfig
-from ringcast.control.agreement import AGREE, SHRINK, Decision, Vote
-from ringcast.control.client import ControlClient
-from ringcast.control.deadlocks import CallRecord, Deadlock, Report
+from ringcast.control import version
 from ringcast.control.envelope import longest_to_server, longest_to_worker, seal
-from ringcast.control.events import Failing, Hello, Message
-from ringcast.control.membership import _finding, _roster_message
 from ringcast.errors import Revoked
 from ringcast.ops import Op
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire import header as wire
-from ringcast.wire.failure import LONGEST, Failure
+from ringcast.wire.codec import decode, encode
+from ringcast.wire.control_messages import (
+    Bye,
+    Failed,
+    Failing,
+    Finished,
+    Hello,
+    Revoke,
+    Roster,
+    ToServer,
+    ToWorker,
+    Waiting,
+)
+from ringcast.wire.endpoint_card import EndpointCard
+from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LARGEST_FRAME
-from ringcast_launcher.hosts.codec import PIECE, cut, joined
+from ringcast.wire.reports import CallRecord, Deadlock, Report
+from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
+from ringcast_launcher.hosts.framing import PIECE, cut, joined
 from support.controlled import job as controlled
 from support.jobs import Job
 
@@ -103,41 +114,34 @@ def test_what_ended_a_call_is_told_in_a_frame_below_the_limit(text: str, job: Jo
 
 @pytest.mark.parametrize("text", list(LONG))
 def test_a_failure_is_told_in_bounded_form(text: str) -> None:
-    whole = Failure("why", "host", 5, "traceback\n" * 1000)
-    assert Failure.decode(whole.encode()) == whole
-    cut_down = Failure(LONG[text] + "why", "host", NUMBER, LONG[text] + "last line")
-    data = cut_down.encode()
-    assert len(data) <= LONGEST < LARGEST_FRAME
-    told = Failure.decode(data)
-    assert (told.cause[-3:], told.host, told.pid, told.traceback[-9:]) == ("why", "host", NUMBER, "last line")
+    told = Failure.of(ValueError(LONG[text] + "why"))
+    assert (told.cause[-3:], told.traceback[-4:]) == ("why", "why\n")
+    assert max(len(encode(told)), len(encode(told.at("h" * 64, NUMBER)))) < LARGEST_FRAME // 2
+    assert decode(encode(told), (Failure,)) == told
 
 
 def counts(size: int) -> dict[int, int]:
     return dict.fromkeys(range(size), NUMBER)
 
 
+CARD = EndpointCard("tcp://[" + "f" * 39 + "]:65535", "k" * 40, "ipc://" + "x" * 107)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("text", list(LONG))
 def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, size: int) -> None:
-    said: list[Message] = []
-    config = WorkerConfig(0, size, "tcp://127.0.0.1:1", hosted=True, nonce=NONCE)
-    address, near = "tcp://[" + "f" * 39 + "]:65535", "ipc://" + "x" * 107
-    with zmq.Context() as context:
-        client = ControlClient(config, address, print, context, network="n" * 1000, public_key="k" * 40, near=near)
-        said.append(client._hello)
-        client._post = said.append
-        ranks, long = tuple(range(size)), LONG[text]
-        made = CallRecord(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
-        client.revoke(NUMBER, long, size)
-        client.vote(Vote(0, NUMBER, NUMBER, SHRINK, -NUMBER, ranks))
-        client.finished(counts(size), counts(size), counts(size), ranks, long, long)
-        client.failing(long, long, ranks)
-        facts = ranks, ranks, ranks, counts(size), counts(size), (made,) * 8
-        client.waiting(Report(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER))
-        client.moving()
-        del client._post
-        client.close()
-    assert len(said) == 7
+    ranks, long = tuple(range(size)), clean(LONG[text])
+    failure = Failure(long, long, ranks)
+    made = CallRecord(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
+    facts = ranks, ranks, ranks, counts(size), counts(size), (made,) * 8
+    said: list[ToServer] = [
+        Hello(version(), 0, size, CARD, NUMBER, "h" * 64, "n" * 1000),
+        Revoke(0, NUMBER, long, size),
+        Vote(0, NUMBER, NUMBER, SHRINK, -NUMBER, ranks),
+        Finished(0, counts(size), counts(size), counts(size), failure),
+        Failing(0, failure),
+        Waiting(Report(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER)),
+    ]
     assert max(len(seal(NONCE, NUMBER, message)) for message in said) + CURVE < longest_to_server(size)
     if size <= 4096:
         assert longest_to_server(size) < LARGEST_FRAME
@@ -146,17 +150,15 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("text", list(LONG))
 def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, size: int) -> None:
-    ranks = tuple(range(size))
-    hello = Hello(b"", 0, size, "tcp://[" + "f" * 39 + "]:65535", 1, "h", "v", "", "k" * 40, True, "ipc://" + "x" * 107)
-    failure = Failure(LONG[text], "h" * 64, NUMBER, LONG[text]).encode()
-    decision = Decision(NUMBER, NUMBER, ranks, (AGREE,) * size, -NUMBER, ranks, NUMBER)
+    ranks, long = tuple(range(size)), clean(LONG[text])
+    failure = Failure(long, long, ranks, "h" * 64, NUMBER)
     calls = ("\U0001f600" * 1000 + " at " + "\U0001f600" * 1000,) * 8
-    messages: list[Message] = [
-        _roster_message([hello] * size),
-        {"type": "failed", "rank": 0, "failure": failure},
-        {"type": "bye", "rank": 0, "failure": failure, "sent": NUMBER},
-        {"type": "agreed", "context": NUMBER, "number": NUMBER, "decision": decision.encode()},
-        _finding(Deadlock(0, NUMBER, NUMBER, 1.5, ranks * 2, calls)),
+    messages: list[ToWorker] = [
+        Roster((CARD,) * size),
+        Failed(0, failure),
+        Bye(0, NUMBER, failure),
+        Decision(NUMBER, NUMBER, ranks, (AGREE,) * size, -NUMBER, ranks, NUMBER),
+        Deadlock(0, NUMBER, NUMBER, 1.5, ranks * 2, calls),
     ]
     assert max(len(seal(NONCE, NUMBER, message)) for message in messages) + CURVE < longest_to_worker(size)
 
@@ -164,12 +166,13 @@ def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, s
 @pytest.mark.parametrize("text", list(LONG))
 def test_the_longest_error_of_a_rank_reaches_the_others(text: str) -> None:
     with zmq.Context() as context, controlled(context, "tcp://127.0.0.1:*", 2) as (server, workers):
-        workers[1].client.failing(LONG[text] + "the end", LONG[text], ())
+        workers[1].client.send(Failing(1, Failure.of(ValueError(LONG[text] + "the end"))))
         found = server.notice(Failing)
         assert isinstance(found, Failing)
-        server.do(lambda: server.server.declare_failed(1, "exit code 1"))
-        header, cause = workers[0].news()
-        assert (header.kind, header.source, cause[-7:]) == (wire.Kind.FAILED, 1, "the end")
+        server.do(lambda: server.server.declare_failed(1, Failure("exit code 1")))
+        told = workers[0].news()
+        assert isinstance(told, Failed)
+        assert (told.rank, told.failure.cause[-7:]) == (1, "the end")
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 20_000_000])

@@ -20,6 +20,7 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
 from ringcast.net.ports import PortRange
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.endpoint_card import EndpointCard
 from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
 
 MEET = [sys.executable, str(PROGRAMS / "meet.py")]
@@ -34,8 +35,9 @@ def test_what_becomes_of_connections_is_told() -> None:
             listener.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never says a word
         others = [f"tcp://127.0.0.1:{listener.getsockname()[1]}" for listener in (silent, closed)]
-        a.meet([a.address, b.address, stranger.address, *others], [a.public_key, b.public_key] + 3 * [a.public_key])
-        b.meet([a.address, b.address], [a.public_key, b.public_key])
+        cards = [a.card, b.card, *(EndpointCard(each, a.public_key) for each in (stranger.address, *others))]
+        a.meet(cards)
+        b.meet(cards[:2])
         a.connect([1, 2, 3, 4])
         deadline = a.clock() + 20
         while (told := a.unreached()).keys() != {2, 3, 4} or not (told[2] and told[4]):

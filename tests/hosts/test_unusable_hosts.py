@@ -135,8 +135,9 @@ def test_a_host_with_another_version(hosts: Fleet, change: str, words: str) -> N
 
 NONSENSE = """
 import sys, time
-from ringcast_launcher.hosts.codec import MARK, encode
-from ringcast_launcher.hosts.messages import Hello, plain
+from ringcast_launcher.hosts.framing import MARK, encode
+from ringcast_launcher.hosts.messages import Hello
+from ringcast.wire.codec import plain
 from ringcast.control import version
 import platform
 out = sys.stdout.buffer

@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import pytest
 
+from ringcast.wire.codec import plain
 from ringcast_launcher.decide.supervisor import Fence, SendSignal
 from ringcast_launcher.hosts.agent import PATIENCE, PENDING, Agent
-from ringcast_launcher.hosts.codec import encode
-from ringcast_launcher.hosts.messages import Command, Finish, Finished, HoldOutput, Output, Report, Stop, plain
+from ringcast_launcher.hosts.framing import encode
+from ringcast_launcher.hosts.messages import Command, Finish, Finished, HoldOutput, Output, Report, Stop
 from ringcast_launcher.hosts.pipe import PipeConnection
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

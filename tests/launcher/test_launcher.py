@@ -35,20 +35,23 @@ LIMIT = 30  # seconds; nothing here takes nearly as long
 JOIN = """
 import os, sys, threading, zmq
 from ringcast.config.worker import from_environment
-from ringcast.wire import header as wire
 from ringcast.control import ControlClient
+from ringcast.wire.codec import decode
+from ringcast.wire.control_messages import NOTICES, Abort, Failed, Failing, Finished
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 settings = from_environment()
 rank, context, failed = settings.rank, zmq.Context(), threading.Event()
 def inject(frames):
-    if wire.unpack(frames[0]).kind in (wire.Kind.FAILED, wire.Kind.ABORT):
-        failed.cause = Failure.decode(frames[1]).cause
-        failed.set()
-client = ControlClient(settings, f"data{rank}", inject, context)
+    match decode(frames[1], NOTICES):
+        case Failed(failure=Failure(cause)) | Abort(cause):
+            failed.cause = cause
+            failed.set()
+client = ControlClient(settings, EndpointCard(f"data{rank}"), inject, context)
 client.join(settings.start_timeout)
 def leave(code=0):
     if code == 0:
-        client.finished({})
+        client.send(Finished(rank, {}))
     client.close()
     context.term()
     sys.exit(code)
@@ -163,7 +166,7 @@ time.sleep(30)
 def test_a_reported_traceback_comes_first(launch: Launch) -> None:
     done = launch("-n", "2", program=JOIN + """
 if rank == 1:
-    client.failing("ValueError: told", "Traceback (as told)\\nValueError: told\\n")
+    client.send(Failing(rank, Failure("ValueError: told", "Traceback (as told)\\nValueError: told\\n")))
     leave(1)
 failed.wait(20)
 assert failed.cause == "ValueError: told", failed.cause
@@ -180,7 +183,7 @@ if rank == 1:
     os.kill(os.getpid(), {int(number)})
 failed.wait(20)
 assert failed.cause == "killed by {number.name}", failed.cause
-client.failing("PeerFailed: rank 1", "", (1,))
+client.send(Failing(rank, Failure("PeerFailed: rank 1", blames=(1,))))
 leave(1)
 """)  # fmt: skip
     assert done.returncode == 128 + number
@@ -195,7 +198,7 @@ def test_leaving_without_finishing_is_a_failure_even_with_code_0(
 if rank == 1:
     os._exit(0)
 failed.wait(20)
-client.failing("PeerFailed: rank 1", "", (1,))
+client.send(Failing(rank, Failure("PeerFailed: rank 1", blames=(1,))))
 leave(7)
 """)  # fmt: skip
     assert done.returncode == 1
@@ -209,7 +212,7 @@ def test_a_rank_that_left_while_others_needed_it_is_named(
     done = launch("-n", "2", program=JOIN + """
 if rank == 1:
     leave()
-client.failing("PeerFailed: rank 1 has left", "", (1,))
+client.send(Failing(rank, Failure("PeerFailed: rank 1 has left", blames=(1,))))
 leave(7)
 """)  # fmt: skip
     assert done.returncode == 1
@@ -400,10 +403,10 @@ def test_the_report_for_programs_tells_of_the_job_and_of_every_rank(launch: Laun
     file = tmp_path / "report.json"
     done = launch("-n", "3", "--json-report", str(file), program=JOIN + """
 if rank == 1:
-    client.failing("ValueError: told", "Traceback (as told)\\nValueError: told\\n")
+    client.send(Failing(rank, Failure("ValueError: told", "Traceback (as told)\\nValueError: told\\n")))
     leave(1)
 failed.wait(20)
-client.finished({}, blames=(1,))
+client.send(Finished(rank, {}, failure=Failure("", blames=(1,))))
 leave(7)
 """)  # fmt: skip
     report = json.loads(file.read_text())

@@ -24,11 +24,12 @@ from ringcast.commands.bench.bed import Bed
 from ringcast.control import version
 from ringcast.net import interfaces
 from ringcast.net.keys import new_key, new_pair
+from ringcast.wire.codec import parse, plain
 from ringcast_launcher import cli
 from ringcast_launcher.decide.start_deadline import StartDeadline
-from ringcast_launcher.hosts.codec import PIECE
+from ringcast_launcher.hosts.framing import PIECE
 from ringcast_launcher.hosts.joined_node import accepted_nodes
-from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, parse_command, plain
+from ringcast_launcher.hosts.messages import COMMANDS, Hello, JobEnd, NodeHello
 from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.node_server import WINDOW, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE
@@ -370,7 +371,7 @@ def test_who_comes_too_late_is_told_so(ends: Ends) -> None:
     heard: list[Any] = []
     ends.client.send("hello")
     until(lambda: ends.server.take() or heard.extend(turn(ends.client)) or heard)
-    assert parse_command(heard[0]) == JobEnd(1, "ringcast-launch: all are there\n", False)
+    assert parse(heard[0], COMMANDS) == JobEnd(1, "ringcast-launch: all are there\n", False)
 
 
 def test_thousands_of_strangers_disturb_nobody(ends: Ends) -> None:
@@ -455,7 +456,7 @@ def test_nodes_that_do_not_fit_end_the_job_and_all_are_told(
     assert error.value.code == 1
     heard: list[Any] = []
     until(lambda: heard.extend(turn(other)) or heard)
-    assert parse_command(heard[0]) == JobEnd(1, f"ringcast-launch: {error.value}\n", False)
+    assert parse(heard[0], COMMANDS) == JobEnd(1, f"ringcast-launch: {error.value}\n", False)
 
 
 def test_a_node_that_has_left_may_come_again(guests: Guests) -> None:

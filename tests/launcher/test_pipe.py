@@ -11,7 +11,7 @@ import pytest
 
 from ringcast_launcher.hosts import pipe
 from ringcast_launcher.hosts.agent import PATIENCE
-from ringcast_launcher.hosts.codec import MARK, encode
+from ringcast_launcher.hosts.framing import MARK, encode
 from ringcast_launcher.hosts.pipe import BEAT, HEARD, PipeConnection
 from ringcast_launcher.hosts.remote_host import SILENCE
 

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from ringcast.control.events import Failing, Finished, Joined, Lost, NotStarted, Started, TooLate, Unread
+from ringcast.control.events import Joined, Lost, NotStarted, Started, TooLate, Unread
 from ringcast.procs.liveness import Hung
+from ringcast.wire.control_messages import Failing, Finished
+from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
     Action,
@@ -52,7 +54,7 @@ def finish(rank: int, time: float) -> list[tuple[float, Event]]:
 
 
 def report(rank: int, *blames: int) -> Failing:
-    return Failing(rank, f"Error of {rank}", f"Traceback of {rank}", blames)
+    return Failing(rank, Failure(f"Error of {rank}", f"Traceback of {rank}", blames))
 
 
 def test_all_well() -> None:
@@ -68,7 +70,7 @@ def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> No
     actions = replay(3, [*all_join(3), (1.0, Exited(1, 3)), (5.5, Exited(0, -9)), (5.5, Exited(2, -9))])
     assert actions[:4] == [
         (1.0, Fence(1)),
-        (1.0, Declare(1, "exit code 3")),
+        (1.0, Declare(1, Failure("exit code 3"))),
         (2.0, SendSignal(signal.SIGTERM)),
         (4.5, SendSignal(signal.SIGKILL)),
     ]
@@ -88,7 +90,7 @@ def test_killed_by_a_signal(status: int, code: int, how: str) -> None:
 
 def test_exit_0_without_finishing_is_a_failure_after_a_moment_for_last_words() -> None:
     actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.7, report(0, 1)), (1.8, Exited(0, 1))])
-    assert actions[:2] == [(1.5, Fence(1)), (1.5, Declare(1, "it exited with code 0 without finishing"))]
+    assert actions[:2] == [(1.5, Fence(1)), (1.5, Declare(1, Failure("it exited with code 0 without finishing")))]
     assert verdict(actions) == Verdict(1, 1, "failed: it exited with code 0 without finishing")
 
 
@@ -99,28 +101,28 @@ def test_exit_0_whose_last_words_come_late() -> None:
 
 def test_a_rank_that_reports_an_error_is_killed_when_it_does_not_end_and_then_declared() -> None:
     actions = replay(2, [*all_join(2), (1.0, report(1)), (9.0, Exited(1, -9)), (9.0, Exited(0, -15))])
-    assert actions[:3] == [(1.5, Fence(1)), (1.5, Declare(1, "Error of 1")), (2.5, SendSignal(signal.SIGTERM))]
+    assert actions[:3] == [(1.5, Fence(1)), (1.5, Declare(1, Failure("Error of 1"))), (2.5, SendSignal(signal.SIGTERM))]
     assert verdict(actions) == Verdict(1, 1, "failed: Error of 1", "Traceback of 1")
 
 
 @pytest.mark.parametrize("status", [0, 1, -6])
 def test_a_rank_that_reports_an_error_is_declared_when_it_has_ended(status: int) -> None:
     actions = replay(2, [*all_join(2), (1.0, report(1)), (1.1, Exited(1, status)), (9.0, Exited(0, -15))])
-    assert actions[:3] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1")), (2.1, SendSignal(signal.SIGTERM))]
+    assert actions[:3] == [(1.1, Fence(1)), (1.1, Declare(1, Failure("Error of 1"))), (2.1, SendSignal(signal.SIGTERM))]
 
 
 def test_a_report_that_comes_after_the_exit() -> None:
     actions = replay(2, [*all_join(2), (1.0, Exited(1, 0)), (1.1, report(1)), (1.2, Exited(0, 1))])
-    assert actions[:2] == [(1.1, Fence(1)), (1.1, Declare(1, "Error of 1"))]
+    assert actions[:2] == [(1.1, Fence(1)), (1.1, Declare(1, Failure("Error of 1")))]
 
 
 def test_a_stuck_rank_is_killed_then_declared_once() -> None:
     actions = replay(2, [*all_join(2), (1.0, Hung(1, "it was stopped")), (1.1, Exited(1, -9)), (1.2, Exited(0, 1))])
     assert actions == [
         (1.0, Fence(1)),
-        (1.0, Declare(1, "it was stopped")),
+        (1.0, Declare(1, Failure("it was stopped"))),
         (1.2, Fence(0)),
-        (1.2, Declare(0, "exit code 1")),
+        (1.2, Declare(0, Failure("exit code 1"))),
         (1.2, Verdict(1, 1, "failed: it was stopped")),
     ]
 
@@ -129,7 +131,7 @@ def test_no_rank_is_declared_before_it_was_fenced() -> None:
     causes = [Exited(1, 3), Exited(1, -9), Exited(1, 0), report(1), Lost(1, "it left"), Hung(1, "stopped")]
     for cause in causes:
         actions = [action for _, action in replay(2, [*all_join(2), (1.0, cause)])]
-        assert actions[:2] == [Fence(1), Declare(1, actions[1].cause)], cause
+        assert actions[:2] == [Fence(1), Declare(1, actions[1].failure)], cause
 
 
 def test_what_a_rank_leaves_that_was_asked_to_end_is_asked_too() -> None:
@@ -138,7 +140,7 @@ def test_what_a_rank_leaves_that_was_asked_to_end_is_asked_too() -> None:
 
 
 def test_the_verdict_follows_the_blame_of_a_rank_that_caught_the_error() -> None:
-    history = [(1.0, Finished(0, {}, blames=(1,))), (1.1, Exited(0, 4)), (1.2, Exited(1, -11))]
+    history = [(1.0, Finished(0, {}, failure=Failure("", blames=(1,)))), (1.1, Exited(0, 4)), (1.2, Exited(1, -11))]
     assert verdict(replay(2, [*all_join(2), *history])) == Verdict(139, 1, "failed: killed by SIGSEGV")
 
 
@@ -190,7 +192,7 @@ def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it(attempt: t
         (2.2, Exited(0, 1)),
     ]
     actions = replay(2, history)
-    assert actions[:2] == [(1.0, Fence(1)), (1.0, Declare(1, "it exited with code 0 without joining"))]
+    assert actions[:2] == [(1.0, Fence(1)), (1.0, Declare(1, Failure("it exited with code 0 without joining")))]
     assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0")
 
 
@@ -273,7 +275,9 @@ def test_those_that_live_go_on_and_the_job_is_well(lost: tuple[int, ...]) -> Non
     deaths = [(1.0 + rank, Exited(rank, -9)) for rank in lost]
     rest = [event for rank in range(3) if rank not in lost for event in finish(rank, 30.0)]
     actions = continue_on_failure(3, [*all_join(3), *deaths, *rest])
-    told = [(1.0 + rank, action) for rank in lost for action in (Fence(rank), Declare(rank, "killed by SIGKILL"))]
+    told = [
+        (1.0 + rank, action) for rank in lost for action in (Fence(rank), Declare(rank, Failure("killed by SIGKILL")))
+    ]
     assert actions == [*told, (30.0, Verdict(0))]
 
 

@@ -23,6 +23,7 @@ from ringcast.errors import LinkLost
 from ringcast.net import colocation
 from ringcast.net.keys import KeyPair, new_key, new_pair
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.endpoint_card import EndpointCard
 from support.intruders import another_jobs_member, arrivals, knock
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -161,10 +162,10 @@ def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys:
     settings = [config(0, folder, debug="info"), config(1, folder, transport="tcp", mixed=False), config(2, folder)]
     opened = [open_inbox(each) for each in settings]
     try:
-        told = [each.near for _, _, each in opened]
-        assert [bool(text) for text in told] == [True, False, True]
+        cards = [each for _, _, each in opened]
+        assert [bool(card.near) for card in cards] == [True, False, True]
         assert all(each.address.startswith("tcp://127.0.0.1:") for _, _, each in opened)
-        found = [near_ranks(each, own, told) for each, (_, _, own) in zip(settings, opened, strict=True)]
+        found = [near_ranks(each, cards) for each in settings]
         assert found == [{2: f"ipc://{folder}/rank-2"}, {}, {0: f"ipc://{folder}/rank-0"}]
         said = capsys.readouterr().err
         assert f", and at ipc://{folder}/rank-0\n" in said
@@ -192,9 +193,9 @@ def test_where_no_socket_can_be_made_there_is_tcp(folder: Path) -> None:
 def both(folder: Path) -> list[ZeroMQTransport]:
     """Ranks 0 and 1 of a host, and rank 2 elsewhere."""
     made = [ZeroMQTransport("tcp://127.0.0.1:*", near=f"ipc://{folder}/{rank}") for rank in range(3)]
-    addresses, keys = [each.address for each in made], [each.public_key for each in made]
+    cards = [each.card for each in made]
     for rank, each in enumerate(made):
-        each.meet(addresses, keys, {1 - rank: made[1 - rank].near} if rank < 2 else {})
+        each.meet(cards, {1 - rank: made[1 - rank].near} if rank < 2 else {})
     return made
 
 
@@ -248,9 +249,10 @@ def test_over_ipc_nothing_is_encrypted_and_over_tcp_all(folder: Path) -> None:
 PEER = """
 import sys
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.endpoint_card import EndpointCard
 transport = ZeroMQTransport("tcp://127.0.0.1:*", near=sys.argv[1], secure=False)
 print(transport.address, flush=True)
-transport.meet([sys.argv[2], transport.address])
+transport.meet([EndpointCard(sys.argv[2]), transport.card])
 while transport.poll(None) is None:
     pass
 print("heard", flush=True)
@@ -267,20 +269,20 @@ def test_a_killed_peer_is_lost_and_who_takes_its_place_hears_nothing(way: str, f
         peer = stack.enter_context(subprocess.Popen([sys.executable, "-c", PEER, near, a.address], **pipes))
         assert peer.stdout is not None
         address = peer.stdout.readline().strip()
-        a.meet([a.address, address], (), {1: near} if way == "ipc" else {})
+        a.meet([a.card, EndpointCard(address)], {1: near} if way == "ipc" else {})
         a.send(1, [b"first"])
         assert peer.stdout.readline() == "heard\n"
         peer.kill()
         peer.wait()
         other = stack.enter_context(contextlib.closing(ZeroMQTransport(address, near=near, secure=False)))
-        other.meet([a.address, address])
+        other.meet([a.card, EndpointCard(address)])
         deadline = a.clock() + 60
         with pytest.raises(LinkLost):  # noqa: PT012 (it is the first send after the end was noticed that raises)
             while a.clock() < deadline:
                 a.send(1, [b"meant for another"])
                 a.poll(a.clock() + 0.01)
         with contextlib.closing(ZeroMQTransport("tcp://127.0.0.1:*", secure=False)) as third:
-            third.meet([a.address, address], (), {1: near} if way == "ipc" else {})
+            third.meet([a.card, EndpointCard(address)], {1: near} if way == "ipc" else {})
             third.send(1, [b"meant for it"])
             assert arrivals(other, b"meant for it") == [b"meant for it"]
     assert not os.path.exists(folder / "1")

@@ -15,7 +15,8 @@ from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import PeerFailed, RingcastError
 from ringcast.protocol.operations import SEGMENT, Operation
 from ringcast.schedules.schedule import Combine, Slots, Step, independent
-from ringcast.wire.header import Kind, notice
+from ringcast.wire.control_messages import Bye, notice_frames
+from ringcast.wire.header import Kind
 from support.protocol_net import NONCE, Buffer, Net, check_quiet, content
 
 SIZE = 1000
@@ -84,7 +85,7 @@ def test_a_rank_that_has_left_is_noticed_when_its_round_begins() -> None:
     net.ranks[3].receive(ops[3], 0, Buffer(SIZE))
     net.ranks[1].send(ops[1], 0, [memoryview(content(1, 0, 0, SIZE))])
     net.run()
-    net.inject(0, notice(Kind.BYE, NONCE, source=2))
+    net.inject(0, *notice_frames(Bye(2, 0), NONCE))
     assert ops[0].error is None
     net.ranks[0].catch_up(ops[0])
     assert isinstance(ops[0].error, PeerFailed)

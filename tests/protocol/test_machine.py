@@ -22,16 +22,23 @@ from ringcast.protocol.counters import PATIENCE
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import SEGMENT, WINDOW, Operation
 from ringcast.transports.base import MemoryArrival
+from ringcast.wire import codec
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
+from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke, notice_frames
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
 from ringcast.wire.header import LOST, MISMATCH, Header, Kind
 from support.protocol_net import CALL, CONTEXT, NONCE, Buffer, Net, check_quiet, content, interleavings
 
 LARGE = EAGER_LIMIT + 1
+KILLED = Failed(1, Failure("killed"))
 
 # The bench.
+
+
+def tell(net: Net, rank: int, notice: Notice) -> None:
+    net.inject(rank, *notice_frames(notice, NONCE))
 
 
 class Open(Buffer):
@@ -244,7 +251,8 @@ def forged(**fields: int) -> bytes:
         (b"x", "malformed"),
         (forged()[:-1], "malformed"),
         *((forged(kind=kind) + b"x", "malformed") for kind in Kind if kind != Kind.EAGER),
-        (forged(version=2), "malformed"),
+        (forged(version=wire.VERSION + 1), "malformed"),
+        (forged(version=wire.VERSION - 1), "malformed"),
         (forged(kind=0), "malformed"),
         (forged(kind=99), "malformed"),
         (forged(nonce=NONCE + 1), "foreign"),
@@ -252,8 +260,8 @@ def forged(**fields: int) -> bytes:
         (forged(source=2), "foreign"),
         (forged(source=1), "foreign"),
         (forged(source=(1 << 32) - 1), "foreign"),
-        (forged(kind=Kind.ABORT, nonce=1), "foreign"),
-        (forged(kind=Kind.FAILED, nonce=1), "foreign"),
+        (forged(kind=Kind.NOTICE, nonce=1), "foreign"),
+        (forged(kind=Kind.WAKE, nonce=1), "foreign"),
     ],
 )
 def test_what_is_no_message_of_this_job_is_dropped_and_counted(header: bytes, reason: str) -> None:
@@ -329,7 +337,7 @@ def test_communicators_that_a_peer_comes_to_first_may_be_any_number_in_a_life() 
 def test_who_gives_up_more_communicators_than_it_may_name_has_failed() -> None:
     net = Net(2)
     for context in range(1, NAMED + 2):
-        net.inject(0, wire.notice(Kind.REVOKE, NONCE, source=1, context=context), b"why not")
+        tell(net, 0, Revoke(1, context, "why not"))
         assert (1 in net.ranks[0].failed) == (context > NAMED)
     assert "it has named" in net.ranks[0].failed[1].cause
 
@@ -793,7 +801,7 @@ def test_a_rank_that_knows_of_a_failure_tells_those_who_wait_for_it_all_that_it_
     ops = net.begin(granted=True)
     net.ranks[1].receive(ops[1], 0, Buffer(5))
     net.run()
-    net.ranks[0].lose(2, Failure("killed", "host", 77, "Traceback"))
+    net.ranks[0].lose(2, Failure("killed", "Traceback", (), "host", 77))
     net.run()
     error = ops[1].error
     assert isinstance(error, PeerFailed)
@@ -807,9 +815,20 @@ def test_a_failure_of_this_rank_or_of_none_is_not_believed(word: int) -> None:
     net = Net(2)
     ops = net.begin(granted=True)
     net.ranks[0].receive(ops[0], 1, Buffer(5))
-    net.ranks[1]._aborter.refuse(0, CONTEXT, ops[1].number, 0, "it failed", set(), LOST, word)
+    payload = codec.encode(Failure("it failed"))
+    net.ranks[1]._aborter.refuse(0, CONTEXT, ops[1].number, 0, payload, set(), LOST, word)
     net.run()
     assert isinstance(ops[0].error, Revoked)
+
+
+def test_a_peer_that_reports_a_failure_in_no_known_way_counts_as_failed() -> None:
+    net = Net(3)
+    ops = net.begin(granted=True)
+    net.ranks[0].receive(ops[0], 1, Buffer(5))
+    net.ranks[1]._aborter.refuse(0, CONTEXT, ops[1].number, 0, b"it failed", set(), LOST, 2)
+    net.run()
+    assert "not understood" in net.ranks[0].failed[1].cause or "cannot be read" in net.ranks[0].failed[1].cause
+    assert isinstance(ops[0].error, PeerFailed)
 
 
 def test_only_when_no_communicator_is_left_nothing_counts_any_more() -> None:
@@ -922,7 +941,7 @@ def test_a_retired_communicator_refuses(granted: bool) -> None:
 def test_the_messages_of_a_failed_rank_are_zombies() -> None:
     net = Net(2)
     ops = net.begin()
-    net.inject(1, wire.notice(Kind.FAILED, NONCE, source=0), b"killed by signal 9")
+    tell(net, 1, Failed(0, Failure("killed by signal 9")))
     sink = Buffer(1)
     net.ranks[0].send(ops[0], 1, [memoryview(b"x")])
     net.run()
@@ -936,7 +955,7 @@ def test_the_messages_of_a_failed_rank_are_zombies() -> None:
 
 def test_a_communicator_that_a_failed_rank_belongs_to_is_given_up_when_it_is_come_to() -> None:
     net = Net(3)
-    net.inject(0, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
+    tell(net, 0, KILLED)
     with pytest.raises(PeerFailed, match="killed") as caught:
         net.ranks[0].begin(1, CALL)
     assert caught.value.peer == 1
@@ -948,15 +967,14 @@ def test_a_communicator_that_a_failed_rank_belongs_to_is_given_up_when_it_is_com
 def test_the_failure_of_a_rank_leaves_a_communicator_without_it_as_it_is(before: bool) -> None:
     net = Net(3)
     whole = net.ranks[0].begin(1, CALL)
-    notice = wire.notice(Kind.FAILED, NONCE, source=1), b"killed"
     if before:
-        net.inject(0, *notice)
+        tell(net, 0, KILLED)
     ops = []
     for rank in 0, 2:
         net.ranks[rank].enrol(2, (0, 2))
         ops.append(net.ranks[rank].begin(2, CALL))
     if not before:
-        net.inject(0, *notice)
+        tell(net, 0, KILLED)
     assert isinstance(whole.error, PeerFailed)
     buffer = Buffer(LARGE)
     net.ranks[2].receive(ops[1], 0, buffer)
@@ -972,7 +990,7 @@ def test_a_message_that_comes_before_its_receiver_has_come_to_the_communicator_o
     net.ranks[0].enrol(2, (0, 2))
     net.ranks[0].send(net.ranks[0].begin(2, CALL), 2, [memoryview(b"early")])
     net.run()
-    net.inject(2, wire.notice(Kind.FAILED, NONCE, source=1), b"killed")
+    tell(net, 2, KILLED)
     net.ranks[2].enrol(2, (0, 2))
     op, buffer = net.ranks[2].begin(2, CALL), Buffer(5)
     net.ranks[2].receive(op, 0, buffer)
@@ -1003,7 +1021,7 @@ def test_what_another_rank_says_about_a_communicator_is_refused_and_changes_noth
 def bye(net: Net, source: int, dest: int) -> None:
     net.collect()
     count = net.ranks[source].sent[dest]
-    net.inject(dest, wire.notice(Kind.BYE, NONCE, source=source, length=count))
+    tell(net, dest, Bye(source, count))
 
 
 def test_a_rank_that_left_after_all_its_messages_is_no_error() -> None:
@@ -1085,20 +1103,21 @@ def test_a_rank_that_left_is_no_error_for_those_who_wait_for_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "error", "text"),
+    ("notice", "error"),
     [
-        (Kind.ABORT, JobAborted, "a reason"),
-        (Kind.FAILED, PeerFailed, "a reason"),
-        (Kind.REVOKE, Revoked, "a reason"),
+        (Abort("a reason"), JobAborted),
+        (Failed(0, Failure("a reason")), PeerFailed),
+        (Revoke(0, CONTEXT, "a reason"), Revoked),
+        (Revoke(0, CONTEXT, "a reason", failed=2), PeerFailed),
     ],
 )
-def test_notices_end_what_is_under_way(kind: Kind, error: type[BaseException], text: str) -> None:
+def test_notices_end_what_is_under_way(notice: Notice, error: type[BaseException]) -> None:
     net = Net(3)
     ops = net.begin()
     net.ranks[1].receive(ops[1], 2, Buffer(1))
-    net.inject(1, wire.notice(kind, NONCE, source=0, context=CONTEXT), text.encode())
+    tell(net, 1, notice)
     assert type(ops[1].error) is error
-    assert text in str(ops[1].error)
+    assert "a reason" in str(ops[1].error)
     assert net.kinds(1, 2) == [Kind.REFUSE]
     with pytest.raises(error):
         net.ranks[1].begin(CONTEXT, CALL)
@@ -1107,7 +1126,7 @@ def test_notices_end_what_is_under_way(kind: Kind, error: type[BaseException], t
 def test_revoke_ends_one_communicator_only() -> None:
     net = Net(2)
     one, two = (net.ranks[0].begin(context, CALL) for context in (1, 2))
-    net.inject(0, wire.notice(Kind.REVOKE, NONCE, source=1, context=1), b"a reason")
+    tell(net, 0, Revoke(1, 1, "a reason"))
     assert isinstance(one.error, Revoked)
     assert two.error is None
 
@@ -1116,7 +1135,7 @@ def test_revoke_ends_one_communicator_only() -> None:
 def test_an_aborted_job_begins_nothing(context: int) -> None:
     net = Net(2)
     net.ranks[0].end(net.ranks[0].begin(CONTEXT, CALL))
-    net.inject(0, wire.notice(Kind.ABORT, NONCE, source=1), b"a reason")
+    tell(net, 0, Abort("a reason"))
     with pytest.raises(JobAborted, match="a reason"):
         net.ranks[0].begin(context, CALL)
 
@@ -1124,7 +1143,7 @@ def test_an_aborted_job_begins_nothing(context: int) -> None:
 def test_a_notice_may_come_without_a_cause() -> None:
     net = Net(2)
     op = net.ranks[0].begin(CONTEXT, CALL)
-    net.inject(0, wire.notice(Kind.ABORT, NONCE))
+    tell(net, 0, Abort(""))
     assert isinstance(op.error, JobAborted)
 
 
@@ -1433,10 +1452,9 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
     while links := net.waiting():
         if when == 0 and not players[who].done:
             net.ranks[who].fail(players[who].op, TimeoutError("too late"))
-            notice = wire.notice(Kind.REVOKE, NONCE, source=who, context=CONTEXT)
             for rank in range(len(drawn)):
                 if rank != who:
-                    net.inject(rank, notice, b"too late")
+                    tell(net, rank, Revoke(who, CONTEXT, "too late"))
         when -= 1
         a, b = order.choice([link for link in links if net.links[link]])
         net.step(a, b)

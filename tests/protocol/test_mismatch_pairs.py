@@ -1,4 +1,4 @@
-"""Ranks that do not make the same calls, or wait for each other in a circle, learn it soon, whatever the calls are."""
+"""Ranks that do not make the same calls, or wait for each other in a cycle, learn it soon, whatever the calls are."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_every_pair_of_different_calls_fails_on_both_ranks(
 def tells(error: object, exchange: bool) -> bool:
     """Whether an error names both calls; an exchange has no number by which it could be the same call or another."""
     if isinstance(error, CollectiveTimeout):
-        return exchange and error.circle == (0, 1)
+        return exchange and error.cycle == (0, 1)
     if isinstance(error, Revoked):
         return "mismatch with rank" in str(error) or (exchange and "deadlock" in str(error))
     return isinstance(error, CollectiveMismatch) and bool(error.my_site)
@@ -183,13 +183,13 @@ def test_the_place_of_a_call_that_has_ended_is_told_too() -> None:
 
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
 @pytest.mark.parametrize("p", [2, 3, 5])
-def test_exchanges_in_a_circle_with_tags_that_never_match(kind: str, p: int) -> None:
+def test_exchanges_in_a_cycle_with_tags_that_never_match(kind: str, p: int) -> None:
     job, start = Job(kind, p), time.monotonic()
     errors = job.run(lambda c: c.sendrecv(c.rank, (c.rank - 1) % p, (c.rank + 1) % p, tag=c.rank))
     assert time.monotonic() - start < LIMIT
     for rank, error in enumerate(errors):
         assert isinstance(error, CollectiveTimeout)
-        assert error.circle == tuple(range(p))
+        assert error.cycle == tuple(range(p))
         assert (error.rank, error.waiting_for) == (rank, ((rank + 1) % p,))
         assert error.calls == tuple(f"sendrecv with tag {r} at {place(error)}" for r in range(p))
     job.close()
@@ -199,7 +199,7 @@ def place(error: CollectiveTimeout) -> str:
     return error.calls[0].rpartition(" at ")[2]
 
 
-def test_who_waits_for_a_circle_learns_of_it() -> None:
+def test_who_waits_for_a_cycle_learns_of_it() -> None:
     job = Job("threads", 4)
     errors = job.run(lambda c: c.sendrecv(None, None, (1, 0, 1, 2)[c.rank]))
     assert [type(error) for error in errors] == [CollectiveTimeout] * 2 + [Revoked] * 2
@@ -208,7 +208,7 @@ def test_who_waits_for_a_circle_learns_of_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
-def test_a_circle_through_two_communicators(kind: str) -> None:
+def test_a_cycle_through_two_communicators(kind: str) -> None:
     job = Job(kind, 2)
 
     def work(c: Communicator) -> None:
@@ -217,7 +217,7 @@ def test_a_circle_through_two_communicators(kind: str) -> None:
 
     for error in job.run(work):
         assert isinstance(error, CollectiveTimeout)
-        assert error.circle == (0, 1)
+        assert error.cycle == (0, 1)
     job.close()
 
 
@@ -250,12 +250,12 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         return c.allreduce(c.rank)
 
     assert job.run(work) == [6] * 4
-    assert not control._shared.deadlocks._reports  # all have moved
+    assert not control._shared._deadlocks._reports  # all have moved
     job.close()
 
 
 def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a rank that waits for this one, after its timeout, would seem to be in a circle with it."""
+    """Else a rank that waits for this one, after its timeout, would seem to be in a cycle with it."""
     monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.01)
     job = Job("threads", 2)
     control = job.endpoints[0].control
@@ -269,16 +269,16 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
 
     errors = job.run(work)
     assert isinstance(errors[0], CollectiveTimeout)
-    assert (errors[0].circle, errors[1]) == ((), None)
-    assert not control._shared.deadlocks._reports
+    assert (errors[0].cycle, errors[1]) == ((), None)
+    assert not control._shared._deadlocks._reports
     job.close()
 
 
 def await_reports(shared: SharedControl, ranks: tuple[int, ...], times: int) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        with shared.lock:
-            reports = [shared.deadlocks._reports.get(rank) for rank in ranks]
+        with shared._lock:
+            reports = [shared._deadlocks._reports.get(rank) for rank in ranks]
         if all(report is not None and report.times >= times for report in reports):
             return
         time.sleep(0.001)  # a clock tick: what is waited for is the condition above

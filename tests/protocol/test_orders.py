@@ -6,7 +6,7 @@ Every order of deliveries that a rank can tell from another is tried. No time pa
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import product
 from typing import Any
 
@@ -17,12 +17,11 @@ from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
-from ringcast.control.deadlocks import Report
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import driven
 from ringcast.errors import RingcastError
 from ringcast.transports.base import Frame, MemoryArrival
-from ringcast.wire import header as wire
+from ringcast.wire.control_messages import Bye, Failed, Finished, FromMember, Revoke, notice_frames
 from ringcast.wire.failure import Failure
 from support.fault_cases import ENDS, Case, call, expected
 from support.faults import CONTEXT, NONCE, assert_revoked, left_over, names
@@ -30,6 +29,16 @@ from support.protocol_net import interleavings
 
 Link = tuple[int, int]  # (from, to); notices come from PLANE + the rank of which they tell
 PLANE = 100
+
+
+class Line:
+    """One rank's connection to the control plane; fulfils `Control`."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.send = ends.say
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 class Ends:
@@ -48,21 +57,16 @@ class Ends:
     def clock(self) -> float:
         return 0.0
 
-    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
-        self._world.notify(
-            self._rank, wire.Kind.REVOKE, cause.encode(), context=context, word=0 if failed is None else failed + 1
-        )
-
-    def finished(self, sent: Mapping[int, int], *_: object) -> None:
-        for peer in range(self._world.case.size):
-            header = wire.notice(wire.Kind.BYE, NONCE, source=self._rank, length=sent.get(peer, 0))
-            self._world.put((PLANE + self._rank, peer), [header])
-
-    def waiting(self, report: Report) -> None:
-        raise AssertionError(f"no time passes, but {report}")
-
-    def moving(self) -> None:
-        raise AssertionError("nobody has told that it waits")
+    def say(self, message: FromMember) -> None:
+        match message:
+            case Revoke():
+                self._world.notify(message)
+            case Finished():
+                for peer in range(self._world.case.size):
+                    bye = Bye(self._rank, message.sent.get(peer, 0))
+                    self._world.put((PLANE + self._rank, peer), notice_frames(bye, NONCE))
+            case _:
+                raise AssertionError(f"no time passes, and nothing is wrong with this rank, but {message}")
 
     def close(self, **_: object) -> None:
         """Nothing to give back."""
@@ -78,7 +82,7 @@ class World:
         self.results: dict[int, Any] = {}
         self.errors: dict[int, RingcastError] = {}
         self._own = [Ends(self, rank) for rank in range(case.size)]
-        self.ends = [Endpoint(rank, case.size, NONCE, own, own) for rank, own in enumerate(self._own)]
+        self.ends = [Endpoint(rank, case.size, NONCE, own, Line(own)) for rank, own in enumerate(self._own)]
         self._running = {rank: self._program(rank) for rank in range(case.size)}
         for rank in list(self._running):
             self._go(rank, None)
@@ -104,12 +108,11 @@ class World:
         if link[0] % PLANE != link[1] and not (self.dead and link[0] == self.case.rank):
             self.links[link].append(frames)
 
-    def notify(self, source: int, kind: wire.Kind, text: bytes, context: int = 0, word: int = 0) -> None:
-        if self.dead and source == self.case.rank and kind != wire.Kind.FAILED:
+    def notify(self, notice: Failed | Revoke) -> None:
+        if self.dead and notice.rank == self.case.rank and not isinstance(notice, Failed):
             return
-        header = wire.notice(kind, NONCE, source=source, context=context, length=len(text), word=word)
         for peer in range(self.case.size):
-            self.put((PLANE + source, peer), [header, text])
+            self.put((PLANE + notice.rank, peer), notice_frames(notice, NONCE))
 
     def choices(self) -> list[Link]:
         """Return what may happen next: the first message of a link arrives, or the victim dies."""
@@ -131,7 +134,7 @@ class World:
         program = self._running.pop(rank, None)
         if program is not None:
             program.close()
-        self.notify(rank, wire.Kind.FAILED, Failure("it died").encode())
+        self.notify(Failed(rank, Failure("it died")))
 
     def deliver(self, link: Link) -> None:
         self._own[link[1]].inbox.append(self.links[link].popleft())

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -10,8 +10,11 @@ import zmq
 
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, Pace, new_key
-from ringcast.control.events import Lost, Notice
+from ringcast.control.events import ForOwner, Lost
 from ringcast.wire import header as wire
+from ringcast.wire.codec import decode
+from ringcast.wire.control_messages import NOTICES, Notice
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 
 PACE = Pace(beat=0.05, silence=5.0, linger=2.0)
@@ -23,7 +26,7 @@ class Serving:
     """A server with a thread that owns it, as the launcher's loop does; orders are carried out by that thread."""
 
     def __init__(self, context: zmq.Context, address: str, size: int, pace: Pace = PACE, **settings: object) -> None:
-        self.notices: queue.Queue[Notice] = queue.Queue()
+        self.notices: queue.Queue[ForOwner] = queue.Queue()
         self._orders: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self.server = ControlServer(context, address, size=size, nonce=NONCE, key=KEY, pace=pace, **settings)
         self._thread = threading.Thread(target=self._run)
@@ -35,7 +38,7 @@ class Serving:
             for notice in self.server.service():
                 self.notices.put(notice)
                 if isinstance(notice, Lost):
-                    self.server.declare_failed(notice.rank, notice.cause)
+                    self.server.declare_failed(notice.rank, Failure(notice.cause))
             try:
                 order = self._orders.get_nowait()
             except queue.Empty:
@@ -52,7 +55,7 @@ class Serving:
         self._thread.join()
         self.server.close()
 
-    def notice(self, kind: type) -> Notice:
+    def notice(self, kind: type) -> ForOwner:
         while True:
             found = self.notices.get(timeout=10)
             if isinstance(found, kind):
@@ -74,11 +77,20 @@ class Worker:
     def __init__(self, context: zmq.Context, control: str, rank: int, size: int, key: str = KEY, pace: Pace = PACE):
         self.inbox: queue.Queue[list[bytes]] = queue.Queue()
         config = WorkerConfig(rank, size, control, hosted=True, nonce=NONCE, key=key)
-        self.client = ControlClient(config, f"data{rank}", self.inbox.put, context, pace=pace)
+        self.client = ControlClient(config, EndpointCard(f"data{rank}"), self.inbox.put, context, pace=pace)
 
-    def news(self) -> tuple[wire.Header, str]:
-        header, *cause = self.inbox.get(timeout=10)
-        return wire.unpack(header), Failure.decode(b"".join(cause)).cause
+    def news(self) -> Notice:
+        """Return the next notice of the control plane."""
+        return opened(self.inbox.get(timeout=10))
+
+
+def opened(frames: Sequence[bytes]) -> Notice:
+    """Return the notice in these frames, which are one of this job."""
+    header, payload = frames
+    told = wire.unpack(header)
+    assert (told.kind, told.nonce) == (wire.Kind.NOTICE, NONCE)
+    notice: Notice = decode(payload, NOTICES)
+    return notice
 
 
 @contextmanager
@@ -89,7 +101,7 @@ def job(context: zmq.Context, address: str, size: int, **settings: object) -> It
         try:
             with ThreadPoolExecutor(size) as pool:
                 rosters = list(pool.map(lambda worker: worker.client.join(10), workers))
-            assert rosters == [[f"data{rank}" for rank in range(size)]] * size
+            assert rosters == [tuple(EndpointCard(f"data{rank}") for rank in range(size))] * size
             yield server, workers
         finally:
             for worker in workers:

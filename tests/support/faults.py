@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, product
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from ringcast import collectives
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
-from ringcast.control.deadlocks import DeadlockDetector, Report
+from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.suspicions import SETTLE, Accusations
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, driven
@@ -29,7 +29,20 @@ from ringcast.net.dead_link import STALL
 from ringcast.transports.base import Frame
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.wire import header as wire
+from ringcast.wire.control_messages import (
+    Bye,
+    Failed,
+    Failing,
+    Finished,
+    FromMember,
+    Moving,
+    Notice,
+    Revoke,
+    Waiting,
+    notice_frames,
+)
 from ringcast.wire.failure import Failure
+from ringcast.wire.reports import Report
 from support.fault_cases import ENDS, OF_LINKS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
 from support.under_way import holding
 
@@ -73,32 +86,21 @@ class Plane:
     def __init__(self, world: World, rank: int) -> None:
         self._world, self._rank = world, rank
 
-    def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
-        for peer in range(self._world.case.size):
-            self._world.notify(
-                self._rank,
-                peer,
-                wire.Kind.REVOKE,
-                cause.encode(),
-                context=context,
-                word=0 if failed is None else failed + 1,
-            )
-
-    def finished(self, sent: Mapping[int, int], *_: object) -> None:
-        self._world.left.add(self._rank)
-        for peer in range(self._world.case.size):
-            self._world.notify(self._rank, peer, wire.Kind.BYE, length=sent.get(peer, 0))
-
-    def failing(self, error: str, traceback: str, blames: tuple[int, ...]) -> None:
-        raise AssertionError(f"rank {self._rank} leaves with {error}")
-
-    def waiting(self, report: Report) -> None:
-        if self._rank not in self._world.silent:
-            self._world.compare(report)
-
-    def moving(self) -> None:
-        if self._rank not in self._world.silent:
-            self._world.deadlocks.moved(self._rank)
+    def send(self, message: FromMember) -> None:
+        match message:
+            case Revoke():
+                for peer in range(self._world.case.size):
+                    self._world.notify(peer, message)
+            case Finished():
+                self._world.left.add(self._rank)
+                for peer in range(self._world.case.size):
+                    self._world.notify(peer, Bye(self._rank, message.sent.get(peer, 0)))
+            case Failing():
+                raise AssertionError(f"rank {self._rank} leaves with {message.failure.cause}")
+            case Waiting() if self._rank not in self._world.silent:
+                self._world.compare(message.report)
+            case Moving() if self._rank not in self._world.silent:
+                self._world.deadlocks.moved(self._rank)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -125,7 +127,7 @@ class World:
         self.sent: Counter[tuple[int, int]] = Counter()  # messages, by rank and place
         self._places = [-1] * p
         self._number = count()
-        self._notices: list[tuple[float, int, int, list[bytes]]] = []  # (due, number, for whom, frames)
+        self._notices: list[tuple[float, int, int, Notice]] = []  # (due, number, for whom, notice)
         self._until: dict[int, float] = {}  # when a rank that waits wakes up
         self._programs = [self._program(rank) for rank in range(p)]
 
@@ -157,22 +159,18 @@ class World:
     def survivors(self) -> list[Endpoint]:
         return [end for end in self.ends if end.rank not in self.silent]
 
-    def notify(
-        self, source: int, peer: int, kind: wire.Kind, text: bytes = b"", *, after: float = PLANE, **fields: int
-    ) -> None:
-        """Let the control plane tell `peer` something about `source`."""
-        if peer != source and (source not in self.silent or kind == wire.Kind.FAILED):
-            header = wire.notice(kind, NONCE, source=source, **{"length": len(text)} | fields)
-            self._send_notice(peer, [header, text], after)
+    def notify(self, peer: int, notice: Bye | Failed | Revoke, *, after: float = PLANE) -> None:
+        """Let the control plane tell `peer` something about another rank."""
+        if peer != notice.rank and (notice.rank not in self.silent or isinstance(notice, Failed)):
+            self._send_notice(peer, notice, after)
 
     def compare(self, report: Report) -> None:
         """Let the control plane learn what a rank waits for, and tell what follows."""
         for found in self.deadlocks.report(report, self.wire.now):
-            header = wire.notice(found.kind, NONCE, source=report.rank, context=found.context)
-            self._send_notice(found.rank, [header, found.encode()], PLANE)
+            self._send_notice(found.rank, found, PLANE)
 
-    def _send_notice(self, rank: int, frames: list[bytes], after: float) -> None:
-        heappush(self._notices, (self.wire.now + after, next(self._number), rank, frames))
+    def _send_notice(self, rank: int, notice: Notice, after: float) -> None:
+        heappush(self._notices, (self.wire.now + after, next(self._number), rank, notice))
 
     # What a rank does.
 
@@ -250,8 +248,8 @@ class World:
         self._note(f"rank {rank} {fault}")
         self.silent.add(rank)
         for peer in range(self.case.size):
-            why = Failure(f"it {fault}", "node1", 7).encode()
-            self.notify(rank, peer, wire.Kind.FAILED, why, after=KNOWN[fault])
+            why = Failure(f"it {fault}", host="node1", pid=7)
+            self.notify(peer, Failed(rank, why), after=KNOWN[fault])
         if fault != "stops":
             self.ends[rank].transport.close()
 
@@ -302,9 +300,9 @@ class World:
 
     def _inject(self) -> int:
         """Put the next notice into its inbox; return whose."""
-        _, _, rank, frames = heappop(self._notices)
-        self._note(f"plane -> {rank} {describe(frames)} {frames[1].decode()}")
-        self.ends[rank].transport.inject(frames)
+        _, _, rank, notice = heappop(self._notices)
+        self._note(f"plane -> {rank} {notice}")
+        self.ends[rank].transport.inject(notice_frames(notice, NONCE))
         return rank
 
     def _wake(self, rank: int) -> None:

@@ -44,11 +44,11 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
 
 def meet(made: Sequence[ZeroMQTransport]) -> None:
     """Tell every rank where the others are, and which keys they have."""
-    addresses, keys = zip(*((transport.address, transport.public_key) for transport in made), strict=True)
+    cards = [transport.card for transport in made]
     for rank, transport in enumerate(made):
         other = rank ^ 1
         near = {other: made[other].near} if transport.near and other < len(made) else {}
-        transport.meet(addresses, keys, near)
+        transport.meet(cards, near)
 
 
 class Job:

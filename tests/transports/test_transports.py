@@ -21,6 +21,7 @@ from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.jobs import KINDS, meet, transports
 
@@ -287,7 +288,7 @@ def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[ZeroMQTransp
 def test_a_peer_that_does_not_listen_is_no_reason_to_wait_long(tmp_path: Path) -> None:
     """Close ends within its bound although what was sent cannot be delivered."""
     transport = ZeroMQTransport(f"ipc://{tmp_path}/0")
-    transport.meet([transport.address, f"ipc://{tmp_path}/nobody"])
+    transport.meet([transport.card, EndpointCard(f"ipc://{tmp_path}/nobody")])
     start = transport.clock()
     transport.connect([1])
     closing = threading.Thread(target=transport.close)
@@ -300,6 +301,6 @@ def test_a_peer_that_does_not_listen_is_no_reason_to_wait_long(tmp_path: Path) -
 @pytest.mark.parametrize("address", ["", "nonsense", "tcp://host", "ipc://" + "x" * 200, "udp://1:2"])
 def test_a_peer_whose_address_is_nonsense_cannot_be_reached(address: str, tmp_path: Path) -> None:
     with contextlib.closing(ZeroMQTransport(f"ipc://{tmp_path}/inbox")) as transport:
-        transport.meet([address, transport.address])
+        transport.meet([EndpointCard(address), transport.card])
         with pytest.raises(LinkLost, match="cannot be used"):
             transport.send(0, [b"x"])

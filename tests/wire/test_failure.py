@@ -1,18 +1,23 @@
-"""What is known of a failed rank survives its way through a notice, and whatever else comes is only a cause."""
+"""The failure of a rank, as it is made of an error."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from ringcast.wire.failure import Failure
+from ringcast.errors import PeerFailed, Revoked
+from ringcast.wire.failure import MAX_TEXT, Failure
 
 
-@given(st.builds(Failure, st.text(), st.text(), st.integers(), st.text()))
-def test_what_is_known_arrives(failure: Failure) -> None:
-    assert Failure.decode(failure.encode()) == failure
+def test_a_failure_has_the_text_the_traceback_and_the_ranks_that_its_error_names() -> None:
+    try:
+        raise PeerFailed(0, 3, "killed")
+    except PeerFailed as error:
+        failure = Failure.of(error)
+    assert failure.cause.startswith("PeerFailed: rank 0: ")
+    assert "test_failure.py" in failure.traceback
+    assert failure.blames == (3,)
+    assert Failure.of(Revoked(0, "why not", 2)).blames == (2,)
+    assert Failure.of(KeyError("a")) == Failure("KeyError: 'a'", "KeyError: 'a'\n")
 
 
-@given(st.binary())
-def test_anything_else_is_the_cause(data: bytes) -> None:
-    failure = Failure.decode(data)
-    assert isinstance(failure.cause, str)
-    assert (failure.host, failure.pid, failure.traceback) == ("", 0, "")
+def test_of_long_texts_the_end_is_kept() -> None:
+    failure = Failure.of(ValueError("x" * MAX_TEXT + "the end"))
+    assert len(failure.cause) == MAX_TEXT
+    assert failure.cause.endswith("the end")
+    assert failure.clipped(3) == Failure("end", "nd\n")

@@ -22,21 +22,12 @@ import signal
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ringcast.control.events import (
-    Failing,
-    Finished,
-    Joined,
-    Lost,
-    Notice,
-    NotStarted,
-    Started,
-    TooLate,
-    Unread,
-    in_words,
-)
+from ringcast.control.events import ForOwner, Joined, Lost, NotStarted, Started, TooLate, Unread, in_words
 from ringcast.errors import PeerFailed
 from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
+from ringcast.wire.control_messages import Failing, Finished
+from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
 TIMED_OUT = 124
@@ -62,7 +53,7 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Notice | Exited | Signalled | Hung | Tick
+Event: TypeAlias = ForOwner | Exited | Signalled | Hung | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +68,7 @@ class Declare:
     """Tell the other ranks that this one has failed."""
 
     rank: int
-    cause: str
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +129,7 @@ class _Worker:
     too_late: bool = False
     finished: bool = False
     caught: Unanswered | None = None
-    report: Failing | None = None
+    report: Failure | None = None  # what it says itself
     blames: tuple[int, ...] = ()
     settle_by: float | None = None
     fenced: bool = False
@@ -191,9 +182,9 @@ class Supervisor:
     def fate(self, rank: int) -> Fate:
         """Return how a rank ended, or how far it has come."""
         worker = self._workers[rank]
-        error, traceback = (worker.report.error, worker.report.traceback) if worker.report else ("", "")
+        report = worker.report or Failure("")
         failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
-        return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
+        return Fate(worker.status, worker.joined, worker.finished, failure, report.cause, report.traceback)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
@@ -215,18 +206,18 @@ class Supervisor:
                 self._started = True
             case Finished():
                 self._workers[event.rank].finished = True
-                self._workers[event.rank].blames = event.blames
+                self._workers[event.rank].blames = event.failure.blames
                 if event.unanswered is not None:
                     self._workers[event.rank].caught = event.unanswered
                     self._caught.append(event.rank)
-                if event.error:
-                    self._workers[event.rank].report = Failing(event.rank, event.error, event.traceback)
+                if event.failure.cause:
+                    self._workers[event.rank].report = event.failure
                 if event.rank not in self._failed:
                     self._workers[event.rank].settle_by = None
             case Failing():
-                self._workers[event.rank].report = event
-                self._workers[event.rank].blames = event.blames
-                return self._let_end(event.rank, event.error, now)
+                self._workers[event.rank].report = event.failure
+                self._workers[event.rank].blames = event.failure.blames
+                return self._let_end(event.rank, event.failure.cause, now)
             case Lost():
                 return self._let_end(event.rank, event.cause, now)
             case Hung():
@@ -251,7 +242,7 @@ class Supervisor:
         if status != 0 or rank in self._failed:
             return self._fail(rank, describe(status), now)
         if not worker.joined:
-            return [Fence(rank), Declare(rank, "it exited with code 0 without joining")]
+            return [Fence(rank), Declare(rank, Failure("it exited with code 0 without joining"))]
         if not worker.finished:
             worker.settle_by = now + self._policy.settle
         return []
@@ -282,7 +273,7 @@ class Supervisor:
         fence = [] if worker.status is not None and rank in self._ended else [Fence(rank)]
         if worker.status is None:
             self._ended.add(rank)
-        return [*fence, Declare(rank, self._failed.get(rank, cause)), *self._end(_Ending(), now)]
+        return [*fence, Declare(rank, Failure(self._failed.get(rank, cause))), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
         """Begin to end the job, unless that has begun already: the first reason stands.
@@ -381,7 +372,7 @@ class Supervisor:
         told = rank in self._ended or not status  # what it told counts, not how it was ended after that
         how = self._failed[rank] if told or status is None else describe(status)
         if report is not None and (told or status == 1):  # with code 1 Python ends after an uncaught error
-            how = report.error.partition("\n")[0]
+            how = report.cause.partition("\n")[0]
         code = 1 if told or status is None else exit_code(status)
         return Verdict(code, rank, f"failed: {how}", report.traceback if report is not None else "")
 

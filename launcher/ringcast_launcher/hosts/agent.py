@@ -23,9 +23,10 @@ from typing import Any
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.procs.timing import TIMING
-from ringcast_launcher.hosts.codec import FrameError
+from ringcast.wire.codec import CodecError, parse, plain
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
+    COMMANDS,
     Command,
     Finished,
     Hello,
@@ -34,8 +35,6 @@ from ringcast_launcher.hosts.messages import (
     Report,
     Start,
     Stop,
-    parse_command,
-    plain,
 )
 from ringcast_launcher.hosts.pipe import Connection, PipeConnection
 from ringcast_launcher.plan import slurm
@@ -106,8 +105,8 @@ class Agent:
     def _execute_next(self) -> None:
         """Execute the oldest command only: it may take a second or two, and other work must be done in between."""
         try:
-            self._execute(parse_command(self._commands.popleft()))
-        except FrameError as error:
+            self._execute(parse(self._commands.popleft(), COMMANDS))
+        except CodecError as error:
             self._connection.refuse(str(error))
             self._commands.clear()
 

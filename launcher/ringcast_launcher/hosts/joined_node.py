@@ -15,9 +15,10 @@ from typing import TypeAlias
 
 import zmq
 
+from ringcast.wire.codec import plain
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
-from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, Report, plain
+from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, Report
 from ringcast_launcher.hosts.node_server import NodeConnection, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE, RemoteHost
 from ringcast_launcher.hosts.ssh import end_if_asked, mismatch

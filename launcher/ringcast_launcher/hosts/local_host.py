@@ -13,16 +13,16 @@ import time
 from collections import deque
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.progress import progress_snapshot
+from ringcast.monitoring.rank_state import State, States
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
@@ -47,7 +47,6 @@ from ringcast_launcher.hosts.messages import (
     Stacks,
     Start,
     Started,
-    States,
     Stop,
     Stopped,
 )
@@ -113,8 +112,7 @@ class LocalHost:
             case AskStates():
                 self._reports.append(States(self._states()))
             case AskProgress():
-                seen = progress_snapshot(self._directory, self._processes)
-                self._reports.append(Progress(seen.ranks, dict(seen.operations), seen.sent, seen.drawing))
+                self._reports.append(Progress(progress_snapshot(self._directory, self._processes)))
             case Finish():
                 self._end_remaining()
                 self._drain()
@@ -200,13 +198,12 @@ class LocalHost:
 
     def _look(self, rank: int, speaker: int) -> None:
         if pids := self._family(rank):
-            seen = look_at(pids, speaker)
-            self._reports.append(ProcessActivity(rank, seen.states, seen.seconds, seen.bytes, seen.traced))
+            self._reports.append(ProcessActivity(rank, look_at(pids, speaker)))
 
-    def _states(self) -> dict[int, dict[str, Any]]:
+    def _states(self) -> tuple[State, ...]:
         from ringcast.monitoring.live import look_here  # needs psutil, for which no start waits
 
-        return {state.rank: asdict(state) for state in look_here(self._directory, self._pids)}
+        return tuple(look_here(self._directory, self._pids))
 
     def _take(self, file: int) -> bool:
         """Read a pipe once; return True if there may be more."""

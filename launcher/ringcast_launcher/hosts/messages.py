@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
 
 from ringcast.monitoring.progress import ProgressSnapshot
-from ringcast.monitoring.rank_state import State, from_plain
+from ringcast.monitoring.rank_state import States
 from ringcast.procs.liveness import Activity
 from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
-from ringcast_launcher.hosts.codec import FrameError
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +138,7 @@ class ProcessActivity:
     """The activity of a rank's processes."""
 
     rank: int
-    states: str
-    seconds: float
-    bytes: int
-    traced: bool
-
-    @property
-    def activity(self) -> Activity:
-        return Activity(self.states, self.seconds, self.bytes, self.traced)
+    activity: Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,37 +149,10 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
-    """The states of the ranks: for each the fields of a `ringcast.monitoring.rank_state.State`."""
-
-    fields: dict[int, dict[str, Any]]
-
-    def __post_init__(self) -> None:
-        """Check the states.
-
-        Raises:
-            ValueError: they are no states, or of another rank.
-        """
-        if any(state.rank != rank for rank, state in zip(self.fields, self.states, strict=True)):
-            raise ValueError("a state of another rank")
-
-    @property
-    def states(self) -> list[State]:
-        return [from_plain(fields) for fields in self.fields.values()]
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
-    """A summary of the ranks of one host: the fields of a `ringcast.monitoring.progress.ProgressSnapshot`."""
+    """A summary of the ranks of one host."""
 
-    ranks: int
-    operations: dict[str, int]
-    sent: int
-    drawing: bool
-
-    @property
-    def snapshot(self) -> ProgressSnapshot:
-        return ProgressSnapshot(self.ranks, Counter(self.operations), self.sent, self.drawing)
+    snapshot: ProgressSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,41 +202,11 @@ Report: TypeAlias = (
     | HostLost
 )
 
-_COMMANDS: tuple[type[Any], ...] = get_args(Command)
-_REPORTS: tuple[type[Any], ...] = tuple(kind for kind in get_args(Report) if kind is not HostLost)
-_KINDS = {kind.__name__: kind for kind in (*_COMMANDS, *_REPORTS)}
+COMMANDS: tuple[type[Any], ...] = get_args(Command)
+REPORTS: tuple[type[Any], ...] = tuple(kind for kind in get_args(Report) if kind is not HostLost)
 
 
-def plain(item: Command | Report) -> list[Any]:
-    """Return a message as plain values.
-
-    >>> plain(Fence(3))
-    ['Fence', 3]
-    """
-    return [type(item).__name__, *(getattr(item, field.name) for field in fields(item))]
-
-
-def parse_command(message: Any) -> Command:
-    """Return the command that `plain` has made plain values of.
-
-    Raises:
-        FrameError: it is no command.
-    """
-    command: Command = _parsed(message, _COMMANDS)
-    return command
-
-
-def parse_report(message: Any) -> Report:
-    """Return the report that `plain` has made plain values of.
-
-    Raises:
-        FrameError: it is no report.
-    """
-    report: Report = _parsed(message, _REPORTS)
-    return report
-
-
-def ranks_of(report: Report) -> frozenset[Any]:
+def ranks_of(report: Report) -> frozenset[int]:
     """Return the ranks that a report is about.
 
     >>> sorted(ranks_of(Started({3: 100, 5: 101}, {})))
@@ -283,23 +215,8 @@ def ranks_of(report: Report) -> frozenset[Any]:
     match report:
         case Output() | Exited() | Fenced() | ProcessActivity() | Record():
             return frozenset([report.rank])
-        case Started(ranks) | Stacks(ranks) | States(ranks):
+        case Started(ranks) | Stacks(ranks):
             return frozenset(ranks)
+        case States(states):
+            return frozenset(state.rank for state in states)
     return frozenset()
-
-
-def _parsed(message: Any, kinds: tuple[type[Any], ...]) -> Any:
-    match message:
-        case [str(name), *values] if _KINDS.get(name) in kinds and len(values) == len(_types(name)):
-            values = [tuple(value) if isinstance(value, list) else value for value in values]
-            if all(isinstance(value, kind) for value, kind in zip(values, _types(name), strict=True)):
-                with suppress(ValueError):
-                    return _KINDS[name](*values)
-    raise FrameError(f"a message is not understood: {message!s:.80}")
-
-
-@cache
-def _types(name: str) -> list[Any]:
-    """Return the types of the fields of a message; of containers without those of their items."""
-    hints = get_type_hints(kind := _KINDS[name])
-    return [get_origin(hints[field.name]) or hints[field.name] for field in fields(kind)]

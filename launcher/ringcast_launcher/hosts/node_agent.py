@@ -18,12 +18,13 @@ import zmq
 
 from ringcast._util.streams import write_all
 from ringcast.control import version
+from ringcast.wire.codec import plain
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, Agent
 from ringcast_launcher.hosts.local_host import LocalHost
-from ringcast_launcher.hosts.messages import Command, Hello, JobEnd, NodeHello, Report, Start, plain
+from ringcast_launcher.hosts.messages import Command, Hello, JobEnd, NodeHello, Report, Start
 from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.ssh import end_if_asked
 from ringcast_launcher.plan import node_rendezvous

@@ -12,8 +12,9 @@ import zmq
 from ringcast.control.envelope import PATIENCE, Context
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.net.zmq_monitor import read_event_type
+from ringcast.wire.codec import CodecError
 from ringcast.wire.header import LARGEST_FRAME
-from ringcast_launcher.hosts.codec import FrameError, cut, joined
+from ringcast_launcher.hosts.framing import cut, joined
 from ringcast_launcher.hosts.node_server import AT_ONCE, LINGER, WINDOW
 from ringcast_launcher.hosts.pipe import Connection
 from ringcast_launcher.system.polling import File
@@ -88,7 +89,7 @@ class NodeClient(Connection):
                 found.append(joined(self._socket.recv_multipart(zmq.NOBLOCK)))
         except zmq.Again:
             pass
-        except FrameError as error:
+        except CodecError as error:
             self.refuse(str(error))
         if found:
             self.silent, self.heard = 0.0, True

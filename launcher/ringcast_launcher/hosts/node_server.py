@@ -20,9 +20,10 @@ from ringcast.control.envelope import PATIENCE, Context
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.net.ports import BACKLOG
 from ringcast.net.zap import ZapAuthenticator
+from ringcast.wire.codec import CodecError, plain
 from ringcast.wire.header import LARGEST_FRAME
-from ringcast_launcher.hosts.codec import FrameError, cut, joined
-from ringcast_launcher.hosts.messages import JobEnd, plain
+from ringcast_launcher.hosts.framing import cut, joined
+from ringcast_launcher.hosts.messages import JobEnd
 from ringcast_launcher.hosts.pipe import Connection
 from ringcast_launcher.system.polling import File
 
@@ -163,7 +164,7 @@ class NodeConnection(Connection):
             self.silent = 0.0
             try:
                 found.append(joined(self.arrived.popleft()))
-            except FrameError as error:
+            except CodecError as error:
                 self.refuse(str(error))
         return found
 

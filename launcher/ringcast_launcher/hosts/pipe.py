@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from ringcast.procs.timing import TIMING
-from ringcast_launcher.hosts.codec import MARK, FrameError, Frames, encode
+from ringcast.wire.codec import CodecError
+from ringcast_launcher.hosts.framing import MARK, Frames, encode
 from ringcast_launcher.system.polling import File
 
 BEAT, HEARD = TIMING.beat, TIMING.heard
@@ -146,7 +147,7 @@ class PipeConnection(Connection):
                 break
             except OSError as error:
                 self.ended = f"it cannot be read: {error.strerror}"
-            except FrameError as error:
+            except CodecError as error:
                 self.refuse(str(error))
             else:
                 taken += len(data)

@@ -19,9 +19,10 @@ from typing import Any
 
 from ringcast.net import ssh
 from ringcast.procs.timing import TIMING
+from ringcast.wire.codec import CodecError, parse, plain
 from ringcast_launcher.decide.supervisor import describe
-from ringcast_launcher.hosts.codec import FrameError
 from ringcast_launcher.hosts.messages import (
+    REPORTS,
     Command,
     Finished,
     Hello,
@@ -29,8 +30,6 @@ from ringcast_launcher.hosts.messages import (
     JobEnd,
     Report,
     Start,
-    parse_report,
-    plain,
     ranks_of,
 )
 from ringcast_launcher.hosts.pipe import CHUNK, Connection, PipeConnection
@@ -89,10 +88,10 @@ class RemoteHost(ABC):
         found: list[Report] = []
         try:
             for message in messages:
-                if not ranks_of(report := parse_report(message)) <= self._ranks:
-                    raise FrameError(f"it tells of ranks that are not there: {message!s:.80}")
+                if not ranks_of(report := parse(message, REPORTS)) <= self._ranks:
+                    raise CodecError(f"it tells of ranks that are not there: {message!s:.80}")
                 found.append(report)
-        except FrameError as error:
+        except CodecError as error:
             self._connection.refuse(str(error))
         return found
 

@@ -142,7 +142,7 @@ def _doing(seen: ProgressSnapshot) -> str:
     """Return the two operations in which most ranks are, and how many are elsewhere."""
     common = sorted(seen.operations.items(), key=lambda pair: (-pair[1], pair[0]))
     others = sum(count for _, count in common[2:])
-    outside = max(0, seen.ranks - seen.operations.total())
+    outside = max(0, seen.ranks - sum(seen.operations.values()))
     facts = [f"{name} on {count}" for name, count in common[:2]]
     facts += [f"{others} in others"] if others else []
     return ", ".join([*facts, *([f"{outside} outside"] if outside else [])])

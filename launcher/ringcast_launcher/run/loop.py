@@ -23,8 +23,10 @@ from ringcast.control import ControlServer, new_key
 from ringcast.control.events import Joined
 from ringcast.control.events import Started as AllJoined
 from ringcast.monitoring import jobs, recorder
+from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
+from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
@@ -56,7 +58,6 @@ from ringcast_launcher.hosts.messages import (
     Record,
     Report,
     Stacks,
-    States,
     Stop,
     Stopped,
 )
@@ -176,7 +177,7 @@ class _Running:
         self._missed: set[int] = set()  # failed ranks without which the others continue
         self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._fencing: dict[int, str | None] = {}  # ranks that are being killed, and the cause to declare after that
+        self._fencing: dict[int, Failure | None] = {}  # ranks that are being killed, and what to declare after that
         self._held = False
         self._open = ExitStack()
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
@@ -307,9 +308,9 @@ class _Running:
             case Exited(rank, status):
                 self._statuses[rank] = status
                 return [found]
-            case ProcessActivity(rank) if rank in (heard := self._server.heard):
+            case ProcessActivity(rank, activity) if rank in (heard := self._server.heard):
                 now = time.monotonic()
-                return self._judge(self._silence.judge(rank, now - heard[rank], found.activity, now))
+                return self._judge(self._silence.judge(rank, now - heard[rank], activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
                 Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
             case Signalled():
@@ -338,9 +339,9 @@ class _Running:
 
     def _fenced(self, rank: int) -> None:
         """No process of the rank is left: declare its failure to the others, if that is already due."""
-        cause = self._fencing.pop(rank)
-        if cause is not None:
-            self._server.declare_failed(rank, cause)
+        failure = self._fencing.pop(rank)
+        if failure is not None:
+            self._server.declare_failed(rank, failure)
 
     def _wait(self) -> int:
         """Return the milliseconds until something is due. A slow reader of our output is checked every 10 ms."""
@@ -387,12 +388,12 @@ class _Running:
         match action:
             case Fence(rank):
                 self._fence(rank)
-            case Declare(rank, cause):
-                self._miss(rank, cause)
+            case Declare(rank, failure):
+                self._miss(rank, failure.cause)
                 if rank in self._fencing:
-                    self._fencing[rank] = cause
+                    self._fencing[rank] = failure
                 else:
-                    self._server.declare_failed(rank, cause)
+                    self._server.declare_failed(rank, failure)
             case AbortJob(cause):
                 self._stacks = self._all_stacks()
                 self._server.abort(cause)

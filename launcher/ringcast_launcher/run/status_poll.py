@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ringcast.monitoring.progress import ProgressSnapshot
-from ringcast.monitoring.rank_state import State, table
+from ringcast.monitoring.rank_state import State, States, table
+from ringcast.wire.codec import encode
 from ringcast_launcher.hosts.all_hosts import AllHosts
 from ringcast_launcher.hosts.messages import AskProgress, AskStates
 from ringcast_launcher.output.output import Writer
@@ -51,7 +51,7 @@ class StatePoll:
     def __init__(self, hosts: Sequence[str], all_hosts: AllHosts, writer: Writer, ps_server: PsServer | None) -> None:
         """`hosts` are the host names of the ranks, as in the job."""
         self._hosts, self._writer, self._ps_server = hosts, writer, ps_server
-        self._query = Query[list[State]](all_hosts, AskStates(), STATES)
+        self._query = Query[tuple[State, ...]](all_hosts, AskStates(), STATES)
         self.hear = self._query.hear
         self._printed = False
 
@@ -78,4 +78,4 @@ class StatePoll:
             self._writer.put(2, os.fsencode("".join(line + "\n" for line in table(states))))
             self._printed = False
         if self._ps_server is not None:
-            self._ps_server.answer(json.dumps([asdict(state) for state in states]).encode())
+            self._ps_server.answer(encode(States(tuple(states))))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringcast_launcher.hosts.codec import LARGEST, MARK, MOST_NOISE, PIECE, FrameError, Frames, cut, encode, joined
+from ringcast_launcher.hosts.framing import LARGEST, MARK, MOST_NOISE, PIECE, CodecError, Frames, cut, encode, joined
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text() | st.binary(),
@@ -66,13 +66,13 @@ def test_without_a_mark_all_is_noise_and_the_last_of_it_is_kept() -> None:
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(FrameError, match=words):
+    with pytest.raises(CodecError, match=words):
         Frames(marked=False).feed(data)
 
 
 @given(data=st.binary(max_size=200))
 def test_garbage_is_refused_or_is_messages_but_nothing_else(data: bytes) -> None:
-    with contextlib.suppress(FrameError):
+    with contextlib.suppress(CodecError):
         Frames(marked=False).feed(data)
 
 
@@ -88,5 +88,5 @@ def test_what_is_cut_into_frames_is_joined_again(message: Any, length: int) -> N
     [([], "cannot be read"), ([b"\xc1"], "cannot be read"), ([bytes(LARGEST), b"x"], f"{LARGEST + 1} bytes came")],
 )
 def test_frames_that_are_no_message_are_refused(frames: list[bytes], words: str) -> None:
-    with pytest.raises(FrameError, match=words):
+    with pytest.raises(CodecError, match=words):
         joined(frames)

@@ -12,15 +12,14 @@ from typing import Any
 
 import msgpack
 
+from ringcast.wire import codec
+from ringcast.wire.codec import CodecError
+
 MARK = b"\nringcast-agent 1\n"
 LARGEST = 64 << 20  # bytes of a message, from a peer that has shown the key …
 PIECE = 1 << 18  # … and of the frames in which it travels where others can connect: these need room before that
 MOST_NOISE = 1 << 16  # bytes before the mark that are kept
 _LENGTH = struct.Struct("<I")
-
-
-class FrameError(Exception):
-    """The received data is no message."""
 
 
 def encode(message: Any) -> bytes:
@@ -52,7 +51,7 @@ class Frames:
         """Return the messages that `data` completes.
 
         Raises:
-            FrameError: the data is no message.
+            CodecError: the data is no message.
         """
         self._data += data
         if self._waiting and not self._find_mark():
@@ -80,7 +79,7 @@ class Frames:
             return None
         (length,) = _LENGTH.unpack_from(self._data)
         if length > LARGEST:
-            raise FrameError(f"a message of {length} bytes was announced")
+            raise CodecError(f"a message of {length} bytes was announced")
         end: int = _LENGTH.size + length
         return end if len(self._data) >= end else None
 
@@ -89,12 +88,9 @@ def unpack(data: bytes) -> Any:
     """Return the message that `pack` made bytes of.
 
     Raises:
-        FrameError: the data is no message.
+        CodecError: the data is no message.
     """
-    try:
-        return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise FrameError(f"a message cannot be read: {error}") from None
+    return codec.unpack(data, unicode_errors="surrogateescape")
 
 
 def cut(message: Any) -> list[bytes]:
@@ -107,8 +103,8 @@ def joined(frames: Sequence[bytes]) -> Any:
     """Return the message that `cut` made frames of.
 
     Raises:
-        FrameError: they are no message, or it is too long.
+        CodecError: they are no message, or it is too long.
     """
     if (length := sum(map(len, frames))) > LARGEST:
-        raise FrameError(f"a message of {length} bytes came")
+        raise CodecError(f"a message of {length} bytes came")
     return unpack(b"".join(frames))

@@ -1,0 +1,14 @@
+"""What the other ranks need to reach a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCard:
+    """Addresses and public key of a rank's inbox; one travels to all ranks, through the control plane."""
+
+    address: str
+    key: str = ""  # public; empty where nothing is encrypted
+    near: str = ""  # its socket for ranks of its own host, see `ringcast.net.colocation`; empty: none

@@ -1,0 +1,66 @@
+"""Reports of stalled ranks to the control plane, and what it finds in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from ringcast.wire.codec import Count, Rank, Within
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call that a rank has made, as other ranks know it."""
+
+    number: Annotated[int, Within(-(1 << 63), (1 << 63) - 1)]  # in its communicator; 0: point-to-point, -n: agreement n
+    fingerprint: Count
+    text: str
+    site: str  # "file.py:12"; empty where that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report of a stalled rank: what it waits for, and its message counts."""
+
+    rank: Rank
+    context: Count
+    call: CallRecord
+    round: Count | None
+    waits: tuple[Rank, ...]  # the wait-for set: it needs a message of all of these ranks
+    sources: tuple[Rank, ...]  # those from which it receives
+    owes: tuple[Rank, ...]  # ranks to which it withholds a grant until it has received from `sources`
+    sent: Mapping[Rank, Count]  # messages ever, by rank, without those that only ask or answer whether all is well
+    seen: Mapping[Rank, Count]
+    ended: tuple[CallRecord, ...] = ()  # the last calls in this communicator that have ended
+    seconds: float = 0.0  # that the call has taken
+    times: Count = 1  # how often this wait was reported
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Finding for `rank`: `peer` made another call."""
+
+    rank: Rank
+    context: Count
+    number: int
+    peer: Rank
+    mine: str
+    my_site: str
+    theirs: str
+    their_site: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Finding for `rank`: it is in a cycle of ranks, each of which waits for the next one."""
+
+    rank: Rank
+    context: Count
+    number: int
+    seconds: float
+    cycle: tuple[Rank, ...]
+    calls: tuple[str, ...]  # of the first ranks of the cycle, with their places
+
+
+Finding: TypeAlias = Mismatch | Deadlock
