@@ -172,7 +172,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
         told = _read_report(report)
         if code := launcher.returncode or told["exit_code"]:
-            raise _failure(folder, "".join(tail), code, told)
+            raise _failure("".join(tail), code, told)
         if lost:
             raise lost[0]
         results = [folder / f"result-{rank}" for rank in range(n)]
@@ -210,13 +210,12 @@ def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost
         tail.extend(source)
 
 
-def _failure(folder: Path, output: str, code: int, report: dict[str, Any]) -> RunFailed:
+def _failure(output: str, code: int, report: dict[str, Any]) -> RunFailed:
     """Return the error that names the rank which the launcher holds responsible."""
     rank = report["rank"]
     if rank is None:
         return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
-    error = folder / f"error-{rank}"
-    if not error.exists():
-        return RunFailed(rank, report["cause"].partition("\n")[0].removeprefix("failed: "), output)
-    cause, text = pickle.loads(error.read_bytes())
-    return RunFailed(rank, cause, text)
+    reported = report["ranks"][rank]
+    if reported["error"]:
+        return RunFailed(rank, reported["error"], reported["traceback"])
+    return RunFailed(rank, report["cause"].partition("\n")[0].removeprefix("failed: "), output)

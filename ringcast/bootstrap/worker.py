@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-import traceback
 from pathlib import Path
 
 import cloudpickle
@@ -11,18 +10,17 @@ from ringcast.bootstrap.world import init
 
 
 def work(folder: Path) -> None:
-    """Call the function in `folder/call`; leave its result, or its error, in `folder`, which is ours alone."""
+    """Call the function in `folder/call`; leave its result in `folder`, which is ours alone."""
     with open(folder / "call", "rb") as file:
         sys.path[:] = pickle.load(file)  # the function may need modules that lie beside the caller's script
         fn, args, timeout = pickle.load(file)
     comm = init(timeout=timeout)
     try:
         result = cloudpickle.dumps(fn(comm, *args))
-        (folder / f"result-{comm.rank}").write_bytes(result)
-    except BaseException as error:
-        report = f"{type(error).__name__}: {error}", traceback.format_exc()
-        (folder / f"error-{comm.rank}").write_bytes(pickle.dumps(report))
+    except SystemExit as error:
+        sys.excepthook(SystemExit, error, error.__traceback__)  # of a function it is an error: the launcher is to hear
         raise
+    (folder / f"result-{comm.rank}").write_bytes(result)
 
 
 if __name__ == "__main__":
