@@ -21,8 +21,6 @@ from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.ops import SUM, Op, as_op
 from ringcast.procs.child_processes import GUARD
-from ringcast.schedules.circulant import skips
-from ringcast.schedules.scan import census_skips
 from ringcast.wire.unanswered import FAILURES
 
 Operator = Op | Callable[[Any, Any], Any]
@@ -777,16 +775,6 @@ class Communicator:
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         self._leave(error)
-
-    def connect_neighbours(self) -> None:
-        """Open the connections that the circulant algorithms use, the census too: at most 4q peers.
-
-        `ringcast.init` has done it. Not collective; returns before the connections are made.
-        """
-        p, rank = self.size, self.rank
-        counted = {s for s, _ in census_skips(p)}
-        peers = {(rank + sign * s) % p for s in counted.union(skips(p)[:-1]) for sign in (1, -1)} - {rank}
-        self._group.endpoint.transport.connect(sorted(map(self._group.in_job, peers)))
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         timeout = self._enter(sys._getframe(1), timeout)

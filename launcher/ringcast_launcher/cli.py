@@ -15,12 +15,13 @@ from pathlib import Path
 from ringcast._util import output_files
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
-from ringcast.config.worker import CURVE, NONE, WorkerConfig, from_environment
+from ringcast.config.worker import AUTO, CURVE, NONE, WorkerConfig, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
+from ringcast.transports.registry import IPC, KINDS, TCP
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.dry_run import describe
@@ -195,7 +196,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the hosts and their workers may take to start, and then the ranks to join "
             "after the first one (default 60)"),
-        add("--transport", choices=("auto", "ipc", "tcp"), default="auto",
+        add("--transport", choices=(AUTO, *KINDS), default=AUTO,
             help="auto: ipc within a host, tcp between hosts; tcp: encrypted between all, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
@@ -238,8 +239,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     _need_hosts(options, hosts)
     placed = _placed(options, hosts, meeting, called)
     far = any(not node_agent.here for node_agent in placed)
-    if far and options.transport == "ipc":
-        raise JobError("--transport ipc: only on one host", USAGE)
+    if far and options.transport != AUTO and KINDS[options.transport].local:
+        raise JobError(f"--transport {options.transport}: only on one host", USAGE)
     if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = _absolute(options.wdir or ".")
@@ -253,7 +254,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
         _say(f"there are more ranks than slots: {told_of}")
     settings = _settings(options, environment, far)
-    if settings.transport == "tcp" and meeting is None:
+    if not KINDS[settings.transport].local and meeting is None:
         check_ports(placed, settings.ports)
     job = Job(
         nodes=placed,
@@ -368,15 +369,15 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
         users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
         said = from_environment({**users, **stated})
-        transport = "tcp" if far or options.transport == "tcp" else "ipc"
-        file = _config_file(options.config or said.file, transport)
+        chosen = options.transport if options.transport != AUTO else (TCP if far else IPC).name
+        file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
-    if said.security == NONE and transport == "tcp":
+    if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
     start_timeout = options.start_timeout or said.start_timeout
-    mixed = far and options.transport == "auto"
-    return replace(said, transport=transport, mixed=mixed, file=file, start_timeout=start_timeout)
+    same_host_ipc = far and options.transport == AUTO
+    return replace(said, transport=chosen, same_host_ipc=same_host_ipc, file=file, start_timeout=start_timeout)
 
 
 def _config_file(path: str, transport: str) -> str:

@@ -1,4 +1,4 @@
-"""Connectivity check at the start: a rank connects to its neighbours at the addresses that they advertise.
+"""Connections at the start: a rank connects to its neighbours at the addresses that they advertise.
 
 A firewall that drops packets, an address that is another machine's here, a gateway that does not forward: none of these
 gives an error by itself, and a rank would wait for a message that never comes. So `init` waits until each connection to
@@ -11,12 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RendezvousError
+from ringcast.schedules.circulant import skips
+from ringcast.schedules.scan import census_skips
 from ringcast.transports.zeromq import ZeroMQTransport
 
 GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
+
+
+def connect_neighbours(group: Group) -> None:
+    """Open the connections that the circulant algorithms use, the census too: at most 4q peers.
+
+    Returns before the connections are made.
+    """
+    p, rank = group.size, group.rank
+    counted = {s for s, _ in census_skips(p)}
+    peers = {(rank + sign * s) % p for s in counted.union(skips(p)[:-1]) for sign in (1, -1)} - {rank}
+    group.endpoint.transport.connect(sorted(map(group.in_job, peers)))
 
 
 def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float = GRACE) -> None:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import cloudpickle
 
 from ringcast.algorithms.cost import NETWORKS
+from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.bootstrap.rendezvous import JoinInfo, serve
 from ringcast.bootstrap.world import adopt, join
 from ringcast.communicator import Communicator
@@ -21,6 +22,7 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.control import PACE, new_key
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
+from ringcast.transports.registry import TCP
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.control_messages import Abort, Failing, notice_frames
 from ringcast.wire.failure import Failure
@@ -41,7 +43,7 @@ class RankSpec:
 
     def config(self, address: str) -> WorkerConfig:
         return WorkerConfig(
-            self.rank, self.size, address, nonce=self.nonce, key=self.key, transport="tcp", timeout=self.timeout
+            self.rank, self.size, address, nonce=self.nonce, key=self.key, transport=TCP.name, timeout=self.timeout
         )
 
 
@@ -69,7 +71,7 @@ def host(spec: RankSpec, address: str) -> tuple[IO[bytes], str]:
 def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> RankResult:
     """Run a rank in this thread: join, call the function, leave. Never raises; errors are in the result."""
     try:
-        group = join(JoinInfo(spec.config(control), lifeline), NETWORKS["tcp"])
+        group = join(JoinInfo(spec.config(control), lifeline), NETWORKS[TCP.name])
     except BaseException as error:
         return failed(spec.rank, error)
     endpoint = group.endpoint
@@ -78,7 +80,7 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
         _members.setdefault(spec.nonce, []).append(endpoint)
     adopt(comm)
     try:
-        comm.connect_neighbours()
+        connect_neighbours(group)
         assert isinstance(endpoint.transport, ZeroMQTransport)
         endpoint.transport.stop_watching()
         fn, args = cloudpickle.loads(spec.call)

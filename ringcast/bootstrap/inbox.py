@@ -18,6 +18,7 @@ from ringcast.net.fd_limits import raise_files
 from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
+from ringcast.transports.registry import IPC, TCP
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 
@@ -34,21 +35,31 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, End
     """
     raise_files(config.size)
     place = _place(config)
-    if place is not None and config.control.startswith("tcp://"):  # a name may have more than one, and 127.0.1.1 too
+    if place is not None and config.control.startswith(TCP.scheme):  # a name may have more than one, and 127.0.1.1 too
         port = config.control.rpartition(":")[2]
-        config = replace(config, control=f"tcp://{in_brackets(place.rendezvous)}:{port}")
-    if place is None or config.transport == "ipc":
-        transport = _bind(config, [_ipc_address(config)])
-        return config, transport, transport.card
-    near = colocation.socket_path(config.directory, config.rank) if config.mixed else ""
+        config = replace(config, control=f"{TCP.scheme}{in_brackets(place.rendezvous)}:{port}")
+    return config, *OPENERS[config.transport](config, place)
+
+
+def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> tuple[ZeroMQTransport, EndpointCard]:
+    transport = _bind(config, [_ipc_address(config)])
+    return transport, transport.card
+
+
+def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> tuple[ZeroMQTransport, EndpointCard]:
+    assert place is not None
+    near = colocation.socket_path(config.directory, config.rank) if config.same_host_ipc else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug:
         too = f", and at {transport.near}" if transport.near else ""
         print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
-    address = f"tcp://{config.advertise}:{port}" if config.advertise else transport.address
+    address = f"{TCP.scheme}{config.advertise}:{port}" if config.advertise else transport.address
     advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
-    return config, transport, replace(transport.card, address=address, near=advertised)
+    return transport, replace(transport.card, address=address, near=advertised)
+
+
+OPENERS = {IPC.name: _open_ipc, TCP.name: _open_tcp}  # of the transports in `ringcast.transports.registry`
 
 
 def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
@@ -65,9 +76,9 @@ def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int,
 
 def _place(config: WorkerConfig) -> ListenAddress | None:
     """Return the tcp addresses of this rank and of the rendezvous; None where all is ipc."""
-    if config.control.startswith("tcp://"):
-        return interfaces.place(config.control.removeprefix("tcp://").rpartition(":")[0], config.iface)
-    return interfaces.place("127.0.0.1", config.iface) if config.transport == "tcp" else None
+    if config.control.startswith(TCP.scheme):
+        return interfaces.place(config.control.removeprefix(TCP.scheme).rpartition(":")[0], config.iface)
+    return interfaces.place("127.0.0.1", config.iface) if config.transport == TCP.name else None
 
 
 def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import NETWORKS, Network
-from ringcast.bootstrap.connectivity import GRACE, reach
+from ringcast.bootstrap.connectivity import GRACE, connect_neighbours, reach
 from ringcast.bootstrap.exit_code import end_with
 from ringcast.bootstrap.inbox import near_ranks, open_inbox
 from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
@@ -30,6 +30,7 @@ from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes
 from ringcast.schedules.placement import hosts_of
+from ringcast.transports.registry import KINDS
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure, clean
@@ -92,7 +93,7 @@ def init(*, timeout: float | None = None) -> Communicator:
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         world = Communicator(group, timeout if timeout is not None else config.timeout)
-        world.connect_neighbours()
+        connect_neighbours(group)
         _reach_neighbours(group.endpoint, config)
         _world = world
         if config.debug:
@@ -157,7 +158,7 @@ def _network(config: WorkerConfig) -> Network:
 
 def _member(config: WorkerConfig, network: Network) -> Group:
     """Join as this whole process: an error that ends it is told to the others."""
-    if config.security == NONE and config.transport == "tcp" and not config.hosted and config.rank == 0:
+    if config.security == NONE and not KINDS[config.transport].local and not config.hosted and config.rank == 0:
         print(f"ringcast: warning: {OPEN}", file=sys.stderr)
     with rendezvous(config) as info:
         group = join(info, network)

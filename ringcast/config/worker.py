@@ -39,11 +39,13 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
+from ringcast.transports.registry import IPC, KINDS, TCP, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 CURVE, NONE = "curve", "none"  # values of RINGCAST_SECURITY
-AUTO = "auto"  # value of RINGCAST_TRANSPORT beside ipc and tcp
+AUTO = "auto"  # value of RINGCAST_TRANSPORT beside the names of transports
+FILE = "file:///"  # of RINGCAST_CONTROL: a file in which rank 0 writes where it listens
 _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
@@ -59,7 +61,7 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
-    mixed: bool = False  # over tcp, but over ipc between ranks of one host, where that is possible
+    same_host_ipc: bool = False  # over tcp, but over ipc between ranks of one host, where that is possible
     security: str = CURVE
     pickle: bool = True
     iface: str = ""
@@ -85,7 +87,7 @@ class WorkerConfig:
             "RINGCAST_HOSTED": str(int(self.hosted)),
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
-            "RINGCAST_TRANSPORT": AUTO if self.mixed else self.transport,
+            "RINGCAST_TRANSPORT": AUTO if self.same_host_ipc else self.transport,
             "RINGCAST_SECURITY": self.security,
             "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
             "RINGCAST_IFACE": self.iface,
@@ -120,21 +122,22 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
     control = env.get("RINGCAST_CONTROL", "")
     wish = env.get("RINGCAST_TRANSPORT") or AUTO
-    transport = wish if wish != AUTO else "tcp" if control.startswith(("tcp://", "file:///")) else "ipc"
+    far = control.startswith((TCP.scheme, FILE))
+    transport = wish if wish != AUTO else (TCP if far else IPC).name
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
-    if size > 1 and not control.startswith(("ipc://", "tcp://", "file:///")):
+    if size > 1 and not far and kind_of(control) is None:
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
-    if transport not in ("ipc", "tcp"):
-        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be ipc, tcp or auto")
+    if transport not in KINDS:
+        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be {', '.join(KINDS)} or {AUTO}")
     security = env.get("RINGCAST_SECURITY") or CURVE
     if security not in (CURVE, NONE):
         raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
     key = env.get("RINGCAST_KEY", "")
-    unneeded = security == NONE or control.startswith("file:///")  # which tells the key together with the address
-    if (transport == "tcp" or control.startswith("tcp://")) and size > 1 and len(key) != 40 and not unneeded:
+    unneeded = security == NONE or control.startswith(FILE)  # which tells the key together with the address
+    if (far or not KINDS[transport].local) and size > 1 and len(key) != 40 and not unneeded:
         raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {cluster.NEW_KEY}")
     debug = env.get("RINGCAST_DEBUG", "")
     if debug not in ("", "info"):
@@ -147,7 +150,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
-        mixed=wish == AUTO and transport == "tcp",
+        same_host_ipc=wish == AUTO and not KINDS[transport].local,
         security=security,
         pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),
@@ -192,7 +195,7 @@ def _derived(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str
 
 def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
     """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
-    tcp = env.get("RINGCAST_TRANSPORT") == "tcp"
+    tcp = env.get("RINGCAST_TRANSPORT") == TCP.name
     if not tcp and env.get("RINGCAST_DIR"):
         return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
     name = cluster.file_name(context.job)

@@ -28,6 +28,7 @@ from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.net.link_watch import LinkWatch
+from ringcast.transports.registry import TCP
 from ringcast.wire.codec import CodecError, parse
 from ringcast.wire.control_messages import (
     TO_WORKER,
@@ -299,7 +300,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
     dealer.maxmsgsize = longest_to_worker(config.size)
     dealer.reconnect_ivl, dealer.reconnect_ivl_max = 50, 1000
     try:
-        if config.control.startswith("tcp://"):
+        if config.control.startswith(TCP.scheme):
             if config.security != NONE:
                 _use_curve(dealer, config.key)
             dealer.setsockopt(zmq.IPV6, int("[" in config.control))

@@ -27,6 +27,7 @@ from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
+from ringcast.transports.registry import IPC, TCP
 from ringcast.wire.codec import CodecError, encode, parse
 from ringcast.wire.control_messages import TO_SERVER, Beat, Hello, Leave, ToServer, ToWorker
 from ringcast.wire.failure import Failure
@@ -95,12 +96,12 @@ class ControlServer:
             self.socket.heartbeat_timeout = int(1000 * pace.answer)
         addresses = [address] if isinstance(address, str) else address
         try:
-            if addresses[0].startswith("tcp://") and security != NONE:
+            if addresses[0].startswith(TCP.scheme) and security != NONE:
                 self._authenticator = _serve_curve(context, self.socket, key, size)
                 self._members = [member_pair(key).public]
             bind_first(self.socket, addresses)
-            if addresses[0].startswith("ipc://"):
-                os.chmod(addresses[0].removeprefix("ipc://"), 0o600)
+            if addresses[0].startswith(IPC.scheme):
+                os.chmod(addresses[0].removeprefix(IPC.scheme), 0o600)
         except (zmq.ZMQError, OSError, ValueError) as error:
             self.close()
             raise RendezvousError(f"the control plane cannot listen at {', '.join(addresses[:3])}: {error}") from error
@@ -163,8 +164,8 @@ class ControlServer:
         """Close the socket; unsent messages have `linger` seconds, for which the context waits. Idempotent."""
         if self._authenticator is not None:
             self._authenticator.stop()
-        if not self.socket.closed and self.address.startswith("ipc://"):
-            Path(self.address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
+        if not self.socket.closed and self.address.startswith(IPC.scheme):
+            Path(self.address.removeprefix(IPC.scheme)).unlink(missing_ok=True)  # ZeroMQ leaves it behind
         self.socket.close(linger=int(1000 * linger))
 
     def _receive(self, frames: list[bytes]) -> list[ForOwner]:

@@ -17,6 +17,7 @@ import zmq
 
 import ringcast
 from ringcast.algorithms import ALGORITHMS, Params, build
+from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.communicator import Communicator
 from ringcast.net import fd_limits
 from ringcast.schedules.circulant import skips
@@ -81,7 +82,7 @@ def connections(job: Job) -> list[tuple[int, int]]:
 
 
 def start(comm: Communicator) -> None:
-    comm.connect_neighbours()
+    connect_neighbours(comm._group)
     transport = comm._group.endpoint.transport
     deadline = transport.clock() + 60
     while transport.unreached():

@@ -36,7 +36,7 @@ CALLS: dict[str, Call] = {
     "barrier": lambda c, t: c.barrier(timeout=t),
     "sendrecv": lambda c, t: c.sendrecv(None, dest=None, source=0, timeout=t),
 }
-NOT_CALLS = {"connect_neighbours", "explain", "finalize", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
+NOT_CALLS = {"explain", "finalize", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
 
 
 @pytest.fixture(scope="module")

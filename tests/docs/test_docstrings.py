@@ -61,7 +61,7 @@ def test_examples(module: str) -> None:
 def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str) -> None:
     call = (FUNCTIONS | METHODS)[name]
     text = inspect.getdoc(call) or ""
-    assert ">>> " in text or name == "Communicator.connect_neighbours"
+    assert ">>> " in text
     if isinstance(call, property):
         return
     shared = described(Communicator, "Arguments that mean the same in all methods") if "Communicator" in name else set()

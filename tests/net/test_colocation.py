@@ -154,12 +154,16 @@ def test_without_proc_nothing_is_near(monkeypatch: pytest.MonkeyPatch, folder: P
 
 
 def config(rank: int, folder: Path, **settings: object) -> WorkerConfig:
-    usual = {"transport": "tcp", "mixed": True, "directory": str(folder), "key": new_key()}
+    usual = {"transport": "tcp", "same_host_ipc": True, "directory": str(folder), "key": new_key()}
     return WorkerConfig(rank, 3, "tcp://127.0.0.1:1", **usual | settings)
 
 
 def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [config(0, folder, debug="info"), config(1, folder, transport="tcp", mixed=False), config(2, folder)]
+    settings = [
+        config(0, folder, debug="info"),
+        config(1, folder, transport="tcp", same_host_ipc=False),
+        config(2, folder),
+    ]
     opened = [open_inbox(each) for each in settings]
     try:
         cards = [each for _, _, each in opened]

@@ -71,7 +71,7 @@ def variants(kind: str, rank: int) -> dict[tuple[str, int], Call]:
 def test_the_calls_are_all_that_there_are() -> None:
     public = {name for name, fn in vars(Communicator).items() if callable(fn) and not name.startswith("_")}
     verbs = {"revoke", "get_failed", "ack_failed", "agree", "shrink"}  # which go through the control plane
-    assert public - {"explain", "finalize", "connect_neighbours"} - verbs == {*ROOTED, *OTHERS}
+    assert public - {"explain", "finalize"} - verbs == {*ROOTED, *OTHERS}
 
 
 @pytest.fixture

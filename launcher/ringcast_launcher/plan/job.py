@@ -15,6 +15,7 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net.ports import PortRange, endpoints
 from ringcast.procs.timing import TIMING
+from ringcast.transports.registry import IPC, KINDS
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -182,8 +183,8 @@ def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
     Raises:
         JobError: no interface is as wished.
     """
-    if world.transport == "ipc":
-        return [f"ipc://{world.directory}/control"]
+    if KINDS[world.transport].local:
+        return [f"{IPC.scheme}{world.directory}/control"]
     try:
         address = here or interfaces.in_brackets(interfaces.place("127.0.0.1", world.iface).address)
     except ConfigError as error:

@@ -1,0 +1,33 @@
+"""The transports between processes, by name: RINGCAST_TRANSPORT, `--transport`, and the addresses of inboxes.
+
+Plain data, which launcher and configuration need before anything is opened; `ringcast.bootstrap.inbox` opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class TransportKind:
+    """A way to move frames between processes."""
+
+    name: str
+    scheme: str  # with which its addresses begin
+    local: bool  # only this user's processes on this host can connect: no key is needed, and nothing is encrypted
+
+
+IPC = TransportKind("ipc", "ipc://", local=True)
+TCP = TransportKind("tcp", "tcp://", local=False)
+KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (IPC, TCP)})
+
+
+def kind_of(address: str) -> TransportKind | None:
+    """Return the transport of an address; None if it is of none.
+
+    >>> kind_of("tcp://127.0.0.1:5000").name
+    'tcp'
+    """
+    return next((kind for kind in KINDS.values() if address.startswith(kind.scheme)), None)
