@@ -1,4 +1,4 @@
-"""What happened while a schedule ran: plain data for traces, benchmarks and the simulator alike.
+"""Events of a schedule's run: plain data for traces, benchmarks and the simulator alike.
 
 Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire). What they tell of
 a whole job is in `ringcast.monitoring.trace`.

@@ -18,7 +18,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.execute import drive_together
 from ringcast.engine.in_process import simulated_endpoints
-from ringcast.monitoring.trace import Recorder, Totals, moving, rounds, totals
+from ringcast.monitoring.trace import Totals, TraceRecorder, moving, rounds, totals
 from ringcast.monitoring.trace.pairing import Interval
 
 P, NBYTES, NBLOCKS = 8, 10_000_000, 64
@@ -42,7 +42,7 @@ def main() -> None:
 def traced(choice: Choice) -> tuple[list[Totals], list[list[Interval]]]:
     """Run the allgatherv; return what each rank did, and when something of it moved, in seconds from the start."""
     wire, endpoints = simulated_endpoints(P, alpha=ALPHA, beta=BETA)
-    recorders = [Recorder() for _ in endpoints]
+    recorders = [TraceRecorder() for _ in endpoints]
     counts = (NBYTES,) + (0,) * (P - 1)
     steps = [
         collectives.allgatherv(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringcast._util.output_files import write_whole
-from ringcast.analysis.rounds import Message, label
+from ringcast.analysis.rounds import Transfer, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,13 +52,13 @@ class Diagram:
         return max(self.size, self.rounds) <= LABELLED
 
 
-def arrange(moved: Sequence[Message], size: int, parts: Sequence[int]) -> Diagram:
+def arrange(moved: Sequence[Transfer], size: int, parts: Sequence[int]) -> Diagram:
     """Return the diagram of messages between `size` ranks, whose buffer consists of `parts`.
 
     Raises:
         ValueError: it is too large to be drawn.
 
-    >>> arrange([Message(0, 0, 2, (3,))], 3, (4,)).arrows
+    >>> arrange([Transfer(0, 0, 2, (3,))], 3, (4,)).arrows
     (Arrow(round=0, source=0, dest=2, label='b3', colour=0),)
     """
     rounds = max((message.round for message in moved), default=-1) + 1

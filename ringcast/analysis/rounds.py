@@ -12,7 +12,7 @@ from ringcast.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Message:
+class Transfer:
     """Slots that travel from one rank to another in a round."""
 
     round: int
@@ -21,7 +21,7 @@ class Message:
     slots: tuple[int, ...]
 
 
-def messages(schedules: Sequence[Schedule]) -> list[Message]:
+def messages(schedules: Sequence[Schedule]) -> list[Transfer]:
     """Return all messages in the order of rounds.
 
     Where both ends of every message are in the same step, rounds are steps; else a message's round is the first in
@@ -61,8 +61,8 @@ class _Log:
     """The stage that writes down what moves."""
 
     def __init__(self) -> None:
-        self.by_step: list[Message] = []
-        self.by_round: list[Message] = []
+        self.by_step: list[Transfer] = []
+        self.by_round: list[Transfer] = []
         self.in_step = True
 
     def enter(self, cursor: Cursor) -> None:
@@ -71,8 +71,8 @@ class _Log:
     def deliver(self, sender: Cursor, receiver: Cursor) -> None:
         a, b, slots = sender.rank, receiver.rank, tuple(sender.send)
         self.in_step &= sender.index == receiver.index
-        self.by_step.append(Message(sender.index, a, b, slots))
-        self.by_round.append(Message(max(sender.round, receiver.round), a, b, slots))
+        self.by_step.append(Transfer(sender.index, a, b, slots))
+        self.by_round.append(Transfer(max(sender.round, receiver.round), a, b, slots))
 
     def leave(self, cursor: Cursor) -> None:
         pass

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TypeAlias
 
-from ringcast.analysis.rounds import Message
+from ringcast.analysis.rounds import Transfer
 from ringcast.schedules.crossbar import Channel
 from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.mesh import xy_route
@@ -45,7 +45,7 @@ class Traffic:
 
 
 def traffic(
-    messages: Iterable[Message], route: Route, sizes: Sequence[int], *, alpha: float = 1.0, beta: float = 0.0
+    messages: Iterable[Transfer], route: Route, sizes: Sequence[int], *, alpha: float = 1.0, beta: float = 0.0
 ) -> Traffic:
     """Send `messages`, which are in the order of their rounds, along their routes.
 

@@ -58,7 +58,7 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
 
 @dataclass(frozen=True)
 class _Arriving:
-    """What the root has announced, and the array that it goes into, if this rank has given one."""
+    """The root's announcement, and the array that the data go into, if this rank has given one."""
 
     record: dict[str, Any]
     buffer: Array | None

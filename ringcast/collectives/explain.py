@@ -1,4 +1,4 @@
-"""What a call of a collective would do, without doing it: the chosen algorithm, and the others with their price.
+"""Explanation of a call of a collective, without making it: the chosen algorithm, and the others with their price.
 
 Every line comes from `group.plan`, through which the calls themselves choose.
 """
@@ -91,7 +91,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """What is moved; `dtype` None stands for Python objects, `counts` are the items of each part of a v-form."""
+    """The data of a call; `dtype` None stands for Python objects, `counts` are the items of each part of a v-form."""
 
     dtype: np.dtype[Any] | None
     nbytes: int

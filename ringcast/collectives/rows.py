@@ -1,4 +1,4 @@
-"""What several collectives have in common: rows of arrays, and one object per rank."""
+"""Common parts of several collectives: rows of arrays, and one object per rank."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from ringcast.engine.datatypes import described, parse_dtype
 from ringcast.engine.objects import Codec, pack_record, unpack_record
 
 
-class Message:
-    """Where a message of unknown size arrives; fulfils `Sink`."""
+class SelfDescribing:
+    """The sink of a message of unknown size; fulfils `Sink`."""
 
     def __init__(self) -> None:
         self.total: int | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.self_describing import Message
+from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Group, pickled
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
@@ -30,8 +30,8 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
     dest, source = (None if peer is None else int(peer) for peer in (dest, source))
     tag = int(tag)
     codec = partial(pickled, group, "sendrecv")
-    frames = Message.frames(value, codec) if dest is not None else []
-    message = Message()
+    frames = SelfDescribing.frames(value, codec) if dest is not None else []
+    message = SelfDescribing()
     if dest == source == group.rank:
         message.take(frames)
         return message.value(codec)

@@ -1,4 +1,4 @@
-"""What a collective needs of its communicator, and how one of its stages is run: choice, schedule, operation."""
+"""A communicator as collectives see it, and one stage of a collective: choice, schedule, operation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ringcast.wire.votes import Decision, Vote
 
 
 class Choice(NamedTuple):
-    """What the user says about the algorithm; None leaves it to the cost model."""
+    """The user's choice of the algorithm; None leaves it to the cost model."""
 
     algorithm: str | None = None
     nblocks: int | None = None
@@ -103,7 +103,7 @@ class StagePlan:
 
 
 class Data(NamedTuple):
-    """What a stage moves, as all ranks know it."""
+    """The data of a stage, as all ranks know them."""
 
     dtype: str  # name of the items' type; "object" for Python objects
     shape: tuple[int, ...] = ()  # of the array that each rank gives, or the counts

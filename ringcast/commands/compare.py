@@ -26,7 +26,7 @@ MOST_AT_ONCE = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Case:
+class ComparedCase:
     """A call to compare algorithms for, and where: `nbytes` is the whole buffer, all parts."""
 
     collective: str
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What one algorithm takes. By formulas, what they do not tell is None.
+    """Cost of one algorithm. By formulas, what they do not tell is None.
 
     Attributes:
         algorithm: its name.
@@ -72,11 +72,11 @@ class Row:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """What rows are sorted by: the time on the network; those of which it is not known come last."""
+        """The key by which rows are sorted: the time on the network; those of which it is not known come last."""
         return self.traffic is None, self.seconds if self.traffic is None else self.traffic.time
 
 
-def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] = lambda _: None) -> list[Row]:
+def compare(case: ComparedCase, names: Sequence[str] = (), tell: Callable[[str], None] = lambda _: None) -> list[Row]:
     """Return a row for each algorithm in `names`, or for all that can do the call; the fastest first.
 
     Args:
@@ -104,7 +104,7 @@ def compare(case: Case, names: Sequence[str] = (), tell: Callable[[str], None] =
     return sorted(rows, key=lambda row: row.order)
 
 
-def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
+def _legal(case: ComparedCase, names: Sequence[str]) -> list[tuple[str, int]]:
     """Return the algorithms to compare, each with its number of blocks."""
     if names:
         return [_choose(case, name) for name in names]
@@ -112,13 +112,13 @@ def _legal(case: Case, names: Sequence[str]) -> list[tuple[str, int]]:
     return list(plans.values())
 
 
-def _choose(case: Case, name: str | None) -> tuple[str, int]:
+def _choose(case: ComparedCase, name: str | None) -> tuple[str, int]:
     p = case.params
     facts = CallFacts(size=p.size, nbytes=case.nbytes, root=p.root, counts=p.counts, distance=p.distance)
     return choose(case.collective, facts, case.model, algorithm=name, nblocks=case.nblocks)
 
 
-def _row(case: Case, name: str, params: Params) -> Row:
+def _row(case: ComparedCase, name: str, params: Params) -> Row:
     rounds = find(case.collective, name).rounds(params)
     row = Row(name, params.nblocks, case.nbytes, rounds, 0.0)
     at_once = case.network == FULL and (case.collective, name) in AT_ONCE
@@ -141,7 +141,7 @@ def _with(row: Row, report: Report) -> Row:
     return replace(row, rounds=report.rounds, seconds=report.time, messages=report.messages, volume=report.volume)
 
 
-def _work(case: Case, name: str, params: Params) -> int:
+def _work(case: ComparedCase, name: str, params: Params) -> int:
     """Return about how many steps it takes all ranks, where moving slots counts as steps, too."""
     entry = find(case.collective, name)
     rounds = entry.rounds(params)

@@ -15,7 +15,7 @@ from ringcast._util import output_files, sizes
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build, catalogue, find
 from ringcast.algorithms.cost import NETWORKS, choose, legal, predict
 from ringcast.analysis import diagram, tables
-from ringcast.analysis.rounds import Message, label, messages
+from ringcast.analysis.rounds import Transfer, label, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.commands import options as call_options
 from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
@@ -104,7 +104,7 @@ class _Case:
     prices: Sequence[tuple[float, str, int]]  # seconds, algorithm, blocks; the fastest first
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Transfer]:
         return messages(self.schedules)
 
 

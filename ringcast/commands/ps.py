@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ringcast.monitoring import jobs
-from ringcast.monitoring.jobs import Job
+from ringcast.monitoring.jobs import RunningJob
 from ringcast.monitoring.live import look
-from ringcast.monitoring.rank_state import State, as_data, rows, table
+from ringcast.monitoring.rank_state import RankState, as_data, rows, table
 
 _DESCRIPTION = """\
 Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its
@@ -48,14 +48,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _nothing(wanted: str | None, found: Sequence[Job]) -> str:
+def _nothing(wanted: str | None, found: Sequence[RunningJob]) -> str:
     if wanted is None or not found:
         return f"no job of yours runs on this machine (looked in {', '.join(jobs.bases())})"
     known = ", ".join(f"{job.name} (launcher {job.launcher})" for job in found)
     return f"there is no job {wanted}; there are: {known}"
 
 
-def _show(job: Job, states: Sequence[State]) -> None:
+def _show(job: RunningJob, states: Sequence[RankState]) -> None:
     seconds = time.time() - job.started
     seen = f"{job.size} ranks" if len(states) == job.size else f"{len(states)} of {job.size} ranks"
     facts = f"job {job.name}: {seen} for {seconds:.0f} s, launcher {job.launcher}"

@@ -16,7 +16,7 @@ from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
 from ringcast.commands import options as call_options
-from ringcast.commands.compare import Case, Row, compare
+from ringcast.commands.compare import ComparedCase, Row, compare
 from ringcast.wire.collective import COLLECTIVES, Parts
 
 FAILED, USAGE = 1, 2
@@ -97,7 +97,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.split(",")))
 
 
-def _cases(options: argparse.Namespace) -> Iterator[Case]:
+def _cases(options: argparse.Namespace) -> Iterator[ComparedCase]:
     """Yield a case for each size of data.
 
     Raises:
@@ -108,7 +108,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             raise ValueError(f"--{name} must be a number of seconds, 0 or more, not {getattr(options, name)}")
     params = call_options.params(options)
     for nbytes in _sizes(options):
-        case = Case(options.collective, params, nbytes, options.nblocks)
+        case = ComparedCase(options.collective, params, nbytes, options.nblocks)
         yield replace(case, alpha=options.alpha, beta=options.beta, network=options.network)
 
 
@@ -145,12 +145,12 @@ def _clear() -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _heading(case: Case) -> str:
+def _heading(case: ComparedCase) -> str:
     on = "" if case.network == FULL else f", network {case.network}"
     return f"{case.collective} on {case.params.size} ranks{on}, alpha {case.alpha:g} s, beta {case.beta:.3g} s per byte"
 
 
-def _text(case: Case, rows: Sequence[Row]) -> str:
+def _text(case: ComparedCase, rows: Sequence[Row]) -> str:
     """Return a table: a line for each algorithm."""
     head = ["algorithm", "blocks", "rounds", "seconds", "messages", "volume"]
     if case.network != FULL:
@@ -172,7 +172,7 @@ def _cells(row: Row, columns: int) -> list[str]:
     return ["-" if cell is None else str(cell) for cell in found]
 
 
-def _to_json(found: Sequence[tuple[Case, Sequence[Row]]]) -> dict[str, Any]:
+def _to_json(found: Sequence[tuple[ComparedCase, Sequence[Row]]]) -> dict[str, Any]:
     """Return what the tables say as data."""
     case = found[0][0]
     return {

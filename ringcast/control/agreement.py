@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from ringcast.wire.reports import Report
+from ringcast.wire.reports import StallReport
 from ringcast.wire.votes import SHRINK, Decision, Vote
 
 
@@ -46,7 +46,7 @@ class Agreements:
         self._open.setdefault((vote.context, vote.number), {})[vote.rank] = vote
         return self._decide(vote.context, vote.number)
 
-    def refined(self, report: Report) -> Report:
+    def refined(self, report: StallReport) -> StallReport:
         """Return a report whose `waits` are the ranks whose votes an agreement lacks, which the rank cannot know."""
         number = -report.call.number
         if number <= 0:

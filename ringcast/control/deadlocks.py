@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from ringcast.wire.reports import CallRecord, Deadlock, Finding, Mismatch, Report
+from ringcast.wire.reports import CallRecord, Deadlock, Finding, Mismatch, StallReport
 
 LOOK = 2e-6  # seconds between two searches for cycles, times the square of the waiting ranks: bounds their cost …
 MOST = 1.0  # … and at most this
@@ -42,10 +42,10 @@ class DeadlockDetector:
     """Keeps the last report of every stalled rank, and searches them for mismatches and cycles."""
 
     def __init__(self) -> None:
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, StallReport] = {}
         self._look = 0.0  # no search for cycles before this time
 
-    def report(self, report: Report, now: float) -> list[Finding]:
+    def report(self, report: StallReport, now: float) -> list[Finding]:
         """Take a report and return what is known now, for every rank that it concerns; `now` is in seconds."""
         self._reports[report.rank] = report
         found = self._mismatch(report)
@@ -76,7 +76,7 @@ class DeadlockDetector:
         """Forget all reports: calls end by themselves, and ranks that still wait report again."""
         self._reports.clear()
 
-    def _mismatch(self, report: Report) -> list[Finding]:
+    def _mismatch(self, report: StallReport) -> list[Finding]:
         mine, context = report.call, report.context
         if mine.number <= 0:
             return []

@@ -79,12 +79,12 @@ class TooLate:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class AllJoined:
     """For the owner: all ranks have joined, and the addresses of all were sent to all."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotStarted:
+class StartFailed:
     """For the owner: the start was given up because these ranks did not join in time."""
 
     reason: str
@@ -111,7 +111,7 @@ class Unread:
     count: int
 
 
-ForOwner: TypeAlias = Joined | TooLate | Started | NotStarted | Lost | Unread | Failing | Finished
+ForOwner: TypeAlias = Joined | TooLate | AllJoined | StartFailed | Lost | Unread | Failing | Finished
 Action: TypeAlias = SendTo | ForOwner
 
 

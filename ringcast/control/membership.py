@@ -27,6 +27,7 @@ from ringcast.control.agreement import Agreements
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.events import (
     Action,
+    AllJoined,
     Died,
     End,
     Event,
@@ -34,9 +35,8 @@ from ringcast.control.events import (
     Joining,
     Leaving,
     Lost,
-    NotStarted,
     SendTo,
-    Started,
+    StartFailed,
     Tick,
     TooLate,
     Unread,
@@ -63,7 +63,7 @@ from ringcast.wire.control_messages import (
     Waiting,
 )
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import Report
+from ringcast.wire.reports import StallReport
 from ringcast.wire.votes import Decision, Vote
 
 SILENT = TIMING.cut_off_beats
@@ -177,7 +177,7 @@ class Membership:
             # One object for all: it is as long as the job is large, and is encoded once.
             roster = Roster(tuple(self._members[rank].hello.card for rank in range(self.size)))
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
-            actions.append(Started())
+            actions.append(AllJoined())
         return actions
 
     def _reason_not(self, hello: Hello) -> str:
@@ -271,7 +271,7 @@ class Membership:
     def _lose_for_all(self, rank: int, cause: str) -> list[Action]:
         return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
 
-    def _compare(self, report: Report, now: float) -> list[Action]:
+    def _compare(self, report: StallReport, now: float) -> list[Action]:
         """Return the findings that follow from a stalled rank's report, together with those of the others."""
         failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
         if report.call.number >= 0 and (failed or report.context in self._revoked):
@@ -386,7 +386,7 @@ class Membership:
             f"{in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
             "look at their output, or allow more time (RINGCAST_START_TIMEOUT, --start-timeout)"
         )
-        return [NotStarted(reason, missing), *self._give_up(reason)]
+        return [StartFailed(reason, missing), *self._give_up(reason)]
 
     def _check_silence(self, unreachable: frozenset[int], now: float) -> list[Action]:
         actions: list[Action] = []

@@ -25,7 +25,7 @@ from ringcast.wire.control_messages import (
     Waiting,
     notice_frames,
 )
-from ringcast.wire.reports import Report
+from ringcast.wire.reports import StallReport
 from ringcast.wire.votes import Decision, Vote
 
 
@@ -63,7 +63,7 @@ class SharedControl:
         """End the whole job: every other rank that communicates, or tries to, gets JobAborted."""
         self._tell_others(rank, Abort(cause))
 
-    def _compare(self, report: Report) -> None:
+    def _compare(self, report: StallReport) -> None:
         now = self._transports[report.rank].clock()
         for found in self._deadlocks.report(self._agreements.refined(report), now):
             self._tell(found.rank, found)

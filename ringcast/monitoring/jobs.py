@@ -21,7 +21,7 @@ _LONGEST_SOCKET = f"{PREFIX}12345678/rank-999999"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunningJob:
     """A job that runs, of `size` ranks, as far as it is on this machine: `ranks`, and their `pids`.
 
     `started` in seconds since 1970; `launcher` is a pid, of the job's agent where the launcher is on another host.
@@ -50,7 +50,7 @@ def places() -> list[str]:
     return socket_path.everywhere(worker.directories()[1])
 
 
-def describe(job: Job) -> None:
+def describe(job: RunningJob) -> None:
     """Write the description of a job into its directory.
 
     Raises:
@@ -59,7 +59,7 @@ def describe(job: Job) -> None:
     write_text(Path(job.directory, DESCRIPTION), json.dumps(asdict(job)))
 
 
-def running() -> list[Job]:
+def running() -> list[RunningJob]:
     """Return the jobs of this user that run, the oldest first; none that is only about to start."""
     folders = [folder for place in bases() for folder in Path(place).glob(f"{PREFIX}*") if _alive(folder)]
     found = [job for folder in folders if (job := _read(folder)) is not None]
@@ -93,7 +93,7 @@ def _alive(folder: Path) -> bool:
     return False
 
 
-def _read(folder: Path) -> Job | None:
+def _read(folder: Path) -> RunningJob | None:
     try:
         match json.loads((folder / DESCRIPTION).read_text()):
             case {
@@ -105,7 +105,7 @@ def _read(folder: Path) -> Job | None:
                 "ranks": list(ranks),
             } if len(pids) == len(ranks):
                 numbers = tuple(map(int, pids)), tuple(map(int, ranks))
-                return Job(str(folder), size, launcher, tuple(map(str, command)), started, *numbers)
+                return RunningJob(str(folder), size, launcher, tuple(map(str, command)), started, *numbers)
     except (OSError, ValueError, TypeError, RecursionError):
         pass
     return None

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from ringcast.monitoring import flight_record
-from ringcast.monitoring.jobs import INQUIRIES, Job
-from ringcast.monitoring.rank_state import State, States
+from ringcast.monitoring.jobs import INQUIRIES, RunningJob
+from ringcast.monitoring.rank_state import RankState, States
 from ringcast.monitoring.recorder import Flight
 from ringcast.wire.codec import decode
 
@@ -31,14 +31,14 @@ class Usage:
     cpu: float
 
 
-def look(job: Job) -> list[State]:
+def look(job: RunningJob) -> list[RankState]:
     """Return the states of a job's ranks: of all hosts if its launcher is here and answers, else of this one."""
     stopped = _try(lambda: psutil.Process(job.launcher).status()) == psutil.STATUS_STOPPED
     told = None if stopped else _ask(str(Path(job.directory, INQUIRIES)))
     return look_here(job.directory, dict(zip(job.ranks, job.pids, strict=True))) if told is None else told
 
 
-def _ask(path: str) -> list[State] | None:
+def _ask(path: str) -> list[RankState] | None:
     """Return the launcher's answer; None if there is none, as it has no other hosts, or is about to end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.settimeout(ANSWER)
@@ -58,7 +58,7 @@ def _content(file: int) -> bytes:
         os.close(file)
 
 
-def look_here(directory: str, pids: Mapping[int, int]) -> list[State]:
+def look_here(directory: str, pids: Mapping[int, int]) -> list[RankState]:
     """Return the states of those ranks of a job that are on this machine; takes a tenth of a second.
 
     `pids` are those of their processes, by rank; `directory` the job's.
@@ -101,7 +101,7 @@ def _try(ask: Callable[[], Any]) -> Any:
         return None
 
 
-def state_of(rank: int, pid: int, known: Flight | None, usage: Usage | None, now: float) -> State:
+def state_of(rank: int, pid: int, known: Flight | None, usage: Usage | None, now: float) -> RankState:
     """Return the state of a rank at `now`, on the monotonic clock."""
     memory, cpu = (None, None) if usage is None else (usage.memory, usage.cpu)
     entry = known.entries[-1] if known is not None and known.entries else None
@@ -115,7 +115,7 @@ def state_of(rank: int, pid: int, known: Flight | None, usage: Usage | None, now
     if usage is None:
         state, since = "ended", None
     moving = entry is not None and entry.state != "done"
-    return State(
+    return RankState(
         rank,
         pid,
         state,

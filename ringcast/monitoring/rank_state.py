@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ringcast.monitoring.jobs import Job
+from ringcast.monitoring.jobs import RunningJob
 
 HEADINGS = ("rank", "host", "pid", "operation", "round", "waits for", "since", "memory", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RankState:
     """State of a rank; None for unknown values. `since` are the seconds that it has been in `state`."""
 
     rank: int
@@ -33,15 +33,15 @@ class State:
 class States:
     """The states of several ranks, as they travel."""
 
-    states: tuple[State, ...]
+    states: tuple[RankState, ...]
 
 
-def cells(state: State) -> tuple[str, ...]:
+def cells(state: RankState) -> tuple[str, ...]:
     """Return the state as a row under HEADINGS.
 
-    >>> cells(State(1, 77, "running", "#3 bcast", 2, 5, (0,), "rank 0", 61.24, 52_000_000, 99.6, "a"))
+    >>> cells(RankState(1, 77, "running", "#3 bcast", 2, 5, (0,), "rank 0", 61.24, 52_000_000, 99.6, "a"))
     ('1', 'a', '77', '#3 bcast', '2/5', 'rank 0', '61.2 s', '52 MB', '100%')
-    >>> cells(State(0, 76, "done", "#2 barrier", None, None, (), "", 0.5, 52_000_000, 0.0, "b"))
+    >>> cells(RankState(0, 76, "done", "#2 barrier", None, None, (), "", 0.5, 52_000_000, 0.0, "b"))
     ('0', 'b', '76', 'after #2 barrier', '-', '-', '0.5 s', '52 MB', '0%')
     """
     words = {"running": state.operation, "done": f"after {state.operation}", "failed": f"failed in {state.operation}"}
@@ -59,20 +59,20 @@ def cells(state: State) -> tuple[str, ...]:
     )
 
 
-def rows(states: Sequence[State]) -> list[tuple[str, ...]]:
+def rows(states: Sequence[RankState]) -> list[tuple[str, ...]]:
     """Return the headings and a row for each state; hosts are told where there is more than one."""
     found = [HEADINGS, *map(cells, states)]
     one = len({state.host for state in states}) == 1
     return [(row[0], *row[2:]) for row in found] if one else found
 
 
-def table(states: Sequence[State]) -> list[str]:
+def table(states: Sequence[RankState]) -> list[str]:
     """Return the lines of a plain table of the states, in columns with two spaces between them."""
     found = rows(states)
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in found]
 
 
-def as_data(job: Job, states: Sequence[State]) -> dict[str, Any]:
+def as_data(job: RunningJob, states: Sequence[RankState]) -> dict[str, Any]:
     """Return a job and its ranks as JSON has them."""
     return {"job": job.name, **asdict(job), "ranks": [asdict(state) for state in states]}

@@ -138,7 +138,7 @@ class LinkWatch:
             link.trials += [trial for _ in range(TRIALS) if (trial := _begin(link.address)) is not None]
         return why
 
-    def _await(self, link: _Link, now: float, state: tcp_state.State | None) -> None:
+    def _await(self, link: _Link, now: float, state: tcp_state.TcpState | None) -> None:
         """Note since when a link should have answered."""
         link.since = now if link.since is None else link.since
         if state is not None:

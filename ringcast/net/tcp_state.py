@@ -29,7 +29,7 @@ Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TcpState:
     """A connection, as the kernel sees it; times in seconds."""
 
     queued: int  # bytes that the peer has not acknowledged, sent or not
@@ -72,7 +72,7 @@ def parse(text: str) -> Address | None:
     return (found[0][0], found[0][4]) if scheme == "tcp" else None
 
 
-def state(file: int, peer: Address) -> State | None:
+def state(file: int, peer: Address) -> TcpState | None:
     """Return the state of a connection; None if the descriptor is not, or not any more, a connection to `peer`.
 
     Raises:
@@ -90,10 +90,10 @@ def state(file: int, peer: Address) -> State | None:
     return None
 
 
-def of(sock: socket.socket) -> State:
+def of(sock: socket.socket) -> TcpState:
     """Return the state of a connection of this process's own."""
     fields = _INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
-    return State(
+    return TcpState(
         queued=_queued(sock.fileno()),
         flying=fields[_UNACKED],
         silent=fields[_LAST_ACK] / 1e3,

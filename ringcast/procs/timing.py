@@ -44,7 +44,7 @@ class FailureTiming(NamedTuple):
 
     @property
     def heard(self) -> float:
-        """Who is silent for longer gets no signs of life: an answer to the last one may still be under way."""
+        """Seconds of silence after which an end gets no signs of life: the last answer may still be under way."""
         return 3 * self.beat
 
     @property

@@ -63,7 +63,7 @@ from ringcast.wire.header import (
     Header,
     unpack,
 )
-from ringcast.wire.reports import CallRecord, Report
+from ringcast.wire.reports import CallRecord, StallReport
 from ringcast.wire.votes import Vote
 
 REPORTED = 8  # ended calls in the report of a stalled rank
@@ -274,12 +274,12 @@ class Protocol:
                 missing = self.finished[peer] - self.seen[peer]
                 self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
 
-    def report(self, op: Operation, *, seconds: float, times: int) -> Report:
+    def report(self, op: Operation, *, seconds: float, times: int) -> StallReport:
         """Return the report of `op`, stalled for `seconds`, for the control plane (`ringcast.control.deadlocks`)."""
         withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
         sent, seen = self._counters.without_keepalives()
-        return Report(
+        return StallReport(
             self.rank,
             op.context,
             op.call_record,
@@ -294,12 +294,14 @@ class Protocol:
             times=times,
         )
 
-    def report_vote(self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int) -> Report:
+    def report_vote(
+        self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int
+    ) -> StallReport:
         """Return the report of an agreement, which may still need the votes of the ranks that are `awaited`."""
         call = CallRecord(-vote.number, 0, f"{vote.verb}()", place)
         sent, seen = self._counters.without_keepalives()
         facts = self.rank, vote.context, call, None, awaited, awaited, ()
-        return Report(*facts, sent, seen, seconds=seconds, times=times)
+        return StallReport(*facts, sent, seen, seconds=seconds, times=times)
 
     # Invalidation of communicators.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ringcast.schedules.fractional import split
-from ringcast.schedules.grouptree import Group, groups_of, tree_of
+from ringcast.schedules.grouptree import TreeGroup, groups_of, tree_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Channel:
     number: int
 
 
-def one_group(modules: int, width: int, run: int) -> Group:
+def one_group(modules: int, width: int, run: int) -> TreeGroup:
     """Return the first variant: one group of each module in a global tree; two channels out and two in.
 
     The groups of the global tree that have a successor less than two are followed by the tree of their own module; the
@@ -38,7 +38,7 @@ def one_group(modules: int, width: int, run: int) -> Group:
     _check(modules, width, run, 1)
     home = [range(m * width, (m + 1) * width) for m in range(modules)]
     tree = _modules(0, modules)
-    group = [Group(tuple(ranks[:run])) for ranks in home]
+    group = [TreeGroup(tuple(ranks[:run])) for ranks in home]
     for m, children in enumerate(tree):
         for child in children:
             group[m].attach(group[child])
@@ -53,7 +53,7 @@ def one_group(modules: int, width: int, run: int) -> Group:
     return group[0]
 
 
-def two_groups(modules: int, width: int, run: int) -> Group:
+def two_groups(modules: int, width: int, run: int) -> TreeGroup:
     """Return the second variant: two groups of each module in the global tree; two channels out, one in.
 
     The first leads to the second and to another module, the second to the local tree and perhaps to one more module.
@@ -64,8 +64,8 @@ def two_groups(modules: int, width: int, run: int) -> Group:
     """
     _check(modules, width, run, 2)
     home = [range(m * width, (m + 1) * width) for m in range(modules)]
-    first = [Group(tuple(ranks[:run])) for ranks in home]
-    second = [Group(tuple(ranks[run : 2 * run]), tree_of(ranks[2 * run :], run)) for ranks in home]
+    first = [TreeGroup(tuple(ranks[:run])) for ranks in home]
+    second = [TreeGroup(tuple(ranks[run : 2 * run]), tree_of(ranks[2 * run :], run)) for ranks in home]
     for m, children in enumerate(_modules(0, modules)):
         first[m].down = second[m]
         for link, child in zip((first[m], second[m]), children, strict=False):
@@ -73,7 +73,7 @@ def two_groups(modules: int, width: int, run: int) -> Group:
     return first[0]
 
 
-def channels(root: Group, width: int) -> dict[tuple[int, int], tuple[Channel, ...]]:
+def channels(root: TreeGroup, width: int) -> dict[tuple[int, int], tuple[Channel, ...]]:
     """Return for each edge of the tree, sender and receiver, the channels that it takes: none within a module.
 
     The members of a group that feed the head on its right, one in each round, share their channels.

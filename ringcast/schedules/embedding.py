@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from ringcast.schedules.grouptree import Group
+from ringcast.schedules.grouptree import TreeGroup
 
 Spot: TypeAlias = tuple[int, int]  # row and column of a group
 Turn: TypeAlias = tuple[int, int]  # of a chain: 1 = columns from left to right, -1 = to the left; 1 = first column down
@@ -83,7 +83,7 @@ class Node:
     spot: Spot
     turn: Turn
     members: tuple[int, ...]
-    start: int  # when its head gets the first block; see `ringcast.schedules.fractional.Place`
+    start: int  # when its head gets the first block; see `ringcast.schedules.fractional.TreePosition`
     parent: Spot | None
     below: bool  # it follows its parent's last member
     links: dict[Link, int]  # that it uses, and in which rounds: bit i stands for those that are i modulo r+1
@@ -142,9 +142,9 @@ class Embedding:
         for link, rounds in node.links.items():
             self._used[link] -= rounds
 
-    def tree(self) -> Group:
+    def tree(self) -> TreeGroup:
         """Return the tree of the groups."""
-        groups = {spot: Group(node.members) for spot, node in self.nodes.items()}
+        groups = {spot: TreeGroup(node.members) for spot, node in self.nodes.items()}
         for spot, node in self.nodes.items():
             if node.parent is None:
                 root = groups[spot]

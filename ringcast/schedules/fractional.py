@@ -23,7 +23,7 @@ from ringcast.schedules.schedule import Nothing, Schedule, Step, reverse
 
 
 @dataclass(frozen=True)
-class Place:
+class TreePosition:
     """The place of a rank in a tree of groups.
 
     Attributes:
@@ -51,7 +51,7 @@ class FractionalTree(Schedule):
 
     nblocks: int
     run: int
-    place: Place
+    place: TreePosition
     rounds: int
 
     @property
@@ -132,7 +132,7 @@ def split(size: int, run: int) -> tuple[int, int]:
     return down, rest - down
 
 
-def place_of(p: int, run: int, v: int) -> Place:
+def place_of(p: int, run: int, v: int) -> TreePosition:
     """Return the place of rank v of the tree of p ranks, in O(d)."""
     head, size, start = 0, p, -1  # of the group of v, or one above
     sources: tuple[int, ...] = ()
@@ -145,7 +145,7 @@ def place_of(p: int, run: int, v: int) -> Place:
             head, size, start = head + run + down, right, start + run + 1
     down, right = split(size, run)
     i, last = v - head, v - head + 1 == min(size, run)
-    return Place(
+    return TreePosition(
         start + i,
         i,
         sources if i == 0 and sources else (v - 1,) if v else (),
@@ -195,10 +195,10 @@ def fractional_tree(size: int, rank: int, *, nblocks: int, run: int, root: int =
     return FractionalTree(size, rank, nblocks, run, place, tree_rounds(size, run, nblocks))
 
 
-def _from_root(place: Place, p: int, root: int) -> Place:
+def _from_root(place: TreePosition, p: int, root: int) -> TreePosition:
     """Return `place` with ranks instead of their numbers counted from the root."""
     down, right = (None if v is None else (v + root) % p for v in (place.down, place.right))
-    return Place(place.start, place.index, tuple((v + root) % p for v in place.sources), down, right)
+    return TreePosition(place.start, place.index, tuple((v + root) % p for v in place.sources), down, right)
 
 
 def linear_pipeline(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedule:

@@ -11,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ringcast.schedules.fractional import FractionalTree, Place, split
+from ringcast.schedules.fractional import FractionalTree, TreePosition, split
 
 
 @dataclass
-class Group:
+class TreeGroup:
     """A chain of ranks and its two successors; trees are built from the root, so it can be changed."""
 
     members: tuple[int, ...]
-    down: Group | None = None
-    right: Group | None = None
+    down: TreeGroup | None = None
+    right: TreeGroup | None = None
 
     @property
     def head(self) -> int:
         return self.members[0]
 
-    def successors(self) -> tuple[Group, ...]:
+    def successors(self) -> tuple[TreeGroup, ...]:
         return tuple(group for group in (self.down, self.right) if group is not None)
 
-    def attach(self, successor: Group | None) -> None:
+    def attach(self, successor: TreeGroup | None) -> None:
         """Give this group one more successor, if there is one: below if that is free, else on the right."""
         if self.down is None:
             self.down = successor
@@ -38,20 +38,20 @@ class Group:
             self.right = successor
 
 
-def tree_of(ranks: Sequence[int], run: int) -> Group | None:
+def tree_of(ranks: Sequence[int], run: int) -> TreeGroup | None:
     """Return the tree of least depth over `ranks`, in preorder.
 
     >>> tree_of(range(4), 2)
-    Group(members=(0, 1), down=Group(members=(2, 3), down=None, right=None), right=None)
+    TreeGroup(members=(0, 1), down=TreeGroup(members=(2, 3), down=None, right=None), right=None)
     """
     if not ranks:
         return None
     down, _ = split(len(ranks), run)
     below, beside = ranks[run : run + down], ranks[run + down :]
-    return Group(tuple(ranks[:run]), tree_of(below, run), tree_of(beside, run))
+    return TreeGroup(tuple(ranks[:run]), tree_of(below, run), tree_of(beside, run))
 
 
-def groups_of(root: Group) -> Iterator[Group]:
+def groups_of(root: TreeGroup) -> Iterator[TreeGroup]:
     """Return all groups, each before its successors."""
     waiting = [root]
     while waiting:
@@ -60,7 +60,7 @@ def groups_of(root: Group) -> Iterator[Group]:
         waiting += group.successors()
 
 
-def edges_of(root: Group) -> Iterator[tuple[int, int]]:
+def edges_of(root: TreeGroup) -> Iterator[tuple[int, int]]:
     """Return who sends to whom: down the chains, from the last to the head below, from all to the head on the right."""
     for group in groups_of(root):
         yield from pairwise(group.members)
@@ -70,7 +70,7 @@ def edges_of(root: Group) -> Iterator[tuple[int, int]]:
             yield from ((member, group.right.head) for member in group.members)
 
 
-def schedules_of(root: Group, *, run: int, nblocks: int) -> list[FractionalTree]:
+def schedules_of(root: TreeGroup, *, run: int, nblocks: int) -> list[FractionalTree]:
     """Return the schedules of ranks 0, 1, ...: n blocks from the first rank of `root`, in d + n + ceil(n/r) - 1 rounds.
 
     Every rank is in one group; groups with successors have `run` ranks, others no more than that.
@@ -83,9 +83,9 @@ def schedules_of(root: Group, *, run: int, nblocks: int) -> list[FractionalTree]
     return [FractionalTree(size, rank, nblocks, run, places[rank], rounds) for rank in range(size)]
 
 
-def _places(root: Group, run: int) -> dict[int, Place]:
-    places: dict[int, Place] = {}
-    waiting: list[tuple[Group, int, tuple[int, ...]]] = [(root, -1, ())]
+def _places(root: TreeGroup, run: int) -> dict[int, TreePosition]:
+    places: dict[int, TreePosition] = {}
+    waiting: list[tuple[TreeGroup, int, tuple[int, ...]]] = [(root, -1, ())]
     while waiting:
         group, start, sources = waiting.pop()
         last = len(group.members) - 1
@@ -98,7 +98,7 @@ def _places(root: Group, run: int) -> dict[int, Place]:
         for i, rank in enumerate(group.members):
             into = sources if i == 0 else (group.members[i - 1],)
             out = below if i == last else group.members[i + 1]
-            places[rank] = Place(start + i, i, into, out, beside)
+            places[rank] = TreePosition(start + i, i, into, out, beside)
         if group.down is not None:
             waiting.append((group.down, start + run, (group.members[-1],)))
         if group.right is not None:

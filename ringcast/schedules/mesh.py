@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeAlias
 
 from ringcast.schedules.embedding import Embedding, Mesh, Node, Spot, Turn, xy_route
-from ringcast.schedules.grouptree import Group
+from ringcast.schedules.grouptree import TreeGroup
 
 __all__ = ["Mesh", "h_tree", "mesh_tree", "xy_route"]
 
@@ -32,7 +32,7 @@ ENOUGH = 5  # that have succeeded: the best of these is taken
 _Plan: TypeAlias = "list[tuple[Spot, Turn, Spot, bool]]"  # spot in the square, turn, parent, below
 
 
-def mesh_tree(mesh: Mesh) -> Group:
+def mesh_tree(mesh: Mesh) -> TreeGroup:
     """Return the tree of the groups of `mesh`, whose root is in the middle.
 
     Groups of r1, r2 <= 4 and some larger ones are tested up to 32 x 32 of them; more depends on r2 being odd or even
@@ -42,7 +42,7 @@ def mesh_tree(mesh: Mesh) -> Group:
         ValueError: no attempt at filling a square went well.
 
     >>> mesh_tree(Mesh(1, 3, 1, 3))
-    Group(members=(2, 1, 0), down=None, right=None)
+    TreeGroup(members=(2, 1, 0), down=None, right=None)
     """
     embedding = h_tree(mesh)
     _fill(embedding)

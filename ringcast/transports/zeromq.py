@@ -124,7 +124,7 @@ class ZeroMQTransport:
 
     @property
     def card(self) -> EndpointCard:
-        """What another rank needs to connect to the inbox."""
+        """The card with which another rank connects to the inbox."""
         return EndpointCard(self.address, self.public_key)
 
     def meet(self, cards: Sequence[EndpointCard], near: Mapping[int, str] = MappingProxyType({})) -> None:

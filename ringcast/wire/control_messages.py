@@ -14,7 +14,7 @@ from ringcast.wire import header
 from ringcast.wire.codec import Count, Rank, encode
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import Deadlock, Mismatch, Report
+from ringcast.wire.reports import Deadlock, Mismatch, StallReport
 from ringcast.wire.unanswered import Unanswered
 from ringcast.wire.votes import Decision, Vote
 
@@ -68,7 +68,7 @@ class Accuse:
 class Waiting:
     """A worker is stalled."""
 
-    report: Report
+    report: StallReport
 
     @property
     def rank(self) -> int:

@@ -1,4 +1,4 @@
-"""What the other ranks need to reach a rank."""
+"""The endpoint card: how a rank is reached."""
 
 from __future__ import annotations
 

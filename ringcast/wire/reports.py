@@ -20,7 +20,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StallReport:
     """The report of a stalled rank: what it waits for, and its message counts."""
 
     rank: Rank

@@ -13,7 +13,7 @@ from ringcast._util import output_files
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.analysis import diagram, rounds
 from ringcast.analysis.diagram import FEW, LABELLED, LARGEST, Diagram, arrange, draw
-from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.rounds import Transfer, messages
 from ringcast.commands import cli
 from ringcast.schedules.schedule import Schedule
 from support.cases import each
@@ -69,29 +69,29 @@ def test_parts_that_never_travel_take_no_colour() -> None:
 
 
 def test_scratch_and_nothing_have_no_colour() -> None:
-    found = arrange([Message(0, 0, 1, (2,)), Message(1, 1, 0, ()), Message(2, 0, 1, (1, 0))], 2, (1, 1))
+    found = arrange([Transfer(0, 0, 1, (2,)), Transfer(1, 1, 0, ()), Transfer(2, 0, 1, (1, 0))], 2, (1, 1))
     assert [(one.label, one.colour) for one in found.arrows] == [("t0", None), ("-", None), ("1+0", 0)]
 
 
 def test_a_part_may_have_no_blocks() -> None:
-    found = arrange([Message(0, 0, 1, (0,)), Message(1, 0, 1, (2,))], 2, (2, 0, 1))
+    found = arrange([Transfer(0, 0, 1, (0,)), Transfer(1, 0, 1, (2,))], 2, (2, 0, 1))
     assert [(one.label, one.colour) for one in found.arrows] == [("0.0", 0), ("2", 1)]
 
 
 def test_many_pieces_are_counted() -> None:
-    (arrow,) = arrange([Message(0, 0, 1, tuple(range(20)))], 2, (1,) * 20).arrows
+    (arrow,) = arrange([Transfer(0, 0, 1, tuple(range(20)))], 2, (1,) * 20).arrows
     assert arrow.label == "×20"
 
 
 def test_labels_are_for_what_is_small_enough() -> None:
     assert arranged("allgather", "ring", Params(LABELLED)).labelled
     assert not arranged("allgather", "ring", Params(LABELLED + 2)).labelled
-    assert not arrange([Message(LABELLED, 0, 1, (0,))], 2, (1,)).labelled
+    assert not arrange([Transfer(LABELLED, 0, 1, (0,))], 2, (1,)).labelled
 
 
 def test_what_is_too_large_is_refused() -> None:
-    assert arrange([Message(LARGEST - 1, 0, 1, (0,))], LARGEST, (1,)).rounds == LARGEST
-    for message, size in (Message(LARGEST, 0, 1, (0,)), 2), (Message(0, 0, 1, (0,)), LARGEST + 1):
+    assert arrange([Transfer(LARGEST - 1, 0, 1, (0,))], LARGEST, (1,)).rounds == LARGEST
+    for message, size in (Transfer(LARGEST, 0, 1, (0,)), 2), (Transfer(0, 0, 1, (0,)), LARGEST + 1):
         with pytest.raises(ValueError, match=f"too many to be drawn: at most {LARGEST} of each"):
             arrange([message], size, (1,))
 

@@ -9,7 +9,7 @@ import pytest
 
 from ringcast.algorithms import Params, build
 from ringcast.analysis import topologies
-from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.rounds import Transfer, messages
 from ringcast.analysis.topologies import Traffic, route_on, traffic
 from ringcast.schedules import crossbar
 from ringcast.schedules.grouptree import schedules_of
@@ -93,7 +93,7 @@ def test_a_crossbar_has_a_channel_out_of_a_module_and_one_into_it() -> None:
 
 
 def test_what_messages_do_to_a_line_of_three() -> None:
-    moved = [Message(0, 0, 2, (0, 1)), Message(0, 1, 2, (0,)), Message(3, 2, 0, ())]
+    moved = [Transfer(0, 0, 2, (0, 1)), Transfer(0, 1, 2, (0,)), Transfer(3, 2, 0, ())]
     found = traffic(moved, route_on("mesh:1x3", 3), [10, 20], alpha=100.0, beta=1.0)
     assert found == Traffic(congestion=2, crossings=5, hops=2, time=2 * 100.0 + 40.0)
     assert traffic([], route_on("ring", 3), []) == Traffic(0, 0, 0, 0.0)
@@ -125,7 +125,7 @@ def test_hypercube_algorithms_have_the_hypercube_to_themselves(collective: str, 
 @pytest.mark.parametrize("p", [2, 16, 64])
 def test_the_shift_on_a_hypercube_whose_nodes_the_ranks_are_at(p: int) -> None:
     chosen = [build("shift", "hypercube", Params(p, distance=5 % p), rank) for rank in range(p)]
-    moved = [Message(one.round, gray(one.source), gray(one.dest), one.slots) for one in messages(chosen)]
+    moved = [Transfer(one.round, gray(one.source), gray(one.dest), one.slots) for one in messages(chosen)]
     found = traffic(moved, route_on("hypercube", p), [1] * chosen[0].nslots)
     assert (found.congestion, found.hops) == (1, 1)
 

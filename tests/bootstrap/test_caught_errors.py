@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ringcast import Communicator, RunFailed, run
-from ringcast.control.events import Joined, Started
+from ringcast.control.events import AllJoined, Joined
 from ringcast.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -358,7 +358,7 @@ def test_every_rank_keeps_what_its_program_was_told(kind: str, p: int) -> None:
 
 def verdict(continue_on_failure: bool, *history: Event) -> Verdict:
     supervisor = Supervisor(3, start=0.0, continue_on_failure=continue_on_failure)
-    joined = [*(Joined(rank, 100 + rank, "host") for rank in range(3)), Started()]
+    joined = [*(Joined(rank, 100 + rank, "host") for rank in range(3)), AllJoined()]
     actions = [action for event in (*joined, *history) for action in supervisor.handle(event, 1.0)]
     assert [action for action in actions if not isinstance(action, Verdict)] == []  # nobody is ended for it
     (found,) = (action for action in actions if isinstance(action, Verdict))

@@ -21,7 +21,7 @@ from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.commands import cli
 from ringcast.commands.calibrate import command, measure, report
 from ringcast.commands.calibrate.fit import Sample, fit
-from ringcast.commands.calibrate.measure import KINDS, SIZES, Case
+from ringcast.commands.calibrate.measure import KINDS, SIZES, CalibrationCase
 from support.jobs import Job
 
 CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, stream=5e-8, wire=7e-8)
@@ -185,7 +185,7 @@ def test_what_is_measured_is_what_is_predicted(job: Job) -> None:
 
 
 def test_slow_links_are_not_given_large_messages(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases: list[Case] = []
+    cases: list[CalibrationCase] = []
     beta = 1e-6
     monkeypatch.setattr(measure, "_call", lambda comm, case: case)
     monkeypatch.setattr(measure, "_repetitions", lambda comm, case: [case.nbytes * beta] * 3)

@@ -11,7 +11,7 @@ import pytest
 
 from ringcast.algorithms import ALGORITHMS, FAMILIES, Params, build, catalogue
 from ringcast.analysis import tables
-from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.rounds import Transfer, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.commands import cli
 from ringcast.schedules.blocks import schedule_tables
@@ -111,7 +111,7 @@ def test_messages_are_those_of_the_simulator(collective: str, name: str, p: int)
 def test_rounds_of_ranks_that_are_in_different_steps() -> None:
     schedules = [build("gather", "linear", Params(3), rank) for rank in range(3)]
     assert [(one.round, one.source, one.dest) for one in messages(schedules)] == [(0, 2, 0), (1, 1, 0)]
-    assert Message(1, 1, 0, (1,)) in messages(schedules)
+    assert Transfer(1, 1, 0, (1,)) in messages(schedules)
 
 
 def test_the_text_names_parts_and_blocks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from ringcast.commands.bench import orchestrate, peers
-from ringcast.commands.bench.bed import BedError, Host
+from ringcast.commands.bench.bed import BedError, BedHost
 from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
-from ringcast.commands.bench.job import Job, JobLost
+from ringcast.commands.bench.job import BenchJob, JobLost
 from ringcast.commands.bench.orchestrate import Contestant, compete, shares
 from ringcast.commands.bench.remote import RemoteStarter
 from ringcast.commands.bench.systems.harness import measure
@@ -200,7 +200,7 @@ def test_every_repetition_has_its_barrier_and_warmups_are_not_timed() -> None:
 
 
 def test_a_job_does_what_it_is_told(nothing_left: None) -> None:
-    with Job(3, fakes(3)) as job:
+    with BenchJob(3, fakes(3)) as job:
         assert job.version == "fake 1.0"
         assert job.hosts == [os.uname().nodename] * 3
         assert job.ask("prepare", case=BCAST.to_json()) == [{"ok": True}] * 3
@@ -225,11 +225,11 @@ def test_a_job_does_what_it_is_told(nothing_left: None) -> None:
 )
 def test_a_job_that_does_not_start_says_why(fault: str, text: str, nothing_left: None) -> None:
     with pytest.raises(JobLost, match=text):
-        Job(2, fakes(2, fault), start_time=1.0 if fault == "comes never" else 30.0)
+        BenchJob(2, fakes(2, fault), start_time=1.0 if fault == "comes never" else 30.0)
 
 
 def test_an_answer_may_take_longer_the_more_repetitions_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Job(2, fakes(2, "hangs"), patience=0.1) as job:
+    with BenchJob(2, fakes(2, "hangs"), patience=0.1) as job:
         job.ask("prepare", calls=100, case=BCAST.to_json())
         monkeypatch.setattr("ringcast.commands.bench.job.LONGEST", 0.5)
         with pytest.raises(JobLost, match=r"no answer to 'measure' within 0\.5 s from rank 1"):
@@ -247,14 +247,14 @@ def test_a_path_too_long_for_a_socket_is_one_sentence(
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     words = "no socket can be made there .*too long.*; set TMPDIR to a short path"
     with pytest.raises(JobLost, match=words):
-        Job(2, fakes(2))
+        BenchJob(2, fakes(2))
     with pytest.raises(JobLost, match=words):
         RemoteStarter(Here(), folder, {})
     assert {path.name for path in folder.iterdir()} == {"agent"}  # whose folder the caller removes
 
 
 def test_ranks_that_never_listen_again_are_killed(nothing_left: None) -> None:
-    with contextlib.suppress(JobLost), Job(2, fakes(2, "hangs"), patience=0.3) as job:
+    with contextlib.suppress(JobLost), BenchJob(2, fakes(2, "hangs"), patience=0.3) as job:
         job.ask("prepare", case=BCAST.to_json())
         processes = list(job._processes)
         try:
@@ -333,7 +333,7 @@ def test_what_goes_around_the_wire_is_noticed() -> None:
 )
 def test_one_that_fails_says_why_and_the_others_go_on(fault: str, first: str, later: str, nothing_left: None) -> None:
     cases = [replace(BCAST, check=fault == "errs", repeat=2), replace(BCAST, nbytes=8, repeat=2)]
-    with Job(3, fakes(3)) as good, Job(3, fakes(3, fault), patience=2.0) as bad:
+    with BenchJob(3, fakes(3)) as good, BenchJob(3, fakes(3, fault), patience=2.0) as bad:
         contestants = [Contestant("good", good), Contestant("bad", bad), Contestant("absent", problem="not there")]
         rows = list(compete(contestants, cases, far()))
     assert [row.system for row in rows] == ["good", "bad", "absent"] * 2
@@ -350,7 +350,7 @@ def test_a_peer_that_is_not_installed_is_a_row(monkeypatch: pytest.MonkeyPatch) 
         raise peers.PeerMissing(f"not installed: {name}")
 
     class NoBed:
-        hosts = (Host("h0", ""), Host("h1", ""))
+        hosts = (BedHost("h0", ""), BedHost("h1", ""))
 
         def carried(self, i: int) -> tuple[int, int]:
             return 0, 0
@@ -369,7 +369,7 @@ def test_a_peer_that_is_not_installed_is_a_row(monkeypatch: pytest.MonkeyPatch) 
 class Here:
     """A bed whose hosts are this machine."""
 
-    hosts = (Host("h0", "127.0.0.1"), Host("h1", "127.0.0.1"))
+    hosts = (BedHost("h0", "127.0.0.1"), BedHost("h1", "127.0.0.1"))
 
     def argv(self, i: int, command: list[str]) -> list[str]:
         if i == 1:

@@ -15,7 +15,7 @@ from ringcast.algorithms import ALGORITHMS, Params, build
 from ringcast.analysis.simulate import simulate
 from ringcast.commands import cli
 from ringcast.commands import compare as comparison
-from ringcast.commands.compare import Case, Row, compare
+from ringcast.commands.compare import ComparedCase, Row, compare
 from ringcast.schedules import circulant
 from ringcast.wire.collective import COLLECTIVES
 
@@ -30,11 +30,11 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().err
 
 
-def case_of(collective: str, p: int, nbytes: int) -> Case:
+def case_of(collective: str, p: int, nbytes: int) -> ComparedCase:
     params = Params(
         p, p // 2 if COLLECTIVES[collective].rooted else 0, distance=p // 3 if COLLECTIVES[collective].distance else 0
     )
-    return Case(collective, params, nbytes, alpha=3.0, beta=0.5)
+    return ComparedCase(collective, params, nbytes, alpha=3.0, beta=0.5)
 
 
 def by_name(rows: list[Row]) -> dict[str, Row]:
@@ -78,7 +78,7 @@ def test_what_is_simulated_at_once_is_what_each_rank_does(p: int, nbytes: int, m
 
 def test_rows_say_what_the_simulator_says() -> None:
     counts = (5, 0, 3, 1, 4)
-    (row,) = compare(Case("allgatherv", Params(5, counts=counts), 13, 2, 1.0, 0.25), ["pipelined_ring"])
+    (row,) = compare(ComparedCase("allgatherv", Params(5, counts=counts), 13, 2, 1.0, 0.25), ["pipelined_ring"])
     schedules = [build("allgatherv", "pipelined_ring", Params(5, 0, 2, counts), rank) for rank in range(5)]
     report = simulate(schedules, [2, 3, 3, 1, 2, 2], alpha=1.0, beta=0.25)
     assert (row.rounds, row.seconds, row.messages) == (report.rounds, report.time, report.messages)

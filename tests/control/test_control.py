@@ -23,7 +23,7 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlServer, Pace, new_key, version
 from ringcast.control import server as server_module
 from ringcast.control.envelope import open_sealed, seal
-from ringcast.control.events import Started
+from ringcast.control.events import AllJoined
 from ringcast.errors import PeerFailed, RendezvousError
 from ringcast.wire.codec import encode, parse, plain
 from ringcast.wire.control_messages import (
@@ -41,7 +41,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import CallRecord, Deadlock, Report
+from ringcast.wire.reports import CallRecord, Deadlock, StallReport
 from ringcast.wire.votes import AGREE, Vote
 from support.controlled import KEY, NONCE, Worker, job, serving
 
@@ -64,14 +64,14 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_all_ranks_get_the_roster(context: zmq.Context, address: str) -> None:
     with job(context, address, 5) as (server, _):
-        assert server.notice(Started) == Started()
+        assert server.notice(AllJoined) == AllJoined()
 
 
 def test_the_roster_is_encoded_once(context: zmq.Context, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[object] = []
     monkeypatch.setattr(server_module, "encode", lambda message: encoded.append(type(message)) or encode(message))
     with job(context, address, 5) as (server, _):
-        assert server.notice(Started) == Started()
+        assert server.notice(AllJoined) == AllJoined()
         assert encoded.count(Roster) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, addre
         assert workers[2].inbox.empty()
 
 
-WAIT = Report(0, 7, CallRecord(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
+WAIT = StallReport(0, 7, CallRecord(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
 
 
 def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:

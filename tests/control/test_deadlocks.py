@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from ringcast.control import deadlocks
 from ringcast.control.deadlocks import DeadlockDetector, find_cycle
-from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, Report
+from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, StallReport
 
 CALL = CallRecord(3, 77, "barrier()", "prog.py:5")
 OTHER = CallRecord(3, 78, "scan()", "prog.py:9")
 
 
-def report(rank: int, *peers: int, call: CallRecord = CALL, context: int = 1, times: int = 2, **facts: Any) -> Report:
-    return Report(rank, context, call, 0, peers, peers, facts.pop("owes", ()), {}, {}, times=times, **facts)
+def report(
+    rank: int, *peers: int, call: CallRecord = CALL, context: int = 1, times: int = 2, **facts: Any
+) -> StallReport:
+    return StallReport(rank, context, call, 0, peers, peers, facts.pop("owes", ()), {}, {}, times=times, **facts)
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
@@ -112,7 +114,7 @@ class World:
         self.seen: Counter[tuple[int, int]] = Counter()  # [a, b]: of those from b
         self.spare: Counter[tuple[int, int]] = Counter()  # seen, and not used yet
         self.times = [0] * p
-        self.line: list[deque[Report | None]] = [deque() for _ in range(p)]  # None: moving
+        self.line: list[deque[StallReport | None]] = [deque() for _ in range(p)]  # None: moving
 
     def stuck(self) -> set[int]:
         """Return the ranks that can never go on: the largest set each of which needs another one of it."""
@@ -155,7 +157,7 @@ class World:
             self.times[a] += 1
             counts = [{b: table[a, b] for b in range(self.p)} for table in (self.sent, self.seen)]
             peers = tuple(sorted(self.needs[a]))
-            self.line[a].append(Report(a, a, CALL, None, peers, peers, (), *counts, times=self.times[a]))
+            self.line[a].append(StallReport(a, a, CALL, None, peers, peers, (), *counts, times=self.times[a]))
 
     def hear(self, a: int) -> list[Any]:
         self.now += 10.0
@@ -223,7 +225,7 @@ def test_another_call_with_the_same_number_is_a_mismatch_of_both(ended: bool, fi
         report(2, 0, call=OTHER, times=1),
     ],
 )
-def test_other_communicators_numbers_and_ranks_are_no_mismatch(other: Report) -> None:
+def test_other_communicators_numbers_and_ranks_are_no_mismatch(other: StallReport) -> None:
     board = DeadlockDetector()
     board.report(other, 0.0)
     assert board.report(report(0, 1), 0.0) == []

@@ -6,6 +6,7 @@ import pytest
 
 from ringcast.control.events import (
     Action,
+    AllJoined,
     Died,
     End,
     Event,
@@ -13,9 +14,8 @@ from ringcast.control.events import (
     Joining,
     Leaving,
     Lost,
-    NotStarted,
     SendTo,
-    Started,
+    StartFailed,
     Tick,
     TooLate,
     Unread,
@@ -42,7 +42,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, Report
+from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, StallReport
 from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 
 
@@ -122,7 +122,7 @@ def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) ->
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
     expected = [Roster(tuple(EndpointCard(f"addr{rank}") for rank in range(3)))]
     assert sent(actions) == {"c0": expected, "c1": expected, "c2": expected}
-    assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), Started()]
+    assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), AllJoined()]
 
 
 class Compared(str):
@@ -168,7 +168,7 @@ def test_a_worker_that_does_not_fit_is_refused_and_disturbs_nobody(wrong: Joinin
     (refusal,) = sent(actions)["x"]
     assert words in refusal.reason
     roster.handle(hello(1), 0.0)
-    assert Started() in roster.handle(hello(2), 0.0)
+    assert AllJoined() in roster.handle(hello(2), 0.0)
 
 
 def test_ranks_that_would_choose_differently_are_kept_apart() -> None:
@@ -179,7 +179,7 @@ def test_ranks_that_would_choose_differently_are_kept_apart() -> None:
     (refusal,) = refused["c0"]
     assert "rank 0 has Network(2), but rank 2 has Network(1)" in refusal.reason
     roster.handle(hello(0, network="Network(1)"), 0.0)  # another worker in its place
-    assert Started() in roster.handle(hello(1, network="Network(1)"), 0.0)
+    assert AllJoined() in roster.handle(hello(1, network="Network(1)"), 0.0)
 
 
 def test_the_same_hello_again_is_not_a_second_worker() -> None:
@@ -194,7 +194,7 @@ def test_missing_ranks_are_named_to_all_when_the_time_is_over() -> None:
     roster.handle(hello(1, 4), 1000.0)
     assert beatless(roster.handle(Tick(), 1059.9)) == []
     actions = beatless(roster.handle(Tick(), 1060.0))
-    assert [a.missing for a in actions if isinstance(a, NotStarted)] == [(0, 2, 3)]
+    assert [a.missing for a in actions if isinstance(a, StartFailed)] == [(0, 2, 3)]
     assert "ranks 0, 2, 3 of 4 did not join within 60 s" in sent(actions)["c1"][0].reason
     late = roster.handle(hello(0, 4), 1061.0)
     assert "did not join" in sent(late)["c0"][0].reason
@@ -271,7 +271,7 @@ def test_a_revocation_reaches_all_others() -> None:
 
 def waiting(rank: int, peer: int, fingerprint: int = 7) -> Waiting:
     call = CallRecord(1, fingerprint, f"call {fingerprint}", "prog.py:1")
-    return Waiting(Report(rank, 5, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+    return Waiting(StallReport(rank, 5, call, 0, (peer,), (peer,), (), {}, {}, times=2))
 
 
 def findings(actions: list[Action]) -> dict[str, object]:
@@ -479,12 +479,12 @@ def test_nobody_votes_before_the_start() -> None:
 
 def votes(rank: int, *peers: int) -> Waiting:
     call = CallRecord(-1, 0, "agree()", "")
-    return Waiting(Report(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
+    return Waiting(StallReport(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
 
 
 def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
     call = CallRecord(3, 77, "barrier()", "")
-    return Waiting(Report(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+    return Waiting(StallReport(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
 
 
 def test_only_who_has_not_voted_is_waited_for() -> None:

@@ -14,7 +14,7 @@ from ringcast import collectives
 from ringcast.algorithms import Params, build
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.simulate import simulate
-from ringcast.collectives.self_describing import Message
+from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint, Exchange
@@ -423,8 +423,8 @@ def test_notices_go_to_all_others() -> None:
 
 def test_message_is_what_was_sent() -> None:
     for value in (1, "text", np.arange(5), np.float32(2), None):
-        message = Message()
-        message.take(Message.frames(value, lambda: (encode, decode)))
+        message = SelfDescribing()
+        message.take(SelfDescribing.frames(value, lambda: (encode, decode)))
         assert np.array_equal(message.value(lambda: (encode, decode)), value)
 
 

@@ -33,7 +33,7 @@ from ringcast.wire.control_messages import (
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LARGEST_FRAME
-from ringcast.wire.reports import CallRecord, Deadlock, Report
+from ringcast.wire.reports import CallRecord, Deadlock, StallReport
 from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 from ringcast_launcher.hosts.framing import PIECE, cut, joined
 from support.controlled import job as controlled
@@ -140,7 +140,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
         Vote(0, NUMBER, NUMBER, SHRINK, -NUMBER, ranks),
         Finished(0, counts(size), counts(size), counts(size), failure),
         Failing(0, failure),
-        Waiting(Report(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER)),
+        Waiting(StallReport(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER)),
     ]
     assert max(len(seal(NONCE, NUMBER, message)) for message in said) + CURVE < longest_to_server(size)
     if size <= 4096:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Communicator
-from ringcast.collectives.self_describing import Message
+from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.engine.datatypes import describe_dtype, parse_dtype
 from ringcast.engine.objects import decode, encode, pack_record, unpack_record
 from support.jobs import KINDS, Jobs
@@ -272,8 +272,8 @@ def test_a_record_is_told_as_it_is() -> None:
 )
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_a_message_comes_together_from_pieces(value: Any, step: int) -> None:
-    frames = Message.frames(value, lambda: (encode, decode))
-    message, data = Message(), b"".join(frames)
+    frames = SelfDescribing.frames(value, lambda: (encode, decode))
+    message, data = SelfDescribing(), b"".join(frames)
     message.announce([len(frame) for frame in frames])
     offset = 0
     while offset < len(data):

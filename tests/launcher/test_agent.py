@@ -15,7 +15,7 @@ from ringcast.wire.codec import plain
 from ringcast_launcher.decide.supervisor import Fence, SendSignal
 from ringcast_launcher.hosts.agent import PATIENCE, PENDING, Agent
 from ringcast_launcher.hosts.framing import encode
-from ringcast_launcher.hosts.messages import Command, Finish, Finished, HoldOutput, Output, Report, Stop
+from ringcast_launcher.hosts.messages import Command, Finish, HoldOutput, HostFinished, Output, Report, Stop
 from ringcast_launcher.hosts.pipe import PipeConnection
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -45,7 +45,7 @@ class Talkative:
 
     def reports(self, ready: Container[int] = ()) -> list[Report]:
         if self.commands and isinstance(self.commands[-1], Finish):
-            return [Finished()]
+            return [HostFinished()]
         return [] if self.held else [Output(0, 1, bytes(CHUNK))]
 
     def note_ends(self) -> None:
@@ -144,7 +144,7 @@ def test_an_agent_executes_one_command_at_a_time_and_gives_signs_of_life_between
     assert bench.agent._abandoned
 
 
-@pytest.mark.parametrize("garbage", [b"what is this?", encode(["Rubbish"]), encode(plain(Finished()))])
+@pytest.mark.parametrize("garbage", [b"what is this?", encode(["Rubbish"]), encode(plain(HostFinished()))])
 def test_an_agent_that_is_told_nonsense_ends(bench: Bench, garbage: bytes) -> None:
     os.write(bench.commands, garbage)
     bench.agent.run()

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ringcast_launcher.hosts.all_hosts import MUCH, AllHosts
-from ringcast_launcher.hosts.messages import Command, Finished, HoldOutput, Output, Report, Stopped
+from ringcast_launcher.hosts.messages import Command, HoldOutput, HostFinished, Output, Report, Stopped
 
 CHUNK = 1 << 18
 
@@ -57,7 +57,7 @@ def test_output_that_is_held_by_command_goes_on_waiting() -> None:
     chatty = Chatty(200)
     hosts = hosts_of(chatty)
     hosts.hold(True)
-    hosts.answers((Finished,), 0.1)
+    hosts.answers((HostFinished,), 0.1)
     hosts.reports()
     assert (chatty.commands, chatty.written) == ([HoldOutput(True)], 0)
     hosts.hold(False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringcast.monitoring.progress import ProgressSnapshot
-from ringcast.monitoring.rank_state import State, States
+from ringcast.monitoring.rank_state import RankState, States
 from ringcast.procs.liveness import Activity
 from ringcast.wire.codec import CodecError, parse, plain
 from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
@@ -17,6 +17,7 @@ from ringcast_launcher.hosts.framing import Frames
 from ringcast_launcher.hosts.messages import (
     COMMANDS,
     REPORTS,
+    AgentHello,
     AskActivity,
     AskProgress,
     AskStacks,
@@ -24,9 +25,8 @@ from ringcast_launcher.hosts.messages import (
     Command,
     Fenced,
     Finish,
-    Finished,
-    Hello,
     HoldOutput,
+    HostFinished,
     HostLost,
     JobEnd,
     NodeHello,
@@ -43,7 +43,7 @@ from ringcast_launcher.hosts.messages import (
     ranks_of,
 )
 
-STATE = State(3, 77, "running", "#3 bcast", None, 5, (0, 2), "ranks 0, 2", 0.5, None, 99.6, "a")
+STATE = RankState(3, 77, "running", "#3 bcast", None, 5, (0, 2), "ranks 0, 2", 0.5, None, 99.6, "a")
 EVERY = [
     Start((3, 5), ("python", "a b.py"), {"PATH": "/bin"}, {"RINGCAST_KEY": "k"}, "/home/me", 2),
     Start((), (), {}, {}, "", 0),
@@ -57,7 +57,7 @@ EVERY = [
     AskStates(),
     Finish(False),
     JobEnd(3, "it failed", True),
-    Hello("1.0 (protocol 3)", "3.11.7", "n1.lab", ""),
+    AgentHello("1.0 (protocol 3)", "3.11.7", "n1.lab", ""),
     NodeHello(1, 4, 2, ("a.py", "-x")),
     Started({3: 100, 5: 101}, {"OMP_NUM_THREADS": "2"}),
     NotStarted("there is none", 127),
@@ -71,7 +71,7 @@ EVERY = [
     States((STATE,)),
     Progress(ProgressSnapshot(2, {"bcast": 2}, 1 << 40, True)),
     Record(3, b"\x00" * 9),
-    Finished(),
+    HostFinished(),
 ]
 
 

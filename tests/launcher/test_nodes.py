@@ -29,7 +29,7 @@ from ringcast_launcher import cli
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.framing import PIECE
 from ringcast_launcher.hosts.joined_node import accepted_nodes
-from ringcast_launcher.hosts.messages import COMMANDS, Hello, JobEnd, NodeHello
+from ringcast_launcher.hosts.messages import COMMANDS, AgentHello, JobEnd, NodeHello
 from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.node_server import WINDOW, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE
@@ -401,7 +401,7 @@ class Guests:
         self.clients.append(client)
         node_hello = {"nnodes": self.one.nnodes, "ranks": 1, "program": self.one.program, **changed}
         python = ".".join(map(str, sys.version_info[:3]))
-        client.send(plain(Hello(release or version(), python, f"h{node}", "127.0.0.1")))
+        client.send(plain(AgentHello(release or version(), python, f"h{node}", "127.0.0.1")))
         client.send(plain(NodeHello(node, **node_hello)))
         return client
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from ringcast.control.events import Joined, Lost, NotStarted, Started, TooLate, Unread
+from ringcast.control.events import AllJoined, Joined, Lost, StartFailed, TooLate, Unread
 from ringcast.procs.liveness import Hung
 from ringcast.wire.control_messages import Failing, Finished
 from ringcast.wire.failure import Failure
@@ -46,7 +46,7 @@ def verdict(actions: list[tuple[float, Action]]) -> Verdict:
 
 
 def all_join(size: int) -> list[tuple[float, Event]]:
-    return [*((0.0, Joined(rank, 100 + rank, "host")) for rank in range(size)), (0.0, Started())]
+    return [*((0.0, Joined(rank, 100 + rank, "host")) for rank in range(size)), (0.0, AllJoined())]
 
 
 def finish(rank: int, time: float) -> list[tuple[float, Event]]:
@@ -201,7 +201,7 @@ def test_who_never_wanted_to_join_is_not_blamed() -> None:
 
 
 def test_ranks_that_do_not_join_in_time() -> None:
-    history = [(0.0, Joined(0, 100, "host")), (60.0, NotStarted("rank 1 did not join", (1,))), (60.1, Exited(0, 1))]
+    history = [(0.0, Joined(0, 100, "host")), (60.0, StartFailed("rank 1 did not join", (1,))), (60.1, Exited(0, 1))]
     actions = replay(2, [*history, (61.5, Exited(1, -15))])
     assert (61.0, SendSignal(signal.SIGTERM)) in actions
     assert verdict(actions) == Verdict(1, how="the job could not start: rank 1 did not join")

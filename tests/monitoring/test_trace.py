@@ -24,7 +24,7 @@ from ringcast.engine.execute import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.monitoring.trace import (
-    Recorder,
+    TraceRecorder,
     align,
     from_json,
     messages,
@@ -68,7 +68,7 @@ def simulated(entry: Algorithm, p: int, *, alpha: float = 1e-4, beta: float = 1e
 def on_the_wire(p: int, call: Callable[[Group], Any]) -> Trace:
     """Run a collective on the simulated wire."""
     wire, made = simulated_endpoints(p, alpha=1e-4, beta=1e-8)
-    recorders = [Recorder() for _ in made]
+    recorders = [TraceRecorder() for _ in made]
     groups = [Group(e, 1, NETWORKS["tcp"], recorder) for e, recorder in zip(made, recorders, strict=True)]
     drive_together(wire, made, [call(group) for group in groups])
     return [recorder.events for recorder in recorders]
@@ -192,7 +192,7 @@ def test_collectives_on_real_transports(kind: str, tmp_path: Path) -> None:
 
     def traced(comm: Communicator) -> list[Event]:
         comm.barrier()
-        recorder = Recorder()
+        recorder = TraceRecorder()
         comm._group.observe = recorder
         comm.bcast(np.zeros(2_000_000, np.uint8), nblocks=8)
         comm.allgatherv(np.zeros(300_000 * comm.rank, np.uint8))

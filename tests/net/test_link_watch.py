@@ -13,7 +13,7 @@ import pytest
 from ringcast.net import tcp_state
 from ringcast.net.dead_link import HOPELESS, STALL
 from ringcast.net.link_watch import CLOSED, PAUSE, LinkWatch
-from ringcast.net.tcp_state import State
+from ringcast.net.tcp_state import TcpState
 from support import needs
 
 
@@ -29,9 +29,9 @@ class Clock:
         self.now, self.flying, self.rtt = 0.0, 1, 0.0
         self.heard, self.answers, self.every = 0.0, 1, 2.0
 
-    def state(self, file: int, peer: object) -> State:
+    def state(self, file: int, peer: object) -> TcpState:
         resent = int(self.now / self.every)
-        return State(100, self.flying, self.now - self.heard, self.answers, self.rtt, resent)
+        return TcpState(100, self.flying, self.now - self.heard, self.answers, self.rtt, resent)
 
 
 @pytest.fixture

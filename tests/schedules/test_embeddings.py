@@ -11,7 +11,7 @@ from ringcast.analysis import postconditions
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules import crossbar
-from ringcast.schedules.grouptree import Group, edges_of, groups_of, schedules_of
+from ringcast.schedules.grouptree import TreeGroup, edges_of, groups_of, schedules_of
 from ringcast.schedules.mesh import Mesh, h_tree, mesh_tree
 from ringcast.schedules.schedule import Schedule
 from support.cases import each
@@ -22,7 +22,7 @@ SIDES = (1, 2, 4)
 LARGE = [*product((8, 16, 32), GROUPS)]
 
 
-def broadcasts(root: Group, run: int, nblocks: int) -> Sequence[Schedule]:
+def broadcasts(root: TreeGroup, run: int, nblocks: int) -> Sequence[Schedule]:
     """Return the schedules of the tree, which are verified and take as many rounds as they have steps, or fewer."""
     schedules = schedules_of(root, run=run, nblocks=nblocks)
     verify(schedules, postconditions.postcondition("bcast", len(schedules), (nblocks,), root=root.head))
@@ -52,7 +52,7 @@ def test_crossbar_with_two_groups_of_each_module_needs_one_channel_less(a: int, 
     check_crossbar(root, a, b, r, ins=1)
 
 
-def check_crossbar(root: Group, a: int, b: int, r: int, ins: int) -> None:
+def check_crossbar(root: TreeGroup, a: int, b: int, r: int, ins: int) -> None:
     channels = crossbar.channels(root, b)
     assert set(channels) == set(edges_of(root))
     for (source, target), taken in channels.items():
@@ -114,7 +114,7 @@ def test_no_link_is_used_twice_in_the_rounds_after_which_all_repeats(side: int, 
     assert all(times == 1 for times in used.values())
 
 
-def uses(root: Group, r: int) -> Iterator[tuple[int, int, int]]:
+def uses(root: TreeGroup, r: int) -> Iterator[tuple[int, int, int]]:
     """Return who sends to whom in which round modulo r+1, if there are many blocks: as section 3 tells it."""
     waiting = [(root, 0)]  # with the round in which the head passes on its first block
     while waiting:

@@ -17,7 +17,7 @@ from ringcast.analysis import postconditions
 from ringcast.analysis.simulate import Report, simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules import circulant, fractional
-from ringcast.schedules.grouptree import Group, edges_of, schedules_of, tree_of
+from ringcast.schedules.grouptree import TreeGroup, edges_of, schedules_of, tree_of
 from ringcast.schedules.schedule import Schedule
 from support.cases import each
 from support.places import golden_collectives
@@ -150,11 +150,11 @@ def test_edges_are_those_of_the_schedules() -> None:
 
 def test_a_tree_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="a group has 1 ranks; those with successors must have 2"):
-        schedules_of(Group((0,), Group((1, 2))), run=2, nblocks=1)
+        schedules_of(TreeGroup((0,), TreeGroup((1, 2))), run=2, nblocks=1)
     with pytest.raises(ValueError, match="a group has 3 ranks"):
-        schedules_of(Group((0, 1, 2)), run=2, nblocks=1)
+        schedules_of(TreeGroup((0, 1, 2)), run=2, nblocks=1)
     with pytest.raises(ValueError, match="the groups have 2 ranks, which must be 0 to 1"):
-        schedules_of(Group((0, 2)), run=2, nblocks=1)
+        schedules_of(TreeGroup((0, 2)), run=2, nblocks=1)
 
 
 @pytest.mark.parametrize("collective", ["bcast", "reduce"])

@@ -11,7 +11,7 @@ import pytest
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build
 from ringcast.algorithms.cost import NETWORKS, Network, choose, predict
 from ringcast.analysis.postconditions import postcondition
-from ringcast.analysis.rounds import Message, messages
+from ringcast.analysis.rounds import Transfer, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.schedules.placement import Hosts, hosts_of, leaving, members
@@ -59,7 +59,7 @@ def check(entry: Algorithm, params: Params) -> None:
     assert simulate(schedules).rounds == entry.rounds(params), params
 
 
-def far(entry: Algorithm, params: Params) -> list[Message]:
+def far(entry: Algorithm, params: Params) -> list[Transfer]:
     """Return the messages that leave their host."""
     sent = messages(schedules_of(entry, params))
     return [m for m in sent if params.hosts[m.source] != params.hosts[m.dest]]

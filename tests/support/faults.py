@@ -42,7 +42,7 @@ from ringcast.wire.control_messages import (
     notice_frames,
 )
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import Report
+from ringcast.wire.reports import StallReport
 from support.fault_cases import ENDS, OF_LINKS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
 from support.under_way import holding
 
@@ -164,7 +164,7 @@ class World:
         if peer != notice.rank and (notice.rank not in self.silent or isinstance(notice, Failed)):
             self._send_notice(peer, notice, after)
 
-    def compare(self, report: Report) -> None:
+    def compare(self, report: StallReport) -> None:
         """Let the control plane learn what a rank waits for, and tell what follows."""
         for found in self.deadlocks.report(report, self.wire.now):
             self._send_notice(found.rank, found, PLANE)

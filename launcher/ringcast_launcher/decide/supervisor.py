@@ -22,7 +22,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ringcast.control.events import ForOwner, Joined, Lost, NotStarted, Started, TooLate, Unread, in_words
+from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
 from ringcast.errors import PeerFailed
 from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
@@ -202,7 +202,7 @@ class Supervisor:
                 self._workers[event.rank].joined = True
             case TooLate():
                 self._workers[event.rank].too_late = True
-            case Started():
+            case AllJoined():
                 self._started = True
             case Finished():
                 self._workers[event.rank].finished = True
@@ -226,7 +226,7 @@ class Supervisor:
                 messages = "a message" if event.count == 1 else f"{event.count} messages"
                 self._note(event.rank, f"it finished without taking {messages} of rank {event.source}")
                 return self._end(_Ending(), now)
-            case NotStarted():
+            case StartFailed():
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
             case Exited():
                 return self._exited(event.rank, event.status, now)

@@ -27,10 +27,10 @@ from ringcast.wire.codec import CodecError, parse, plain
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
     COMMANDS,
+    AgentHello,
     Command,
-    Finished,
-    Hello,
     HoldOutput,
+    HostFinished,
     NotStarted,
     Report,
     Start,
@@ -128,7 +128,7 @@ class Agent:
 
     def _tell(self, report: Report) -> None:
         self._connection.send(plain(report))
-        self._over |= isinstance(report, Finished)
+        self._over |= isinstance(report, HostFinished)
 
     def _make_room(self) -> None:
         if (full := self._connection.unsent > PENDING) != self._full:
@@ -179,7 +179,7 @@ def main() -> None:
         stack.callback(pipe.close)
         local_host = LocalHost(directory, watchdog, slurm.of_agent(os.environ))
         stack.callback(local_host.close)
-        hello = Hello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
+        hello = AgentHello(version(), platform.python_version(), socket.gethostname(), seen_from(os.environ))
         pipe.send(plain(hello))
         Agent(pipe, local_host, signals, os.environ.get("RINGCAST_ADVERTISE", "")).run()
     if pipe.garbled:

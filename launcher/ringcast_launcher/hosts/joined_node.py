@@ -18,7 +18,7 @@ import zmq
 from ringcast.wire.codec import plain
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
-from ringcast_launcher.hosts.messages import Hello, JobEnd, NodeHello, Report
+from ringcast_launcher.hosts.messages import AgentHello, JobEnd, NodeHello, Report
 from ringcast_launcher.hosts.node_server import NodeConnection, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE, RemoteHost
 from ringcast_launcher.hosts.ssh import end_if_asked, mismatch
@@ -52,7 +52,7 @@ class JoinedNode(RemoteHost):
 
     def _note(self, report: Report) -> None:
         super()._note(report)
-        if isinstance(report, Hello):
+        if isinstance(report, AgentHello):
             self.host = report.host
         elif isinstance(report, NodeHello):
             self.node_hello = report

@@ -22,7 +22,7 @@ from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.progress import progress_snapshot
-from ringcast.monitoring.rank_state import State, States
+from ringcast.monitoring.rank_state import RankState, States
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
@@ -36,8 +36,8 @@ from ringcast_launcher.hosts.messages import (
     Command,
     Fenced,
     Finish,
-    Finished,
     HoldOutput,
+    HostFinished,
     NotStarted,
     Output,
     ProcessActivity,
@@ -116,7 +116,7 @@ class LocalHost:
             case Finish():
                 self._end_remaining()
                 self._drain()
-                self._reports += [*self._records(command.records), Finished()]
+                self._reports += [*self._records(command.records), HostFinished()]
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return the reports since the last call; `ready` are files that can be read."""
@@ -185,7 +185,7 @@ class LocalHost:
         """Let `ringcast ps` find the job."""
         ranks, pids = tuple(self._pids), tuple(self._pids.values())
         size = self._world.size
-        jobs.describe(jobs.Job(self._directory, size, os.getpid(), command.argv, time.time(), pids, ranks))
+        jobs.describe(jobs.RunningJob(self._directory, size, os.getpid(), command.argv, time.time(), pids, ranks))
 
     def _records(self, wanted: bool) -> Iterator[Record]:
         for rank in self._processes if wanted else ():
@@ -200,7 +200,7 @@ class LocalHost:
         if pids := self._family(rank):
             self._reports.append(ProcessActivity(rank, look_at(pids, speaker)))
 
-    def _states(self) -> tuple[State, ...]:
+    def _states(self) -> tuple[RankState, ...]:
         from ringcast.monitoring.live import look_here  # needs psutil, for which no start waits
 
         return tuple(look_here(self._directory, self._pids))

@@ -82,7 +82,7 @@ class JobEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class AgentHello:
     """The first message of an agent: versions, its host's own name, and the launcher's address as seen there."""
 
     version: str
@@ -164,7 +164,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class HostFinished:
     """No process of this host's ranks is left; this is the last report."""
 
 
@@ -184,7 +184,7 @@ Command: TypeAlias = (
     Start | Fence | SendSignal | AskActivity | HoldOutput | Stop | AskStacks | AskStates | AskProgress | Finish | JobEnd
 )
 Report: TypeAlias = (
-    Hello
+    AgentHello
     | NodeHello
     | Started
     | NotStarted
@@ -198,7 +198,7 @@ Report: TypeAlias = (
     | States
     | Progress
     | Record
-    | Finished
+    | HostFinished
     | HostLost
 )
 

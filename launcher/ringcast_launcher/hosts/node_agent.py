@@ -24,7 +24,7 @@ from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, Agent
 from ringcast_launcher.hosts.local_host import LocalHost
-from ringcast_launcher.hosts.messages import Command, Hello, JobEnd, NodeHello, Report, Start
+from ringcast_launcher.hosts.messages import AgentHello, Command, JobEnd, NodeHello, Report, Start
 from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.ssh import end_if_asked
 from ringcast_launcher.plan import node_rendezvous
@@ -178,7 +178,7 @@ def _answered(
 
 def _introduce(client: NodeClient, one: Rendezvous, address: str) -> None:
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    client.send(plain(Hello(version(), platform.python_version(), socket.gethostname(), host)))
+    client.send(plain(AgentHello(version(), platform.python_version(), socket.gethostname(), host)))
     client.send(plain(NodeHello(one.node, one.nnodes, one.ranks, one.program)))
 
 

@@ -23,9 +23,9 @@ from ringcast.wire.codec import CodecError, parse, plain
 from ringcast_launcher.decide.supervisor import describe
 from ringcast_launcher.hosts.messages import (
     REPORTS,
+    AgentHello,
     Command,
-    Finished,
-    Hello,
+    HostFinished,
     HostLost,
     JobEnd,
     Report,
@@ -49,7 +49,7 @@ class RemoteHost(ABC):
     _connection: Connection
 
     def __init__(self) -> None:
-        self.hello: Hello | None = None
+        self.hello: AgentHello | None = None
         self._ranks: frozenset[int] = frozenset()  # that were started there
         self._over = False
 
@@ -96,8 +96,8 @@ class RemoteHost(ABC):
         return found
 
     def _note(self, report: Report) -> None:
-        self.hello = report if isinstance(report, Hello) else self.hello
-        self._over |= isinstance(report, Finished)
+        self.hello = report if isinstance(report, AgentHello) else self.hello
+        self._over |= isinstance(report, HostFinished)
 
     @abstractmethod
     def end_job(self, over: JobEnd) -> None:

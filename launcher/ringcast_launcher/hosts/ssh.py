@@ -21,7 +21,7 @@ from ringcast.net.fd_limits import why_not_started
 from ringcast.net.interfaces import IP
 from ringcast.net.ssh import is_not_installed, ssh_argv
 from ringcast_launcher.decide.start_deadline import StartDeadline
-from ringcast_launcher.hosts.messages import Hello, HostLost
+from ringcast_launcher.hosts.messages import AgentHello, HostLost
 from ringcast_launcher.hosts.remote_host import SshHost
 from ringcast_launcher.output.status_line import starting
 from ringcast_launcher.plan import slurm
@@ -155,7 +155,7 @@ def _with_words(why: str, remote: SshHost) -> str:
     return f"{why}: {'; '.join(lines)}" if lines else why
 
 
-def mismatch(hello: Hello | None) -> str:
+def mismatch(hello: AgentHello | None) -> str:
     """Return how an agent's versions differ from ours; ranks of different versions cannot communicate."""
     if hello is None:
         return ""

@@ -20,8 +20,8 @@ import zmq
 
 from ringcast._util.streams import write_all
 from ringcast.control import ControlServer, new_key
+from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
-from ringcast.control.events import Started as AllJoined
 from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
@@ -49,7 +49,7 @@ from ringcast_launcher.hosts.messages import (
     AskStacks,
     Fenced,
     Finish,
-    Finished,
+    HostFinished,
     HostLost,
     JobEnd,
     Output,
@@ -278,7 +278,9 @@ class _Running:
             self._debug(f"ringcast ps can show the ranks of this host only: {error}")
             return None
         if not any(node.here for node in self._job.nodes):
-            jobs.describe(jobs.Job(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time()))
+            jobs.describe(
+                jobs.RunningJob(self._directory, self._job.size, os.getpid(), tuple(self._job.argv), time.time())
+            )
         return ps_server
 
     def _turn(self) -> None:
@@ -424,11 +426,11 @@ class _Running:
         """Have all hosts end the remaining processes, and take the rest of the output."""
         asked = [i for i in range(len(self._job.nodes)) if i in self._all_hosts]
         self._all_hosts.send_all(Finish(records=verdict.code != 0))
-        answers = self._all_hosts.answers((Finished,), FINISH)
+        answers = self._all_hosts.answers((HostFinished,), FINISH)
         for i, said in self._all_hosts.reports():
             self._take(i, said)
         for i in asked:
-            if not isinstance(end := answers.get(i), Finished):
+            if not isinstance(end := answers.get(i), HostFinished):
                 why = end.cause if isinstance(end, HostLost) else f"it was not told within {FINISH:g} s"
                 host = self._job.nodes[i].host
                 self._writer.losses.note_cause(host, f"host {host}: what its ranks wrote last may be lost: {why}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ringcast.monitoring.progress import ProgressSnapshot
-from ringcast.monitoring.rank_state import State, States, table
+from ringcast.monitoring.rank_state import RankState, States, table
 from ringcast.wire.codec import encode
 from ringcast_launcher.hosts.all_hosts import AllHosts
 from ringcast_launcher.hosts.messages import AskProgress, AskStates
@@ -51,7 +51,7 @@ class StatePoll:
     def __init__(self, hosts: Sequence[str], all_hosts: AllHosts, writer: Writer, ps_server: PsServer | None) -> None:
         """`hosts` are the host names of the ranks, as in the job."""
         self._hosts, self._writer, self._ps_server = hosts, writer, ps_server
-        self._query = Query[tuple[State, ...]](all_hosts, AskStates(), STATES)
+        self._query = Query[tuple[RankState, ...]](all_hosts, AskStates(), STATES)
         self.hear = self._query.hear
         self._printed = False
 

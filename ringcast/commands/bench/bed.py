@@ -71,7 +71,7 @@ class BedError(RingcastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class BedHost:
     """One emulated host: its name, which all hosts can resolve, and its address."""
 
     name: str
@@ -118,7 +118,7 @@ class Bed:
 
     def __init__(self, count: int, rate_bits: int | None = None) -> None:
         check_machine()
-        self.hosts = tuple(Host(f"h{i}", f"10.77.{i // 200}.{i % 200 + 1}") for i in range(count))
+        self.hosts = tuple(BedHost(f"h{i}", f"10.77.{i // 200}.{i % 200 + 1}") for i in range(count))
         self.rate_bits = rate_bits
         self.ports = itertools.count(FIRST_PORT)
         self._shells: list[_Shell] = []  # of the hosts, then of the switch

@@ -1,4 +1,4 @@
-"""What is measured, and what came out: plain data that travels as JSON between the benchmark and its workers."""
+"""Cases of a benchmark and their measurements: plain data that travels as JSON between benchmark and workers."""
 
 from __future__ import annotations
 

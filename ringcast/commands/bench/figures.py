@@ -1,4 +1,4 @@
-"""What a measurement says: the figures of a row, in the text and as JSON."""
+"""The figures of a measurement: a row, in the text and as JSON."""
 
 from __future__ import annotations
 

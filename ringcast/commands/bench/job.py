@@ -36,7 +36,7 @@ class JobLost(RingcastError):
     """The ranks of a system did not start, died, or say nothing any more."""
 
 
-class Job:
+class BenchJob:
     """`size` ranks of a system, all of which are there; a context manager, at whose end they are gone.
 
     Attributes:
@@ -123,7 +123,7 @@ class Job:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> BenchJob:
         return self
 
     def __exit__(

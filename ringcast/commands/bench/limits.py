@@ -1,4 +1,4 @@
-"""What the wire allows at best: the bytes through the busiest direction of the busiest rank, over the link's payload.
+"""The limit that the wire sets: the bytes through the busiest direction of the busiest rank, over the link's payload.
 
 Each rank has one full-duplex link of a given rate. A full Ethernet frame of TCP has 1514 bytes, 1448 of them data.
 m = bytes of a case, m_r = bytes of rank r's part.

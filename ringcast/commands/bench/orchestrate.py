@@ -19,7 +19,7 @@ from typing import Any
 from ringcast.commands.bench import peers
 from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.cases import OURS, Case, Measurement
-from ringcast.commands.bench.job import Job, JobLost, Starter
+from ringcast.commands.bench.job import BenchJob, JobLost, Starter
 from ringcast.commands.bench.limits import busiest
 from ringcast.commands.bench.peers import PeerMissing
 from ringcast.commands.bench.remote import RemoteStarter
@@ -36,7 +36,7 @@ class Contestant:
     """A system, its job, and, once it has none any more, why."""
 
     name: str
-    job: Job | None = None
+    job: BenchJob | None = None
     problem: str = ""
 
     def drop(self, problem: str) -> None:
@@ -48,7 +48,7 @@ class Contestant:
 
 @dataclass
 class Run:
-    """What has been measured of one case on one system."""
+    """The measurements of one case on one system."""
 
     seconds: list[float] = field(default_factory=list)
     chosen: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def _guard(one: Contestant, run: Run, act: Callable[..., str], *arguments: Any) 
         run.problem = str(error)
 
 
-def _prepare(job: Job, _: Run, case: Case) -> str:
+def _prepare(job: BenchJob, _: Run, case: Case) -> str:
     answers = job.ask("prepare", case=case.to_json())
     if any("unsupported" in answer for answer in answers):
         return "not supported"
@@ -142,7 +142,7 @@ def _prepare(job: Job, _: Run, case: Case) -> str:
     return f"wrong result: {wrong}" if wrong else ""
 
 
-def _measure(job: Job, run: Run, meter: Meter, warmup: int, repeat: int) -> str:
+def _measure(job: BenchJob, run: Run, meter: Meter, warmup: int, repeat: int) -> str:
     before = meter()
     answers = job.ask("measure", calls=warmup + repeat, warmup=warmup, repeat=repeat)
     if problem := _first(answers, "error"):
@@ -187,12 +187,12 @@ def _enter(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Con
     return Contestant(name, job)
 
 
-def _job(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Job:
+def _job(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> BenchJob:
     """Start a system on the bed, one rank on each host, until the end of `stack`."""
     if name == OURS:
-        return stack.enter_context(Job(len(bed.hosts), _ours(bed, env)))
+        return stack.enter_context(BenchJob(len(bed.hosts), _ours(bed, env)))
     with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # not needed any more when all ranks are there
-        return stack.enter_context(Job(len(bed.hosts), _peer(stack, bed, name, Path(folder))))
+        return stack.enter_context(BenchJob(len(bed.hosts), _peer(stack, bed, name, Path(folder))))
 
 
 def _ours(bed: Bed, env: Mapping[str, str]) -> Starter:

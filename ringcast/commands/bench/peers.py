@@ -33,7 +33,7 @@ class PeerMissing(RingcastError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a peer is to run.
+    """The place where a peer is to run.
 
     Attributes:
         venv: the peer's virtual environment.

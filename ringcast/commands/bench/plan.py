@@ -1,4 +1,4 @@
-"""What the command line asks for, as cases; and what is refused before anything is started."""
+"""The cases that a command line asks for; some are refused before anything is started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOPELESS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for, independent of the number of ranks."""
+    """The user's request, independent of the number of ranks."""
 
     collectives: Sequence[str]
     sizes: Sequence[int]

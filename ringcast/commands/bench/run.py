@@ -27,7 +27,7 @@ from ringcast.commands.bench.inprocess import Here
 from ringcast.commands.bench.onbed import OnBed
 from ringcast.commands.bench.options import USAGE, Refused, reason_not, understand
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
-from ringcast.commands.bench.tune import Place, tune
+from ringcast.commands.bench.tune import Runner, tune
 from ringcast.communicator import Communicator
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import version
@@ -134,7 +134,7 @@ def _say(lines: Sequence[str]) -> None:
         raise RingcastError(f"the table cannot be written: {error.strerror}") from None
 
 
-def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Place, where: str, *, speaks: bool) -> int:
+def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Runner, where: str, *, speaks: bool) -> int:
     """Measure, tell, write; every rank of a job measures, and one `speaks`."""
 
     def tell(line: str) -> None:
@@ -168,7 +168,7 @@ def _written(path: Path, write: Callable[[], None]) -> bool:
     return True
 
 
-def _main_table(place: Place, cases: Sequence[Case], systems: Sequence[str], tell: Callable[[str], None]) -> list[Row]:
+def _main_table(place: Runner, cases: Sequence[Case], systems: Sequence[str], tell: Callable[[str], None]) -> list[Row]:
     rows: list[Row] = []
     for row, lines in report.table(judge(one, place.rate) for one in place.measure(systems, cases)):
         rows.append(row)
@@ -179,7 +179,7 @@ def _main_table(place: Place, cases: Sequence[Case], systems: Sequence[str], tel
     return rows
 
 
-def _traced(place: Place, cases: Sequence[Case], tell: Callable[[str], None]) -> list[list[Event]]:
+def _traced(place: Runner, cases: Sequence[Case], tell: Callable[[str], None]) -> list[list[Event]]:
     """Return the events of all cases by rank, one case after the other, and tell how the time of each was spent."""
     everything: list[list[Event]] = [[] for _ in range(cases[0].size)]
     for case, events in zip(cases, place.trace(cases), strict=True):

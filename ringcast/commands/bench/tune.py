@@ -16,8 +16,8 @@ from ringcast.events import Event
 PROBES = 3  # repetitions, at least, that tell whether an algorithm is worth a search for its best number of blocks
 
 
-class Place(Protocol):
-    """Where cases can be measured.
+class Runner(Protocol):
+    """A set of ranks on which cases can be measured.
 
     Attributes:
         rate: of the links, in bit/s; None if it is not known.
@@ -32,7 +32,7 @@ class Place(Protocol):
         """Yield the events of all ranks in one repetition of each case by ringcast."""
 
 
-def tune(place: Place, cases: Sequence[Case], tell: Callable[[str], None]) -> list[Row]:
+def tune(place: Runner, cases: Sequence[Case], tell: Callable[[str], None]) -> list[Row]:
     """Measure each case once more by itself and by hand, tell how they compare, and return the rows of all.
 
     Every algorithm that can do the case is tried with the number of blocks that it gets by itself; those that are
@@ -55,7 +55,7 @@ def tune(place: Place, cases: Sequence[Case], tell: Callable[[str], None]) -> li
     return rows
 
 
-def _groups(place: Place, groups: Sequence[Sequence[Case]]) -> Iterator[list[Measurement]]:
+def _groups(place: Runner, groups: Sequence[Sequence[Case]]) -> Iterator[list[Measurement]]:
     """Yield the measurements of each group, all from one run of the jobs."""
     everything = place.measure([OURS], [case for group in groups for case in group])
     for group in groups:

@@ -19,7 +19,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit
-from ringcast.commands.calibrate.measure import Case, best_lookahead, measure
+from ringcast.commands.calibrate.measure import CalibrationCase, best_lookahead, measure
 from ringcast.communicator import Communicator
 from ringcast.config.worker import from_environment
 from ringcast.control import version
@@ -99,10 +99,10 @@ def _reason_not(options: argparse.Namespace) -> str:
     return f"--plot {problem}" if problem else ""
 
 
-def _progress(screen: TextIO | None) -> Callable[[Case], None]:
+def _progress(screen: TextIO | None) -> Callable[[CalibrationCase], None]:
     """Return what is called before each case: it says so, if somebody watches."""
 
-    def tell(case: Case) -> None:
+    def tell(case: CalibrationCase) -> None:
         if screen is not None:
             print(f"\r\033[Kmeasuring {case}", end="", file=screen, flush=True)
 

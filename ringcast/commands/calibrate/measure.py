@@ -33,7 +33,7 @@ TRIALS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CalibrationCase:
     """A collective to be measured; `nbytes` is its whole buffer, `spike` that only rank 0 contributes."""
 
     collective: str
@@ -65,36 +65,36 @@ class Case:
 # With one contributor a round has one frame, with p it has p; a reduction combines what the others only move; in the
 # plain ring and on the plain circulant graph there are few rounds with large messages.
 KINDS = (
-    *(Case("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
-    *(Case("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
-    Case("allgatherv", "ring"),
-    Case("allgatherv", "pipelined_ring", 4),
-    Case("allgatherv", "circulant"),
-    *(Case("reduce", "circulant", n) for n in (1, 8, 32)),
-    Case("reduce_scatter", "circulant"),
-    Case("reduce_scatter", "pipelined_ring", 2),
+    *(CalibrationCase("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
+    *(CalibrationCase("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
+    CalibrationCase("allgatherv", "ring"),
+    CalibrationCase("allgatherv", "pipelined_ring", 4),
+    CalibrationCase("allgatherv", "circulant"),
+    *(CalibrationCase("reduce", "circulant", n) for n in (1, 8, 32)),
+    CalibrationCase("reduce_scatter", "circulant"),
+    CalibrationCase("reduce_scatter", "pipelined_ring", 2),
 )
 # What moves within hosts, which is only seen where hosts have several ranks.
-SHARED = Case("allgatherv", "full_lane"), Case("reduce", "full_lane", 8)
+SHARED = CalibrationCase("allgatherv", "full_lane"), CalibrationCase("reduce", "full_lane", 8)
 
 
-def kinds_of(size: int, hosts: Hosts) -> tuple[Case, ...]:
+def kinds_of(size: int, hosts: Hosts) -> tuple[CalibrationCase, ...]:
     """Return the kinds that tell the constants of a job whose ranks share hosts so."""
     if not hosts or ALGORITHMS["reduce"]["full_lane"].fits(Params(size, hosts=hosts)):
         return KINDS
     return KINDS + SHARED
 
 
-def measure(comm: Communicator, tell: Callable[[Case], None]) -> Iterator[Sample]:
+def measure(comm: Communicator, tell: Callable[[CalibrationCase], None]) -> Iterator[Sample]:
     """Yield the time of each case: of the fastest repetition, and in that of the slowest rank. Collective.
 
     `tell` is called before each case. Takes not much more than BUDGET seconds.
     """
     growth = SIZES[1] / SIZES[0]
-    last: dict[Case, float] = {}  # seconds of each kind when it ran last
+    last: dict[CalibrationCase, float] = {}  # seconds of each kind when it ran last
     spent = 0.0
     for nbytes in SIZES:
-        times: dict[Case, float] = {}
+        times: dict[CalibrationCase, float] = {}
         for kind in kinds_of(comm.size, comm._group.hosts):
             case = replace(kind, nbytes=nbytes)
             expected = last.get(kind, min(last.values(), default=0.0)) * growth
@@ -120,7 +120,7 @@ def best_lookahead(comm: Communicator) -> int:
     """
     protocol = comm._group.endpoint.protocol
     configured = protocol.lookahead
-    call = _call(comm, Case("allgatherv", "circulant_blocks", PIPELINE, spike=True, nbytes=PIPELINE * BLOCK))
+    call = _call(comm, CalibrationCase("allgatherv", "circulant_blocks", PIPELINE, spike=True, nbytes=PIPELINE * BLOCK))
     times: dict[int, list[float]] = {0: [], LOOKAHEAD: []}
     try:
         for _ in range(TRIALS):
@@ -149,7 +149,7 @@ def _timed(comm: Communicator, call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _call(comm: Communicator, case: Case) -> Callable[[], object]:
+def _call(comm: Communicator, case: CalibrationCase) -> Callable[[], object]:
     """Return the call on this rank, with its buffers."""
     name, n, counts = case.algorithm, case.nblocks, case.params(comm.size).counts
     if case.collective == "allgatherv":

@@ -1,4 +1,4 @@
-"""What was measured beside what the fitted constants predict: as a table, in a sentence, and as a plot."""
+"""Measurements beside the predictions of the fitted constants: as a table, in a sentence, and as a plot."""
 
 from __future__ import annotations
 

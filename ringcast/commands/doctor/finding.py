@@ -1,4 +1,4 @@
-"""What a check has found: plain data, that travels as JSON."""
+"""The finding of a check: plain data, that travels as JSON."""
 
 from __future__ import annotations
 

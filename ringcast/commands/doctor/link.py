@@ -1,4 +1,4 @@
-"""Whether one host reaches another, and how fast: a TCP stream of zeros for 0.2 seconds, to a port of the job's.
+"""Check of the link between two hosts, and of its speed: a TCP stream of zeros for 0.2 s, to a port of the job's.
 
 The listener is there for one connection and some seconds, and forgets what it is sent.
 """

@@ -1,4 +1,4 @@
-"""What one machine has: processors, memory, limits, files, and access to other processes' memory."""
+"""Checks of one machine: processors, memory, limits, files, and access to other processes' memory."""
 
 from __future__ import annotations
 

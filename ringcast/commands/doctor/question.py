@@ -1,4 +1,4 @@
-"""What is asked of one machine: the job that it shall be fit for."""
+"""The question to one machine: the job that it shall be fit for."""
 
 from __future__ import annotations
 

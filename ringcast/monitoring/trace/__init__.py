@@ -6,15 +6,15 @@ happened. All of this costs time and memory in proportion to the number of event
 """
 
 from ringcast.monitoring.trace.chrome import write_chrome
-from ringcast.monitoring.trace.pairing import Message, Round, messages, moving, rounds
-from ringcast.monitoring.trace.record import Recorder, align, from_json, shifted, to_json
+from ringcast.monitoring.trace.pairing import Round, TracedMessage, messages, moving, rounds
+from ringcast.monitoring.trace.record import TraceRecorder, align, from_json, shifted, to_json
 from ringcast.monitoring.trace.times import Totals, summary, totals
 
 __all__ = [
-    "Message",
-    "Recorder",
     "Round",
     "Totals",
+    "TraceRecorder",
+    "TracedMessage",
     "align",
     "from_json",
     "messages",

@@ -16,7 +16,7 @@ from typing import IO, Any, TypeAlias
 
 from ringcast._util.output_files import write_whole
 from ringcast.events import Event
-from ringcast.monitoring.trace.pairing import Message, Round, messages, moving, rounds, within
+from ringcast.monitoring.trace.pairing import Round, TracedMessage, messages, moving, rounds, within
 
 Entry: TypeAlias = dict[str, Any]
 JOB = 1  # number of the process in the viewers, whose threads are the ranks
@@ -90,7 +90,7 @@ class _Clock:
         start, end = self._nanoseconds(first), self._nanoseconds(last)
         return _row(rank, "X", ts=start / 1e3, dur=(end - start) / 1e3, **fields)
 
-    def arrow(self, number: int, message: Message) -> tuple[Entry, Entry]:
+    def arrow(self, number: int, message: TracedMessage) -> tuple[Entry, Entry]:
         """Return the two ends of an arrow, which lie in the rounds of its sender and receiver."""
         tail, head = self._within(message.sender, message.opened), self._within(message.receiver, message.arrived)
         fields = {"name": "message", "cat": "message", "id": number, "args": {"bytes": message.nbytes}}

@@ -35,7 +35,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TracedMessage:
     """A message between two ranks: the sender's round and the receiver's; zero bytes are a message too."""
 
     sender: Round
@@ -70,7 +70,7 @@ def rounds(events: Iterable[Event]) -> list[Round]:
     return complete
 
 
-def messages(rounds_by_rank: Sequence[Sequence[Round]]) -> list[Message]:
+def messages(rounds_by_rank: Sequence[Sequence[Round]]) -> list[TracedMessage]:
     """Return all messages of which both rounds are known.
 
     The n-th message from one rank to another in an operation is the n-th that this one receives from there.
@@ -84,7 +84,7 @@ def messages(rounds_by_rank: Sequence[Sequence[Round]]) -> list[Message]:
     for done in (done for mine in rounds_by_rank for done in mine):
         start = done.start
         if start.recv_from is not None and (queue := sent[start.number, start.recv_from, start.rank]):
-            paired.append(Message(queue.popleft(), done))
+            paired.append(TracedMessage(queue.popleft(), done))
     return paired
 
 

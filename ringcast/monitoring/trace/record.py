@@ -12,7 +12,7 @@ KINDS: dict[str, type[RoundStart] | type[RoundEnd]] = {"start": RoundStart, "end
 NAMES = {kind: (name, tuple(field.name for field in fields(kind))) for name, kind in KINDS.items()}
 
 
-class Recorder:
+class TraceRecorder:
     """An observer that keeps the events of one rank."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from ringcast.commands.bench.systems.harness import serve
 from ringcast.commands.bench.systems.workload import Workload
 from ringcast.communicator import Communicator
 from ringcast.control import version
-from ringcast.monitoring.trace import Recorder, to_json
+from ringcast.monitoring.trace import TraceRecorder, to_json
 from ringcast.ops import SUM
 from ringcast.wire.collective import COLLECTIVES, Parts
 
@@ -55,7 +55,7 @@ class RingcastSystem:
         return self._chosen
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        recorder = Recorder()
+        recorder = TraceRecorder()
         if not barrier:
             self.barrier()
         self._comm._group.observe = recorder

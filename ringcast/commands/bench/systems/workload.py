@@ -36,7 +36,7 @@ def pattern(rank: int, items: int, dtype: Any) -> Array:
 
 
 class Workload:
-    """What one rank needs for a case.
+    """Buffers and call of one rank for a case.
 
     Attributes:
         collective: of the case.
