@@ -41,9 +41,9 @@ class Network:
     gamma: float  # seconds per byte combined
     frame: float  # seconds per frame of a message
     grant: float = 0.0  # seconds more per round that is granted
-    stream: float = 0.0  # seconds more per byte of a message beyond the first KNEE
+    beta_long: float = 0.0  # seconds more per byte of a message beyond the first KNEE
     local: float = 0.0  # seconds per byte between ranks of one host, where hosts have several
-    wire: float = 0.0  # seconds per byte of a link beyond the first KNEE: all rounds together take no less
+    link_beta: float = 0.0  # seconds per byte of a link beyond the first KNEE: all rounds together take no less
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
@@ -55,15 +55,15 @@ class Network:
 
 # Where nobody has calibrated. threads, ipc: measured with 4 ranks that share two cores; gamma is 0, as what is combined
 # while it arrives takes no time of its own. On threads the caches hold the blocks of 30 MB and more, but not long
-# messages, which took twice as long per byte; below that there was no difference, so stream is less than that.
+# messages, which took twice as long per byte; below that there was no difference, so beta_long is less than that.
 # tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten times that
 # rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20 to 100 Mbit/s.
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
-        "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, stream=0.3e-9),
-        "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, stream=0.84e-9),
+        "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9),
+        "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, beta_long=0.84e-9),
         "tcp": Network(
-            alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, stream=0.1 / 118e6, local=1e-9
+            alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, beta_long=0.1 / 118e6, local=1e-9
         ),
     }
 )
@@ -83,9 +83,11 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
     far, near = load.volume - load.local, load.local
-    bytewise = far * network.beta + near * network.local + load.excess * network.stream + load.combined * network.gamma
+    bytewise = (
+        far * network.beta + near * network.local + load.excess * network.beta_long + load.combined * network.gamma
+    )
     steps = rounds * alpha + load.frames * network.frame + bytewise
-    return max(steps, (load.link - KNEE) * network.wire), steps
+    return max(steps, (load.link - KNEE) * network.link_beta), steps
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -218,7 +220,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     limit = max(whole // itemsize, 1)
     alpha = network.alpha + network.grant + frames * network.frame
     n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
-    hidden = round(message * max(network.wire - network.beta, 0.0) / alpha) if alpha > 0 else limit
+    hidden = round(message * max(network.link_beta - network.beta, 0.0) / alpha) if alpha > 0 else limit
     least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // KNEE))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))

@@ -43,9 +43,9 @@ _KEYS: Mapping[str, _Key] = {
     "gamma": _Key("seconds per byte combined", 0, 1e-3),
     "frame": _Key("seconds per frame of a message", 0, 1.0),
     "grant": _Key("seconds more per round that is granted", 0, 10.0),
-    "stream": _Key("seconds more per byte of a message beyond the first 64 kB", 0, 1e-3),
+    "beta_long": _Key("seconds more per byte of a message beyond the first 64 kB", 0, 1e-3),
     "local": _Key("seconds per byte between ranks of one host, where hosts have several", 0, 1e-3),
-    "wire": _Key("seconds per byte of a link, beyond the first 64 kB, at the least", 0, 1e-3),
+    "link_beta": _Key("seconds per byte of a link, beyond the first 64 kB, at the least", 0, 1e-3),
     "lookahead": _Key("bytes that may be missing when the next message is granted or sent", 0, 1e9, whole=True),
 }
 

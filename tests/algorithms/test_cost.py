@@ -67,14 +67,14 @@ def test_each_constant_counts_what_is_in_the_schedules(key: tuple[str, str], p: 
         messages, nbytes = [slot * n for n in pieces], slot * number
         told = {
             name: predict(*key, params, nbytes, replace(NOTHING, **{name: 1.0}))
-            for name in ("alpha", "beta", "stream", "wire", "grant")
+            for name in ("alpha", "beta", "beta_long", "link_beta", "grant")
         }
         assert told["alpha"] == len(messages)
         assert told["beta"] == sum(messages)
         assert told["grant"] == len(messages) * granted(*key, params, nbytes)
-        assert told["wire"] == max(sum(messages) - KNEE, 0)
+        assert told["link_beta"] == max(sum(messages) - KNEE, 0)
         excess = sum(max(message - KNEE, 0) for message in messages)
-        assert told["stream"] == excess, f"{slot=}"
+        assert told["beta_long"] == excess, f"{slot=}"
 
 
 @given(
@@ -93,7 +93,7 @@ def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...]
     rounding = len(messages) * len(counts)  # a message may have one byte more of each contributor
     excess = sum(max(message - KNEE, 0) for message in messages)
     assert sum(messages) <= predict(*key, params, sum(counts), replace(NOTHING, beta=1.0)) + rounding
-    assert excess <= predict(*key, params, sum(counts), replace(NOTHING, stream=1.0)) + rounding
+    assert excess <= predict(*key, params, sum(counts), replace(NOTHING, beta_long=1.0)) + rounding
 
 
 @EVERY
@@ -331,7 +331,7 @@ def test_blocks_of_nothing_are_few() -> None:
 
 
 def test_of_what_the_wire_makes_equal_the_cheaper_is_chosen() -> None:
-    slow = Network(alpha=1e-3, beta=2e-8, gamma=0, frame=0, grant=1e-3, stream=9e-8, wire=8.4e-8)
+    slow = Network(alpha=1e-3, beta=2e-8, gamma=0, frame=0, grant=1e-3, beta_long=9e-8, link_beta=8.4e-8)
     half = (10**6,) * 4 + (0,) * 4
     assert choose("allgatherv", CallFacts(size=8, nbytes=10**7, counts=half), slow) == ("pipelined_ring", 39)
     assert choose("allgatherv", CallFacts(size=8, nbytes=10**7), slow) == ("pipelined_ring", 20)

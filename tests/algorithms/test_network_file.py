@@ -23,9 +23,9 @@ MEASURED = Network(
     gamma=2.5e-10,
     frame=5e-6,
     grant=1e-4,
-    stream=1e-11,
+    beta_long=1e-11,
     local=2e-9,
-    wire=1e-9,
+    link_beta=1e-9,
     lookahead=5,
 )
 GOOD = network_file.text(MEASURED, "tcp")
@@ -81,7 +81,7 @@ def test_the_example_can_be_read() -> None:
     payload = 100e6 / 8 * 1448 / 1514  # bytes per second: what Ethernet and TCP leave of 100 Mbit/s
     # Token buckets let what follows a pause pass faster than the rate, but not all of it.
     assert network.beta < 1 / payload
-    assert network.wire == pytest.approx(1 / payload, rel=0.05)
+    assert network.link_beta == pytest.approx(1 / payload, rel=0.05)
 
 
 @pytest.mark.parametrize(

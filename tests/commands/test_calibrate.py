@@ -24,7 +24,7 @@ from ringcast.commands.calibrate.fit import Sample, fit
 from ringcast.commands.calibrate.measure import KINDS, SIZES, CalibrationCase
 from support.jobs import Job
 
-CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, stream=5e-8, wire=7e-8)
+CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, beta_long=5e-8, link_beta=7e-8)
 QUICK = """
 import sys
 from ringcast.commands.calibrate import command, measure
@@ -41,7 +41,7 @@ def synthetic(network: Network, size: int = 8, noise: Callable[[], float] = lamb
 
 
 def constants(network: Network) -> list[float]:
-    return [network.alpha, network.beta, network.gamma, network.frame, network.grant, network.stream]
+    return [network.alpha, network.beta, network.gamma, network.frame, network.grant, network.beta_long]
 
 
 @pytest.mark.parametrize("network", [CLUSTER, *NETWORKS.values()], ids=["cluster", *NETWORKS])
@@ -51,7 +51,7 @@ def test_exact_times_give_exact_constants(network: Network, size: int) -> None:
     found = fit(samples)
     assert constants(found) == pytest.approx(constants(network), rel=1e-6)
     assert max(abs(sample.error(found)) for sample in samples) < 1e-6
-    assert not network.wire or found.wire == pytest.approx(network.wire)
+    assert not network.link_beta or found.link_beta == pytest.approx(network.link_beta)
 
 
 @given(
@@ -83,7 +83,7 @@ def test_noise_moves_the_constants_little(seed: int) -> None:
     noisy = synthetic(CLUSTER, noise=lambda: 1 + abs(noise.normal(0, 0.05)))  # others only add to the times
     found = fit(noisy)
     assert found.alpha == pytest.approx(CLUSTER.alpha, rel=0.15)
-    assert found.wire == pytest.approx(CLUSTER.wire, rel=0.05)
+    assert found.link_beta == pytest.approx(CLUSTER.link_beta, rel=0.05)
     assert found.frame == pytest.approx(CLUSTER.frame, rel=0.25)
     # gamma is hardly seen where bytes are so slow; what they predict is what matters
     for sample in synthetic(CLUSTER):

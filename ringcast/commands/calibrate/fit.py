@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from ringcast.algorithms import Params
 from ringcast.algorithms.cost import Network, predict
 
-_WIRE = "wire"
-_NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name != _WIRE)
+_LINK_BETA = "link_beta"
+_NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name != _LINK_BETA)
 _NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was not measured, but missed
 _ITERATIONS = 60  # the weights stay long before
 _NOISE = 0.02  # relative errors below this one are all the same
@@ -37,9 +37,9 @@ _LARGE = 1 << 20  # bytes over a link that are enough to tell what it carries
 _Floats: TypeAlias = NDArray[np.float64]
 
 
-def _network(constants: Sequence[float], wire: float = 0.0) -> Network:
+def _network(constants: Sequence[float], link_beta: float = 0.0) -> Network:
     named: dict[str, Any] = dict(zip(_NAMES, constants, strict=True))
-    return Network(**named, wire=wire)
+    return Network(**named, link_beta=link_beta)
 
 
 _UNITS = (*(_network(row) for row in np.eye(len(_NAMES)).tolist()), _network([0.0] * len(_NAMES), 1.0))
@@ -80,8 +80,8 @@ def fit(samples: Sequence[Sample]) -> Network:
     importance = np.array([float(sample.nbytes) for sample in samples]) ** _GROWTH
     steps, link = factors[:, :-1], factors[:, -1]
     large = link * seconds >= _LARGE
-    wire = float(np.min(1 / link[large])) if large.any() else 0.0
-    return _network(_slopes(steps, link * wire, importance).tolist(), wire)
+    link_beta = float(np.min(1 / link[large])) if large.any() else 0.0
+    return _network(_slopes(steps, link * link_beta, importance).tolist(), link_beta)
 
 
 def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
