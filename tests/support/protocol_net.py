@@ -13,13 +13,17 @@ from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
-from ringcast.wire.header import Header, Kind
+from ringcast.wire.control_messages import Notice, notice_frames
+from ringcast.wire.header import EAGER_IN_COLLECTIVES, Header, Kind
 from support.under_way import holding
 
 NONCE = 0x1234_5678_9ABC_DEF0
 
 
 CONTEXT = 7
+
+
+LARGE = EAGER_IN_COLLECTIVES + 1  # bytes that do not go eagerly
 
 
 CALL = Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant")
@@ -182,3 +186,19 @@ def interleavings(run: Callable[[Callable[[list[tuple[int, int]]], tuple[int, in
         with contextlib.suppress(Seen):
             run(choose)
     return len(visited)
+
+
+def tell(net: Net, rank: int, notice: Notice) -> None:
+    net.inject(rank, *notice_frames(notice, NONCE))
+
+
+def data_of(net: Net) -> list[Header]:
+    return [h for _, _, h in net.log if h.kind == Kind.DATA]
+
+
+def check_quiet_rank(protocol: Protocol) -> None:
+    assert not protocol._sending.transfers
+    assert not protocol._sending.promised
+    assert not protocol._receiving.transfers
+    assert not protocol._receiving.withheld
+    assert not any(box._posted for context in protocol._contexts.values() for box in context.mail.values())
