@@ -26,7 +26,7 @@ class Notices:
         self._errors, self._contexts, self._counters, self._aborter = errors, contexts, counters, aborter
 
     def take(self, h: Header, arrival: Arrival) -> None:
-        """Act on a message from this rank's own process; others are dropped."""
+        """Act on a message whose kind is none of those between ranks; what is not understood is dropped."""
         if h.kind == Kind.WAKE:
             self._counters.keepalives += 1  # it is no progress
             return

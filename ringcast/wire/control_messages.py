@@ -1,7 +1,7 @@
 """The messages between a worker and the control plane.
 
 `Notice` are those that concern the protocol between ranks: the worker's end of the control plane hands them on to the
-engine as they are, with the header of `notice_frames`.
+engine, in the same form, by `notice_frames`.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ class _Running:
             self._pause_all()
         if signal.SIGCHLD in signals:
             self._local_host.note_ends()
-        # Messages of workers are taken before their ends: else a rank that finished would seem to have said nothing.
+        # What the workers said is handled before their ends: else a rank that finished would seem to have said nothing.
         ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self.asked_to_end |= any(number in ENDING for number in signals)
