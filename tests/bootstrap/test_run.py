@@ -37,8 +37,10 @@ def no_folder_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     os.rmdir(short)
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(
+    ("backend", "n"),
+    [("threads", 1), ("threads", 3), ("processes", 3), pytest.param("processes", 1, marks=pytest.mark.live)],
+)
 def test_results_come_by_rank(backend: str, n: int) -> None:
     offset = np.arange(3)
 

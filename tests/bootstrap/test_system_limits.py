@@ -96,7 +96,7 @@ def use(comm: Communicator) -> None:
     comm.reduce(np.arange(50), ringcast.SUM, algorithm="circulant")
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 17, 33])
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8, *(pytest.param(p, marks=pytest.mark.long) for p in (17, 33))])
 def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_no_more(p: int) -> None:
     job = Job("tcp", p)
     try:

@@ -86,7 +86,10 @@ def test_rows_say_what_the_simulator_says() -> None:
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
-@pytest.mark.parametrize("network", ["full", "ring", "mesh:4x4", "hypercube", "crossbar:2x8"])
+@pytest.mark.parametrize(
+    "network",
+    ["full", "mesh:4x4", *(pytest.param(n, marks=pytest.mark.long) for n in ("ring", "hypercube", "crossbar:2x8"))],
+)
 @pytest.mark.parametrize("nbytes", [16_000, *(pytest.param(few, marks=pytest.mark.long) for few in (0, 1))])
 def test_the_fastest_on_the_network_comes_first(collective: str, network: str, nbytes: int) -> None:
     rows = compare(replace(case_of(collective, 16, nbytes), network=network))

@@ -127,7 +127,7 @@ def counts(size: int) -> dict[int, int]:
 CARD = EndpointCard("tcp://[" + "f" * 39 + "]:65535", "k" * 40, "ipc://" + "x" * 107)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*SIZES[:-1], pytest.param(SIZES[-1], marks=pytest.mark.long)])
 @pytest.mark.parametrize("text", list(LONG))
 def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, size: int) -> None:
     ranks, long = tuple(range(size)), clean(LONG[text])
@@ -147,7 +147,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
         assert longest_to_server(size) < LARGEST_FRAME
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*SIZES[:-1], pytest.param(SIZES[-1], marks=pytest.mark.long)])
 @pytest.mark.parametrize("text", list(LONG))
 def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, size: int) -> None:
     ranks, long = tuple(range(size)), clean(LONG[text])
