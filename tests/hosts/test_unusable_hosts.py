@@ -136,7 +136,7 @@ def test_a_host_with_another_version(hosts: Fleet, change: str, words: str) -> N
 NONSENSE = """
 import sys, time
 from ringcast_launcher.hosts.framing import MARK, encode
-from ringcast_launcher.hosts.messages import Hello
+from ringcast_launcher.hosts.messages import AgentHello
 from ringcast.wire.codec import plain
 from ringcast.control import version
 import platform
@@ -146,7 +146,7 @@ out.write(b"noise" + MARK)
 out.flush()
 sys.stdin.buffer.read()
 """
-GOOD = "out.write(encode(plain(Hello(version(), platform.python_version(), 'h1', '10.77.0.1'))))"
+GOOD = "out.write(encode(plain(AgentHello(version(), platform.python_version(), 'h1', '10.77.0.1'))))"
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ MUTE = """
 import platform, socket, sys
 from ringcast.control import version
 from ringcast_launcher.hosts.framing import MARK, encode
-from ringcast_launcher.hosts.messages import Hello
+from ringcast_launcher.hosts.messages import AgentHello
 from ringcast.wire.codec import plain
 out = sys.stdout.buffer
-out.write(MARK + encode(plain(Hello(version(), platform.python_version(), socket.gethostname(), "127.0.0.1"))))
+out.write(MARK + encode(plain(AgentHello(version(), platform.python_version(), socket.gethostname(), "127.0.0.1"))))
 out.flush()
 """
 
