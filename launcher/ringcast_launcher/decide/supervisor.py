@@ -6,8 +6,8 @@ it is killed, so that nothing of a failed rank acts any more. A worker that repo
 to end by itself. Then the others are told, have `grace` seconds to raise their own errors, are asked to end (SIGTERM),
 and are killed `patience` seconds later.
 
-With `continue_on_failure` a failure ends nobody else: the others are told, and what they make of it decides. The job is well then if
-ranks have finished, and all that did exited with 0 without such an error.
+With `continue_on_failure` a failure ends nobody else: the others are told, and what they make of it decides. The job is
+well then if ranks have finished, and all that did exited with 0 without such an error.
 
 A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
 failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
