@@ -61,11 +61,13 @@ def run(
             communication, and no shrink or agree followed.
         OSError: what the ranks wrote cannot be written to this process's own streams.
         ValueError: n or backend make no sense.
-        TypeError: n is no integer.
+        TypeError: fn is no function, or n no integer.
 
     >>> ringcast.run(lambda comm, x: comm.allreduce(x + comm.rank), 3, args=(10,), backend="threads")
     [33, 33, 33]
     """
+    if not callable(fn):
+        raise TypeError(f"fn={fn!r}: expected a function, before the number of ranks")
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")

@@ -78,7 +78,7 @@ def last(flight: Flight | None) -> str:
     if flight is None:
         return "never called ringcast.init"
     if not flight.entries:
-        return "called nothing but ringcast.init" + ("" if flight.left is None else ", and has left the job")
+        return "has begun no operation" + ("" if flight.left is None else ", and has left the job")
     entry = flight.entries[-1]
     how = {"running": "in", "failed": "failed in", "done": "outside of any call, after"}[entry.state]
     if flight.left is not None and entry.state == "done":

@@ -106,6 +106,11 @@ def test_a_timeout_is_passed_on(backend: str) -> None:
         run(work, 2, backend=backend, timeout=0.5)
 
 
+def test_a_swapped_call_is_told() -> None:
+    with pytest.raises(TypeError, match="fn=3: expected a function, before the number of ranks"):
+        run(3, lambda _: 1, backend="threads")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sys_exit_is_a_failure(backend: str) -> None:
     def work(comm: Communicator) -> None:
