@@ -812,7 +812,7 @@ def ill_conditioned(dtype: str, size: int, rank: int) -> Array:
 INEXACT = [entry.name for entry in ALGORITHMS["allreduce"].values() if not entry.exact]
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 7, 8, 33, *(pytest.param(p, marks=pytest.mark.long) for p in (5, 6, 13, 65))])
+@pytest.mark.parametrize("p", [1, 2, 7, 33, *(pytest.param(p, marks=pytest.mark.long) for p in (3, 5, 6, 8, 13, 65))])
 @pytest.mark.parametrize("algorithm", [None, *INEXACT])
 def test_allreduce_gives_every_rank_the_same_bits(jobs: Jobs, p: int, algorithm: str | None) -> None:
     hypot = Op(lambda a, b: np.hypot(a, b), commutative=True, elementwise=True, name="hypot")

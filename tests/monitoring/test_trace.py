@@ -161,7 +161,11 @@ def check_times(trace: Trace) -> None:
         assert message.opened <= message.arrived <= message.receiver.end.time
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.collective}-{entry.name}")
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(entry, marks=pytest.mark.long if i % 3 else ()) for i, entry in enumerate(ENTRIES)],
+    ids=lambda entry: f"{entry.collective}-{entry.name}",
+)
 def test_every_algorithm_on_the_simulator(entry: Algorithm, tmp_path: Path) -> None:
     for p in SIZES:
         if entry.fits(Params(p)):

@@ -16,7 +16,7 @@ from support.fault_cases import Case
 from support.faults import GROUPS, cases, check, lot
 
 EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
-SAMPLE = 30  # of so many cases the short tests take one
+SAMPLE = 45  # of so many cases the short tests take one
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), EVERY)

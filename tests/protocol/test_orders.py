@@ -173,7 +173,10 @@ def explore(case: Case) -> int:
 EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), EVERY)
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [pytest.param(*one, marks=pytest.mark.long if i % 2 else ()) for i, one in enumerate(EVERY)],
+)
 @pytest.mark.parametrize("nbytes", [1, pytest.param(100_000, marks=pytest.mark.long)])
 def test_two_ranks_of_which_one_dies_whenever_that_is(collective: str, algorithm: str, nbytes: int) -> None:
     for after, victim in product(ENDS, range(2)):

@@ -57,7 +57,7 @@ def test_the_examples_in_docstrings_are_true() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_what_is_sent_arrives(kind: type[Any], data: st.DataObject) -> None:
     message = data.draw(values(kind))
     assert decode(encode(message), (Vote, kind)) == message
@@ -66,7 +66,7 @@ def test_what_is_sent_arrives(kind: type[Any], data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_one_value_too_many_too_few_or_of_a_type_that_no_field_has_is_refused(
     kind: type[Any], data: st.DataObject
 ) -> None:
