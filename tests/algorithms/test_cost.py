@@ -98,7 +98,7 @@ def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...]
 
 @EVERY
 @given(p=st.integers(1, 40), n=st.integers(1, 9), nbytes=st.integers(0, EAGER_IN_COLLECTIVES), seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_what_fits_into_one_eager_message_is_not_granted(
     key: tuple[str, str], p: int, n: int, nbytes: int, seed: int
 ) -> None:
