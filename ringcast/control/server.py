@@ -74,10 +74,7 @@ class ControlServer:
             silence=pace.unreachable,
         )
         self._sent: dict[bytes, int] = {}
-        self._encoded: tuple[ToWorker, bytes] = (
-            Beat(),
-            encode(Beat()),
-        )  # the last message, as it often goes to all ranks
+        self._encoded: tuple[ToWorker | None, bytes] = None, b""  # the last message, as it often goes to all ranks
         self._received: dict[bytes, int] = {}
         self._unreachable: set[int] = set()
         self.dropped = 0

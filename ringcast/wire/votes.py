@@ -7,9 +7,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from ringcast.wire.codec import Count, Rank, Within
 
+Verb: TypeAlias = Literal["agree", "shrink"]
 AGREE: Verb = "agree"
 SHRINK: Verb = "shrink"
-Verb: TypeAlias = Literal["agree", "shrink"]
 FLAG_LIMIT = 1 << 63  # -FLAG_LIMIT <= flag < FLAG_LIMIT
 Flag: TypeAlias = Annotated[int, Within(-FLAG_LIMIT, FLAG_LIMIT - 1)]
 

@@ -11,7 +11,7 @@ from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast.monitoring.rank_state import RankState, States
 from ringcast.procs.liveness import Activity
 from ringcast.wire.codec import CodecError, parse, plain
-from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
+from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSignal, Signalled
 from ringcast_launcher.hosts import framing, messages
 from ringcast_launcher.hosts.framing import Frames
 from ringcast_launcher.hosts.messages import (
@@ -23,7 +23,6 @@ from ringcast_launcher.hosts.messages import (
     AskStacks,
     AskStates,
     Command,
-    Fenced,
     Finish,
     HoldOutput,
     HostFinished,

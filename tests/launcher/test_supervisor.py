@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterable
+from operator import itemgetter
 
 import pytest
 
@@ -16,6 +17,7 @@ from ringcast_launcher.decide.supervisor import (
     Event,
     Exited,
     Fence,
+    Fenced,
     SendSignal,
     Signalled,
     Supervisor,
@@ -26,16 +28,33 @@ from ringcast_launcher.decide.supervisor import (
 History = Iterable[tuple[float, Event]]
 
 
-def replay(size: int, history: History, timeout: float | None = None) -> list[tuple[float, Action]]:
-    """Return the timed actions; between the events the supervisor is woken exactly when it wants to be."""
-    supervisor, found = Supervisor(size, start=0.0, timeout=timeout), []
-    for time, event in history:
-        while (due := supervisor.due) is not None and due < time:
-            found += [(due, action) for action in supervisor.handle(Tick(), due)]
-        found += [(time, action) for action in supervisor.handle(event, time)]
-    while (due := supervisor.due) is not None:
-        found += [(due, action) for action in supervisor.handle(Tick(), due)]
-    return found
+def replay(
+    size: int,
+    history: History,
+    timeout: float | None = None,
+    continue_on_failure: bool = False,
+    killing: float | None = 0.0,
+) -> list[tuple[float, Action]]:
+    """Return the timed actions; between the events the supervisor is woken exactly when it wants to be.
+
+    A rank is fenced `killing` seconds after that was asked for; None: never.
+    """
+    supervisor = Supervisor(size, start=0.0, timeout=timeout, continue_on_failure=continue_on_failure)
+    found: list[tuple[float, Action]] = []
+    events = sorted(history, key=itemgetter(0))
+    while True:
+        due = supervisor.due
+        if events and (due is None or events[0][0] <= due):
+            time, event = events.pop(0)
+        elif due is not None:
+            time, event = due, Tick()
+        else:
+            return found
+        actions = supervisor.handle(event, time)
+        found += [(time, action) for action in actions]
+        if killing is not None:
+            fenced = [(time + killing, Fenced(action.rank)) for action in actions if isinstance(action, Fence)]
+            events = sorted([*fenced, *events], key=itemgetter(0))
 
 
 def verdict(actions: list[tuple[float, Action]]) -> Verdict:
@@ -75,6 +94,31 @@ def test_first_failure_is_declared_then_the_others_are_asked_then_killed() -> No
         (4.5, SendSignal(signal.SIGKILL)),
     ]
     assert verdict(actions) == Verdict(3, 1, "failed: exit code 3")
+
+
+def test_the_time_to_raise_errors_begins_when_the_others_are_told() -> None:
+    history = [*all_join(2), (1.0, Exited(1, 3)), (8.0, Exited(0, -9))]
+    assert replay(2, history, killing=1.5)[:4] == [
+        (1.0, Fence(1)),
+        (2.5, Declare(1, Failure("exit code 3"))),
+        (3.5, SendSignal(signal.SIGTERM)),
+        (6.0, SendSignal(signal.SIGKILL)),
+    ]
+
+
+def test_the_last_rank_that_fails_is_declared_before_the_verdict() -> None:
+    history = [*all_join(2), *finish(0, 1.0), (2.0, Exited(1, -9))]
+    assert replay(2, history, killing=0.5) == [
+        (2.0, Fence(1)),
+        (2.5, Declare(1, Failure("killed by SIGKILL"))),
+        (2.5, Verdict(137, 1, "failed: killed by SIGKILL")),
+    ]
+
+
+def test_a_job_ends_by_its_timeout_while_a_rank_is_not_fenced() -> None:
+    actions = replay(2, [*all_join(2), (1.0, Exited(1, 3)), (9.0, Fenced(1)), (9.0, Exited(0, -9))], 3.0, killing=None)
+    assert [time for time, action in actions if isinstance(action, SendSignal)] == [4.0, 6.5]
+    assert verdict(actions).code == 124
 
 
 def test_no_signal_when_the_others_end_within_the_grace() -> None:
@@ -262,12 +306,7 @@ def test_a_rank_that_left_messages_behind_fails_the_job(count: int, words: str) 
 
 def continue_on_failure(size: int, history: History) -> list[tuple[float, Action]]:
     """As `replay`, with a supervisor that lets the others go on."""
-    supervisor, found = Supervisor(size, start=0.0, timeout=60.0, continue_on_failure=True), []
-    for time, event in history:
-        while (due := supervisor.due) is not None and due < time:
-            found += [(due, action) for action in supervisor.handle(Tick(), due)]
-        found += [(time, action) for action in supervisor.handle(event, time)]
-    return found
+    return replay(size, history, 60.0, continue_on_failure=True)
 
 
 @pytest.mark.parametrize("lost", [(0,), (2,), (0, 1)])

@@ -263,7 +263,7 @@ def test_the_messages_of_a_failed_rank_are_zombies() -> None:
     error = ops[1].error
     assert isinstance(error, PeerFailed)
     assert (error.peer, error.cause) == (0, "killed by signal 9")
-    assert net.kinds(1, 0) == []  # a dead rank is told nothing
+    assert net.kinds(1, 0) == []  # no message goes to a failed rank
 
 
 def test_a_communicator_that_a_failed_rank_belongs_to_is_given_up_when_it_is_come_to() -> None:
@@ -509,7 +509,7 @@ def test_both_sides_of_a_mismatch_learn_what_differs(theirs: Call, aspect: str, 
     else:
         assert aspect in found.theirs
     assert (found.peer, told.peer) == (1 - finder, finder)
-    assert told.theirs == str((theirs, CALL)[1 - finder])  # and the other one is told the whole call
+    assert told.theirs == str((theirs, CALL)[1 - finder])  # the other rank gets the whole call
     assert told.mine == str((theirs, CALL)[finder])
     check_quiet(net)
 

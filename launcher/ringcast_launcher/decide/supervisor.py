@@ -3,11 +3,11 @@
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
 uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
 it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error has `settle` seconds
-to end by itself. Then the others are told, have `grace` seconds to raise their own errors, are asked to end (SIGTERM),
-and are killed `patience` seconds later.
+to end by itself before. Once a rank is fenced the others are told, have `grace` seconds to raise their own errors, are
+asked to end (SIGTERM), and are killed `patience` seconds later.
 
-With `continue_on_failure` a failure ends nobody else: the others are told, and what they make of it decides. The job is
-well then if ranks have finished, and all that did exited with 0 without such an error.
+With `continue_on_failure` a failure ends no other rank: the others are notified and go on. Such a job has succeeded if
+some rank has finished, and all that have finished exited with 0 without such an error.
 
 A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
 failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
@@ -30,6 +30,7 @@ from ringcast.wire.control_messages import Failing, Finished
 from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
+NO_FAILURE = Failure("")
 TIMED_OUT = 124
 
 
@@ -39,6 +40,13 @@ class Exited:
 
     rank: int
     status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """No process of this rank is left."""
+
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = ForOwner | Exited | Signalled | Hung | Tick
+Event: TypeAlias = ForOwner | Exited | Fenced | Signalled | Hung | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ class Policy:
     settle: float = (
         TIMING.settle
     )  # for the last words of a worker that exited with code 0, or for the end of one that failed
-    grace: float = TIMING.grace  # after the first failure, before SIGTERM
+    grace: float = TIMING.grace  # after the first failure was declared, before SIGTERM
     patience: float = TIMING.terminate  # after SIGTERM, before SIGKILL
     signal_patience: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
 
@@ -129,10 +137,10 @@ class _Worker:
     too_late: bool = False
     finished: bool = False
     caught: Unanswered | None = None
-    report: Failure | None = None  # what it says itself
-    blames: tuple[int, ...] = ()
+    report: Failure = NO_FAILURE  # its own, with the ranks that it blames
     settle_by: float | None = None
     fenced: bool = False
+    to_declare: Failure | None = None  # when it is fenced
 
 
 @dataclass(slots=True)
@@ -182,16 +190,16 @@ class Supervisor:
     def fate(self, rank: int) -> Fate:
         """Return how a rank ended, or how far it has come."""
         worker = self._workers[rank]
-        report = worker.report or Failure("")
         failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
-        return Fate(worker.status, worker.joined, worker.finished, failure, report.cause, report.traceback)
+        error, traceback = worker.report.cause, worker.report.traceback
+        return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
         if self._over:
             return []
         actions = self._answer(event, now)
-        if all(w.status is not None and w.settle_by is None for w in self._workers):
+        if all(w.status is not None and w.settle_by is None and w.to_declare is None for w in self._workers):
             self._over = True
             actions.append(self._verdict())
         return actions
@@ -206,22 +214,19 @@ class Supervisor:
                 self._started = True
             case Finished():
                 self._workers[event.rank].finished = True
-                self._workers[event.rank].blames = event.failure.blames
+                self._workers[event.rank].report = event.failure
                 if event.unanswered is not None:
                     self._workers[event.rank].caught = event.unanswered
                     self._caught.append(event.rank)
-                if event.failure.cause:
-                    self._workers[event.rank].report = event.failure
                 if event.rank not in self._failed:
                     self._workers[event.rank].settle_by = None
             case Failing():
                 self._workers[event.rank].report = event.failure
-                self._workers[event.rank].blames = event.failure.blames
                 return self._let_end(event.rank, event.failure.cause, now)
             case Lost():
                 return self._let_end(event.rank, event.cause, now)
             case Hung():
-                return self._fail(event.rank, event.cause, now)
+                return self._fail(event.rank, event.cause)
             case Unread():
                 messages = "a message" if event.count == 1 else f"{event.count} messages"
                 self._note(event.rank, f"it finished without taking {messages} of rank {event.source}")
@@ -230,6 +235,8 @@ class Supervisor:
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
             case Exited():
                 return self._exited(event.rank, event.status, now)
+            case Fenced():
+                return self._fenced(event.rank, now)
             case Signalled():
                 return self._signalled(event.number, now)
             case Tick():
@@ -240,9 +247,9 @@ class Supervisor:
         worker = self._workers[rank]
         worker.status = status
         if status != 0 or rank in self._failed:
-            return self._fail(rank, describe(status), now)
+            return self._fail(rank, describe(status))
         if not worker.joined:
-            return [Fence(rank), Declare(rank, Failure("it exited with code 0 without joining"))]
+            return self._fence(rank, "it exited with code 0 without joining")
         if not worker.finished:
             worker.settle_by = now + self._policy.settle
         return []
@@ -256,24 +263,40 @@ class Supervisor:
         self._note(rank, cause)
         worker = self._workers[rank]
         if worker.status is not None:
-            return self._fail(rank, cause, now)
+            return self._fail(rank, cause)
         if rank not in self._ended:
             worker.settle_by = worker.settle_by or now + self._policy.settle
         return []
 
-    def _fail(self, rank: int, cause: str, now: float) -> list[Action]:
-        """Fence a failed rank, declare the failure to the others, and begin to end the job."""
+    def _fail(self, rank: int, cause: str) -> list[Action]:
+        """Fence a failed rank, to declare the failure to the others after that."""
         self._note(rank, cause)
         worker = self._workers[rank]
         worker.settle_by = None
         if worker.fenced:
             return []
         worker.fenced = True
-        # What a rank that was asked to end leaves behind is asked as well, when all have ended.
-        fence = [] if worker.status is not None and rank in self._ended else [Fence(rank)]
+        declared = self._failed.get(rank, cause)
+        if worker.status is not None and rank in self._ended:
+            # What a rank that was asked to end leaves behind is asked as well, when all have ended.
+            return [Declare(rank, Failure(declared))]
         if worker.status is None:
             self._ended.add(rank)
-        return [*fence, Declare(rank, Failure(self._failed.get(rank, cause))), *self._end(_Ending(), now)]
+        return self._fence(rank, declared)
+
+    def _fence(self, rank: int, cause: str) -> list[Action]:
+        self._workers[rank].to_declare = Failure(cause)
+        return [Fence(rank)]
+
+    def _fenced(self, rank: int, now: float) -> list[Action]:
+        """Declare the failure of a rank of which nothing is left; the time of the others to end counts from here."""
+        worker = self._workers[rank]
+        failure, worker.to_declare = worker.to_declare, None
+        if failure is None:
+            return []
+        if not worker.fenced:  # it exited with code 0 without joining: by itself that ends no job
+            return [Declare(rank, failure)]
+        return [Declare(rank, failure), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
         """Begin to end the job, unless that has begun already: the first reason stands.
@@ -302,7 +325,7 @@ class Supervisor:
         for rank, worker in enumerate(self._workers):
             if worker.settle_by is not None and now >= worker.settle_by:
                 worker.settle_by = None
-                actions += self._fail(rank, "it exited with code 0 without finishing", now)
+                actions += self._fail(rank, "it exited with code 0 without finishing")
         if self._ending is None and self._deadline is not None and now >= self._deadline:
             assert self._timeout is not None
             text = timed_out(self._timeout)
@@ -348,13 +371,13 @@ class Supervisor:
             if left and other not in self._failed and other not in seen:
                 how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
                 how += f" (PeerFailed {caught.how})" if caught is not None else ""
-                return Verdict(1, other, f"exited with code 0 {how}", report.traceback if report else "")
+                return Verdict(1, other, f"exited with code 0 {how}", report.traceback)
         return self._own_failure(rank)
 
     def _blamed_by(self, rank: int) -> set[int]:
         worker = self._workers[rank]
         known, caught = range(len(self._workers)), self._only_caught(rank)
-        blamed = {other for other in (worker.blames if caught is None else caught.blames) if other in known}
+        blamed = {other for other in (worker.report.blames if caught is None else caught.blames) if other in known}
         if (worker.joined or worker.too_late) and not self._started:
             # It could not have started without the ranks that never joined.
             blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
@@ -371,10 +394,10 @@ class Supervisor:
         status, report = worker.status, worker.report
         told = rank in self._ended or not status  # what it told counts, not how it was ended after that
         how = self._failed[rank] if told or status is None else describe(status)
-        if report is not None and (told or status == 1):  # with code 1 Python ends after an uncaught error
+        if report.cause and (told or status == 1):  # with code 1 Python ends after an uncaught error
             how = report.cause.partition("\n")[0]
         code = 1 if told or status is None else exit_code(status)
-        return Verdict(code, rank, f"failed: {how}", report.traceback if report is not None else "")
+        return Verdict(code, rank, f"failed: {how}", report.traceback)
 
 
 def timed_out(seconds: float) -> str:

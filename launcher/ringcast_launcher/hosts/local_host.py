@@ -26,7 +26,7 @@ from ringcast.monitoring.rank_state import RankState, States
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
-from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal
+from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSignal
 from ringcast_launcher.hosts import stacks
 from ringcast_launcher.hosts.messages import (
     AskActivity,
@@ -34,7 +34,6 @@ from ringcast_launcher.hosts.messages import (
     AskStacks,
     AskStates,
     Command,
-    Fenced,
     Finish,
     HoldOutput,
     HostFinished,

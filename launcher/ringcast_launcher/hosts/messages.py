@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_args
 from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast.monitoring.rank_state import States
 from ringcast.procs.liveness import Activity
-from ringcast_launcher.decide.supervisor import Exited, Fence, SendSignal, Signalled
+from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSignal, Signalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,6 @@ class Output:
     rank: int
     stream: int
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """No process is left of a rank that was to be fenced."""
-
-    rank: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
-from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
@@ -36,6 +35,7 @@ from ringcast_launcher.decide.supervisor import (
     Event,
     Exited,
     Fence,
+    Fenced,
     SendSignal,
     Signalled,
     Supervisor,
@@ -47,7 +47,6 @@ from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
     AskActivity,
     AskStacks,
-    Fenced,
     Finish,
     HostFinished,
     HostLost,
@@ -177,7 +176,6 @@ class _Running:
         self._missed: set[int] = set()  # failed ranks without which the others continue
         self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
-        self._fencing: dict[int, Failure | None] = {}  # ranks that are being killed, and what to declare after that
         self._held = False
         self._open = ExitStack()
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
@@ -305,8 +303,8 @@ class _Running:
         match found:
             case Output(rank, stream, data):
                 self._outputs.feed(rank, stream, data)
-            case Fenced(rank):
-                self._fenced(rank)
+            case Fenced():
+                return [found]
             case Exited(rank, status):
                 self._statuses[rank] = status
                 return [found]
@@ -333,17 +331,10 @@ class _Running:
         for rank in ranks:
             for stream in 1, 2:
                 self._outputs.feed(rank, stream, b"")
-            if rank in self._fencing:
-                self._fenced(rank)
         lost = [rank for rank in ranks if rank not in self._statuses]
         self._statuses |= dict.fromkeys(lost, -signal.SIGKILL)
-        return [event for rank in lost for event in (Hung(rank, cause), Exited(rank, -signal.SIGKILL))]
-
-    def _fenced(self, rank: int) -> None:
-        """No process of the rank is left: declare its failure to the others, if that is already due."""
-        failure = self._fencing.pop(rank)
-        if failure is not None:
-            self._server.declare_failed(rank, failure)
+        ends = [event for rank in lost for event in (Hung(rank, cause), Exited(rank, -signal.SIGKILL))]
+        return [*map(Fenced, ranks), *ends]
 
     def _wait(self) -> int:
         """Return the milliseconds until something is due. A slow reader of our output is checked every 10 ms."""
@@ -392,10 +383,7 @@ class _Running:
                 self._fence(rank)
             case Declare(rank, failure):
                 self._miss(rank, failure.cause)
-                if rank in self._fencing:
-                    self._fencing[rank] = failure
-                else:
-                    self._server.declare_failed(rank, failure)
+                self._server.declare_failed(rank, failure)
             case AbortJob(cause):
                 self._stacks = self._all_stacks()
                 self._server.abort(cause)
@@ -408,8 +396,9 @@ class _Running:
     def _fence(self, rank: int) -> None:
         if self._node[rank] in self._all_hosts:
             self._debug(f"killing what is left of rank {rank}")
-            self._fencing[rank] = None
             self._all_hosts.send(self._node[rank], Fence(rank))
+        else:  # the ranks of a lost host have ended before it counts as lost
+            self._handle(Fenced(rank))
 
     def _miss(self, rank: int, cause: str) -> None:
         if self._job.continue_on_failure and rank not in self._missed:
