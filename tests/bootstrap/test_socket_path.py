@@ -118,7 +118,7 @@ def test_who_could_rename_our_directories_is_not_trusted(short: Path, monkeypatc
     [
         pytest.param(n, marks=() if n in LIMITS else pytest.mark.long)
         for n in LENGTHS
-        if n in LIMITS or (n < 110 and n % 4 == 0)
+        if n in LIMITS or (n < 110 and n % 10 == 0)
     ],
 )
 def test_a_job_runs_and_leaves_nothing(short: Path, length: int, transport: str) -> None:
@@ -130,7 +130,7 @@ def test_a_job_runs_and_leaves_nothing(short: Path, length: int, transport: str)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("length", range(110, 201, 10))
+@pytest.mark.parametrize("length", range(110, 201, 30))
 def test_a_job_runs_however_long_the_name_is(short: Path, length: int) -> None:
     test_a_job_runs_and_leaves_nothing(short, length, "ipc")
 

@@ -56,11 +56,11 @@ def test_all_hear_of_a_host_whose_link_is_cut() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [800, 2_000_000])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_all_hear_of_any_host_in_any_call(collective: str, size: int) -> None:
-    with ThreadPoolExecutor(3) as pool:  # most of it is waiting
-        for future in [pool.submit(lose_link, collective, size, victim) for victim in (0, 1, 2)]:
+def test_all_hear_of_any_host_in_any_call(collective: str) -> None:
+    cases = [(800, 0), (800, 1), (2_000_000, 0), (2_000_000, 2)]  # bytes, and the victim
+    with ThreadPoolExecutor(len(cases)) as pool:  # most of it is waiting
+        for future in [pool.submit(lose_link, collective, *case) for case in cases]:
             future.result()
 
 
@@ -72,11 +72,6 @@ def cut_and_heal(collective: str, calls: int) -> None:
         set_link(bed, 2, "up")
         found = ends(workers)
     assert all(end is None for end in found) or all(end is not None for end in found), found
-
-
-@pytest.mark.long
-def test_a_job_goes_on_when_a_link_comes_back_soon() -> None:
-    cut_and_heal("allreduce", 100)
 
 
 @pytest.mark.long

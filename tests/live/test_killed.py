@@ -120,15 +120,13 @@ def run_all(seeds: range) -> None:
             future.result()
 
 
-@pytest.mark.parametrize(
-    "part", [0, 1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("part", [0, 1])
 def test_every_survivor_hears_of_an_end_in_time(part: int) -> None:
     run_all(range(6 * part, 6 * part + 6))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(3))
 def test_every_survivor_hears_of_any_end_in_time(part: int) -> None:
     run_all(range(1000 + 8 * part, 1008 + 8 * part))
 
@@ -158,7 +156,7 @@ assert (comm.allreduce(np.full(1000, comm.rank + 1)) == 10).all()
 @pytest.mark.long
 @pytest.mark.timeout(400)  # of a processor that others use as well
 def test_who_computes_in_c_and_holds_the_interpreter_is_not_accused(tmp_path: Path) -> None:
-    # One call that takes 32 s of a processor: its steps are a polynomial of degree 4 in the length of the text.
+    # One call that takes 24 s of a processor: its steps are a polynomial of degree 4 in the length of the text.
     compute(
         tmp_path,
         """
@@ -166,18 +164,18 @@ def test_who_computes_in_c_and_holds_the_interpreter_is_not_accused(tmp_path: Pa
         return re.match("a*a*a*a*b", "a" * length)
     start = time.process_time()
     match(400)
-    match(int(400 * (32 / (time.process_time() - start)) ** 0.25))
+    match(int(400 * (24 / (time.process_time() - start)) ** 0.25))
 """,
     )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_who_computes_a_minute_in_python_is_not_accused(tmp_path: Path) -> None:
+def test_who_computes_half_a_minute_in_python_is_not_accused(tmp_path: Path) -> None:
     compute(
         tmp_path,
         """
-    while time.monotonic() < began + 60:
+    while time.monotonic() < began + 30:
         sum(range(1000))
 """,
     )
