@@ -1,1 +1,1 @@
-"""Files, streams and sizes: what every other package may use and what is about nothing in particular."""
+"""Files, streams, sizes and dataclasses: what every other package may use and what is about nothing in particular."""

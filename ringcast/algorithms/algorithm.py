@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.load import Formula, combining
 from ringcast.algorithms.papers import Paper
 from ringcast.algorithms.params import Params

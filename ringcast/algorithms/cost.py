@@ -11,12 +11,13 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
 from typing import TypeVar
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, names, table, validate
 from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.wire.header import EAGER_IN_COLLECTIVES

@@ -9,13 +9,14 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import numpy as np
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.params import Params
 
 KNEE = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringcast._util import input_files
+from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
 from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.errors import ConfigError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.placement import Hosts
 
 

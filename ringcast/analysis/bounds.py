@@ -10,10 +10,10 @@ r = ranks of a group; d = `depth(p, r)`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, log2, sqrt
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.fractional import depth
 
 RATIOS = [2 ** (e / 8) for e in range(193)]  # k/t, from 1 to 16 million

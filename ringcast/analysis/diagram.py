@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
 from ringcast.analysis.rounds import Transfer, label
 

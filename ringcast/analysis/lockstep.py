@@ -9,11 +9,11 @@ transport, which may buffer: what passes cannot deadlock. `verify` and `simulate
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import ScheduleError
 from ringcast.schedules.schedule import IDLE, Copy, Local, Merge, Schedule, Slots, Step, disjoint
 

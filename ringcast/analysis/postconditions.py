@@ -11,11 +11,11 @@ mention may end as anything, as the buffers of an MPI reduction do on the ranks 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire.collective import COLLECTIVES
 
 Value: TypeAlias = tuple[int, int]

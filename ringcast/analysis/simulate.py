@@ -13,12 +13,12 @@ p ranks; q = ceil(log2 p); r = rank counted from the root; n blocks; k = round m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast._util.dataclass import dataclass
 from ringcast.analysis.lockstep import Cursor, fault, run_in_lockstep
 from ringcast.errors import ScheduleError
 from ringcast.events import Event, Observer, RoundEnd, RoundStart

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.analysis.rounds import Transfer
 from ringcast.schedules.crossbar import Channel
 from ringcast.schedules.grid import mesh_shape

@@ -8,11 +8,12 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Any
 
 import cloudpickle
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.bootstrap.rendezvous import JoinInfo, serve

@@ -10,10 +10,11 @@ import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from ringcast._util.dataclass import dataclass
 from ringcast.config import cluster
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key

@@ -6,11 +6,11 @@ Every line comes from `group.plan`, through which the calls themselves choose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import find
 from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG

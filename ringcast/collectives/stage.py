@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import CallFacts, Params, build, find
 from ringcast.algorithms.cost import Network, choose, granted
 from ringcast.engine.datatypes import dtype_name

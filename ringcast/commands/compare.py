@@ -6,9 +6,10 @@ Time is that of the one-ported linear model: a message takes alpha + beta * byte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import CallFacts, Params, build, find, validate
 from ringcast.algorithms.cost import Network, choose, legal, predict
 from ringcast.algorithms.load import Call

@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ringcast._util import output_files, sizes
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build, catalogue, find
 from ringcast.algorithms.cost import NETWORKS, choose, legal, predict
 from ringcast.analysis import diagram, tables

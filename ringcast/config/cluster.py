@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import ConfigError
 
 PORTS = range(20_000, 30_000)  # one of them is the control plane's, where rank 0 cannot tell the others a free one

@@ -31,9 +31,9 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ringcast._util import socket_path
+from ringcast._util.dataclass import dataclass
 from ringcast.config import cluster
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgpack
 import zmq
 
+from ringcast._util.dataclass import dataclass
 from ringcast.procs.timing import TIMING
 from ringcast.version import __version__
 from ringcast.wire import header

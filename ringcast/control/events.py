@@ -6,9 +6,9 @@ Times are seconds on the caller's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire.control_messages import Failing, Finished, FromMember, Hello, ToWorker
 from ringcast.wire.failure import Failure
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.control.agreement import Agreements
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.events import (

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.procs.timing import TIMING
 
 SETTLE, PATIENCE = TIMING.accusation_settle, TIMING.accusation_patience

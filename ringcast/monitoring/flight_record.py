@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from ringcast._util.dataclass import dataclass
 from ringcast.control.events import in_words
 from ringcast.monitoring.recorder import FILE, SIZE, Entry, Flight, decode
 

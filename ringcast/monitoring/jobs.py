@@ -6,10 +6,11 @@ import fcntl
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from ringcast._util import socket_path
+from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_text
 from ringcast.config import worker
 

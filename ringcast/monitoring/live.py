@@ -6,13 +6,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ringcast._util.dataclass import dataclass
 from ringcast.monitoring import flight_record
 from ringcast.monitoring.jobs import INQUIRIES, RunningJob
 from ringcast.monitoring.rank_state import RankState, States

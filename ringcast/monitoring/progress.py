@@ -9,8 +9,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ringcast._util.dataclass import dataclass
 from ringcast.monitoring.recorder import FILE, SIZE, rank_snapshot
 
 DRAWING = "drawing"  # a file in the job's directory

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from ringcast._util.dataclass import dataclass
 from ringcast.monitoring.jobs import RunningJob
 
 HEADINGS = ("rank", "host", "pid", "operation", "round", "waits for", "since", "memory", "cpu")

@@ -15,11 +15,11 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from struct import Struct
 
+from ringcast._util.dataclass import dataclass
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 

@@ -23,8 +23,8 @@ once, or all in vain, with probability 0.002.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.procs.timing import TIMING
 
 DOUBT, STALL, HOPELESS = TIMING.link_doubt, TIMING.link_stall, TIMING.link_hopeless

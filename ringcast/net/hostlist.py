@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from itertools import islice
 from typing import Literal
 
 from ringcast._util import input_files
+from ringcast._util.dataclass import dataclass
 from ringcast.net import interfaces
 
 MOST = 1 << 16  # slots of a host; more are a slip of the finger

@@ -15,9 +15,9 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import ConfigError
 
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import zmq
 from zmq.utils import z85
+
+from ringcast._util.dataclass import dataclass
 
 LENGTH = 40  # characters of a key in Z85
 OPEN = (

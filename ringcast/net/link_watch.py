@@ -12,8 +12,9 @@ import select
 import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ringcast._util.dataclass import dataclass
 from ringcast.net import tcp_state
 from ringcast.net.dead_link import Trial, due, verdict
 from ringcast.net.tcp_state import Address

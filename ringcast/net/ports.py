@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import zmq
+
+from ringcast._util.dataclass import dataclass
 
 LARGEST = 65535
 # Connections that may wait to be accepted, as far as the system allows: all peers of a large job may come in the same

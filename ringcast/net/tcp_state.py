@@ -17,9 +17,10 @@ import struct
 import termios
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ringcast._util.dataclass import dataclass
 
 _INFO = struct.Struct("=8B24I4Q6I")  # the first 160 bytes of struct tcp_info, the same since Linux 4.6
 _OWN = Path("/proc/self/fd")

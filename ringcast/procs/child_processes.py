@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import process
 from pathlib import Path
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import UsageError
 
 LONGEST = select.PIPE_BUF  # bytes of an error; so many are written at once or not at all

@@ -10,8 +10,10 @@ Times are seconds on the caller's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from ringcast._util.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

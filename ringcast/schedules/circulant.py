@@ -10,12 +10,12 @@ with those s[k] before and behind it. Arguments are taken as valid: `ringcast.sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.blocks import (
     baseblock,
     recv_schedule,

@@ -10,9 +10,9 @@ round no channel has more than one message.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.fractional import split
 from ringcast.schedules.grouptree import TreeGroup, groups_of, tree_of
 

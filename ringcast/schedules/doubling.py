@@ -9,8 +9,7 @@ p ranks; d = floor(log2 p); f = p - 2^d of them are folded away. Slot 0 is the v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, IDLE, STORE, Copy, Nothing, Schedule, Step
 
 

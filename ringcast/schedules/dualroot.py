@@ -10,9 +10,9 @@ subtree. Each rank adds what comes from its children on the left, so that rank o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Accept, Copy, Nothing, Schedule, Step
 
 

@@ -9,10 +9,10 @@ along the row first, then along the column (x-y routing). After r+1 rounds every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.grouptree import TreeGroup
 
 Spot: TypeAlias = tuple[int, int]  # row and column of a group

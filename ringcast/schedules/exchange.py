@@ -10,7 +10,6 @@ Part j, j < p, is the block for rank j, part p+j the one from rank j. A rank's b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TypeAlias
@@ -18,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.schedule import Schedule, Step

@@ -15,10 +15,10 @@ below. d = the last round in which anyone gets a first block.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.schedule import Nothing, Schedule, Step, reverse
 
 

@@ -11,10 +11,10 @@ v <= w rows of w.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.one_to_all import Binomial
 from ringcast.schedules.schedule import IDLE, Schedule, Step, relabel
 

@@ -8,9 +8,9 @@ r = `run` = ranks of a group; see `ringcast.schedules.fractional`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.fractional import FractionalTree, TreePosition, split
 
 

@@ -9,8 +9,7 @@ p ranks; d = floor(log2 p); f = p - 2^d. Nodes of the hypercube are the ranks of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules import circulant
 from ringcast.schedules.one_to_all import Scatter
 from ringcast.schedules.schedule import IDLE, STORE, Schedule, Slots, Step, concat, joined, reverse

@@ -9,9 +9,9 @@ N hosts of c ranks, p = N*c; rank `grid[j][i]` is the i-th of host j; q(x) = cei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules import circulant
 from ringcast.schedules.hypercube import Completion
 from ringcast.schedules.one_to_all import Scatter

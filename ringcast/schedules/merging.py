@@ -10,9 +10,9 @@ p ranks; r = this rank; q = ceil(log2 p); d = floor(log2 p); s = skips(p); x = t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules import circulant
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.circulant import window

@@ -8,8 +8,7 @@ p ranks; q = ceil(log2 p). Ranks have labels; that of the root is 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.circulant import window
 from ringcast.schedules.schedule import IDLE, Schedule, Slots, Step
 

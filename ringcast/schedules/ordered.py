@@ -9,8 +9,7 @@ p ranks; q = ceil(log2 p); s = skips(p); d = floor(log2 p); f = p - 2^d ranks ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.schedule import (
     COMBINE_LEFT,

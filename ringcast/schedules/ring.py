@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import sqrt
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.ringorder import ring_order
 from ringcast.schedules.schedule import Nothing, Schedule, Step, concat, joined, reverse
 

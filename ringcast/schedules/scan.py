@@ -9,10 +9,10 @@ p ranks; q = ceil(log2 p); r = rank. Slot 0 is the value x, and the result at th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.schedule import COMBINE_LEFT, IDLE, STORE, Combine, Copy, Local, Nothing, Schedule, Step
 

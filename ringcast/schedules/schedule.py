@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ringcast._util.dataclass import dataclass
 
 Slots: TypeAlias = "tuple[int, ...] | range | NDArray[np.intp]"
 

@@ -9,12 +9,12 @@ round the ranks pass on what they hold, by a permutation; with s = 0 nothing mov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.schedule import IDLE, Schedule, Step
 

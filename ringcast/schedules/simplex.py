@@ -21,8 +21,8 @@ is not so smooth: until the last rank has the first run it takes up to 3r steps 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.schedules.grouptree import tree_of
 from ringcast.schedules.schedule import Nothing, Schedule, Step
 

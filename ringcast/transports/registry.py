@@ -6,8 +6,9 @@ Plain data, which launcher and configuration need before anything is opened; `ri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from ringcast._util.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from functools import cached_property
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire.collective import BY_BYTE, byte
 
 

@@ -7,12 +7,14 @@ dataclass within it is `[field, ...]`, as the annotation says which one it is. B
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgpack
+
+from ringcast._util.dataclass import dataclass
 
 Reader: TypeAlias = Callable[[Any], Any]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
+
+from ringcast._util.dataclass import dataclass
 
 
 class Parts(Enum):

@@ -7,9 +7,10 @@ engine, in the same form, by `notice_frames`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, get_args
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire import header
 from ringcast.wire.codec import Count, Rank, encode
 from ringcast.wire.endpoint_card import EndpointCard

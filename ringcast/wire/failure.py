@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import blames
 from ringcast.wire.codec import Count, Rank
 

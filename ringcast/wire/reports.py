@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire.codec import Count, Rank, Within
 
 

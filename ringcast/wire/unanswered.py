@@ -11,9 +11,9 @@ says. Only `shrink` and `agree` bring the ranks to a common state again. The rul
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from ringcast._util.dataclass import dataclass
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
 from ringcast.wire.codec import Rank
 

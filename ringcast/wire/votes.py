@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.wire.codec import Count, Rank, Within
 
 Verb: TypeAlias = Literal["agree", "shrink"]

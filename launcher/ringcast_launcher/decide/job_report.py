@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
 from ringcast_launcher.decide.lost_output import Losses
 from ringcast_launcher.decide.supervisor import Fate

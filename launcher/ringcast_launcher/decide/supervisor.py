@@ -19,9 +19,10 @@ therefore decided at the end, when all of them are known: the blame is followed 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from ringcast._util.dataclass import dataclass
 from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
 from ringcast.errors import PeerFailed
 from ringcast.procs.liveness import Hung

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
+from ringcast._util.dataclass import dataclass
 from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast.monitoring.rank_state import States
 from ringcast.procs.liveness import Activity

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringcast._util.dataclass import dataclass
 from ringcast.monitoring.stacks import FILE, SIGNAL
 
 LIMIT = 1.0  # seconds for all ranks together

@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from ringcast._util.dataclass import dataclass
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces

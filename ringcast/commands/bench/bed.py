@@ -36,13 +36,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psutil
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.bench.bedscripts import CONGESTION, SWITCH_FILES, host_files, host_setup, switch_setup
 from ringcast.errors import RingcastError
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.bench.systems.workload import COMBINING, window
 from ringcast.wire import collective
 from ringcast.wire.collective import Parts

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
 from ringcast.commands.bench.cases import OURS, Case, Measurement, messages
 from ringcast.commands.bench.limits import beats_wire, wire_limit

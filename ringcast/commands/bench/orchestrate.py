@@ -12,10 +12,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.bench import peers
 from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.cases import OURS, Case, Measurement

@@ -16,10 +16,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.bench import systems
 from ringcast.errors import RingcastError
 

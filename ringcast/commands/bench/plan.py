@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, CallFacts
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.commands.bench import distributions

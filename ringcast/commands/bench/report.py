@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from ringcast._util.dataclass import dataclass
 from ringcast._util.sizes import label
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import Network

@@ -15,13 +15,14 @@ right for large messages, in which the number of blocks matters: the weight of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import Params
 from ringcast.algorithms.cost import Network, predict
 

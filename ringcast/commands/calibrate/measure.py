@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
+from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, Params
 from ringcast.collectives.rows import even
 from ringcast.commands.calibrate.fit import Sample

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.doctor.finding import Finding, ok, warn
 
 QUESTIONS = 5

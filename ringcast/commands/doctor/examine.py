@@ -8,9 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TextIO
 
+from ringcast._util.dataclass import dataclass
 from ringcast.commands.doctor import link, machine, network, software
 from ringcast.commands.doctor.finding import Finding
 from ringcast.commands.doctor.question import Question

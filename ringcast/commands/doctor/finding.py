@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
+
+from ringcast._util.dataclass import dataclass
 
 
 class Verdict(StrEnum):

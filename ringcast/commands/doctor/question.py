@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ringcast._util.dataclass import dataclass
 from ringcast.net import ports
 from ringcast.net.ports import PortRange
 

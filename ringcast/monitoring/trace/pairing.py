@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
+from ringcast._util.dataclass import dataclass
 from ringcast.events import Event, RoundEnd, RoundStart
 
 Interval = tuple[float, float]  # first and last moment, in seconds

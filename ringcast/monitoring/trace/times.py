@@ -13,9 +13,9 @@ These are times as the rank sees them, not the use of its link: a slow reader lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from ringcast._util.dataclass import dataclass
 from ringcast.events import Event
 from ringcast.monitoring.trace.pairing import Interval, Round, moving, rounds, within
 
