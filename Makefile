@@ -21,10 +21,10 @@ test: .venv/installed-test
 	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long"
 
 test-live: .venv/installed-live
-	$(BIN)/pytest -n 2 --dist worksteal -m "live and not long"
+	$(BIN)/pytest -n 3 --dist worksteal -m "live and not long"
 
 test-long: .venv/installed-live
-	$(BIN)/pytest -n 2 --dist worksteal -m long
+	$(BIN)/pytest -n 3 --dist worksteal -m long
 
 check: .venv/installed-test
 	$(BIN)/ruff check

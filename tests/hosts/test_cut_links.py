@@ -77,7 +77,7 @@ def cut_and_heal(collective: str, calls: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_any_call_goes_on_when_a_link_comes_back_soon(collective: str) -> None:
-    cut_and_heal(collective, 5000 if collective == "barrier" else 100)
+    cut_and_heal(collective, 3000 if collective == "barrier" else 60)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from support.cases import each
 CROSSBARS = [(a, b, r) for a in (1, 2, 3, 4, 7, 8) for b in (2, 3, 4, 6, 8) for r in (1, 2, 3) if a * b < 60]
 GROUPS = [*product(range(1, 5), repeat=2), (5, 5), (6, 6), (2, 7), (7, 2), (1, 9), (9, 1)]
 SIDES = (1, 2, 4)
-LARGE = [*product((8, 16), GROUPS), *product((32,), [(1, 1), (2, 3), (3, 3), (1, 9)])]
+LARGE = [*product((8,), GROUPS), *product((16,), [(1, 1), (2, 3), (5, 5), (1, 9)]), *product((32,), [(3, 3), (1, 9)])]
 
 
 def broadcasts(root: TreeGroup, run: int, nblocks: int) -> Sequence[Schedule]:
