@@ -51,7 +51,7 @@ def schedules_of(name: str, p: int) -> list[Schedule]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("sizes", [range(1, 41), pytest.param(range(41, 201, 4), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("sizes", [range(1, 41), pytest.param(range(41, 201, 8), marks=pytest.mark.long)], ids=str)
 @pytest.mark.timeout(600)
 def test_every_rank_gets_every_part_once_in_q_rounds(name: str, sizes: range) -> None:
     each("p", sizes)(check_rounds)(name=name)

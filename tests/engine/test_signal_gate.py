@@ -54,7 +54,7 @@ def test_a_signal_at_some_lines(verb: str, size: int, victim: int) -> None:
 @pytest.mark.parametrize(("size", "victim"), CASES)
 def test_a_signal_at_thousands_of_lines(verb: str, size: int, victim: int) -> None:
     # A line of the source is run in most of the cases, and many times in each: a part of the times is enough.
-    lines = count(victim, step={1: 3, 2: 5, 3: 11, 5: 23}[size])
+    lines = count(victim, step={1: 3, 2: 5, 3: 17, 5: 53}[size])
     assert next(line for line in lines if not check(verb, size, victim, line)) > 1000
 
 

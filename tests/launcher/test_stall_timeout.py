@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,19 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("p", [1, 2, 3])
-def test_a_native_wait_of_14_s(p: int, tmp_path: Path) -> None:
+def test_a_native_wait_of_14_s(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HOLD)
-    done = launch("-n", str(p), "--stall-timeout", "60", str(program))
-    assert (done.returncode, done.stdout) == (0, f"{p}\n" * p), done.stderr
-    failed = launch("-n", str(p), str(program))
-    assert failed.returncode == 1
-    assert f"rank {p - 1} " in failed.stderr
-    assert "perhaps a deadlock in native code" in failed.stderr
+    sizes = 1, 2, 3
+    with ThreadPoolExecutor(2 * len(sizes)) as pool:  # all of them wait
+        patient = [pool.submit(launch, "-n", str(p), "--stall-timeout", "60", str(program)) for p in sizes]
+        short = [pool.submit(launch, "-n", str(p), str(program)) for p in sizes]
+    for p, done in zip(sizes, (future.result() for future in patient), strict=True):
+        assert (done.returncode, done.stdout) == (0, f"{p}\n" * p), done.stderr
+    for p, failed in zip(sizes, (future.result() for future in short), strict=True):
+        assert failed.returncode == 1
+        assert f"rank {p - 1} " in failed.stderr
+        assert "perhaps a deadlock in native code" in failed.stderr
 
 
 @pytest.mark.parametrize("seconds", ["0", "3", "-1", "nan", "inf", "86401", "x", ""])

@@ -1,7 +1,7 @@
 """Every fault at every place of every algorithm: all ranks end in time, with the right result or the right error.
 
 Ranks die, stop, or lose, delay and repeat a message, and links between two that live are cut, in groups of 5, and of 8
-(where every sixth fault is tried), on the simulated wire; see `faults`.
+(where every twenty-fourth fault is tried), on the simulated wire; see `faults`.
 """
 
 from __future__ import annotations

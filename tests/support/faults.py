@@ -413,10 +413,10 @@ CALLS = tuple(product(SIZES, ENDS))
 def cases(collective: str, algorithm: str, groups: Sequence[int] = GROUPS) -> Iterator[Case]:
     """Yield every fault at every place, each in one of the calls: with one of the sizes, and one of the ends.
 
-    Of the larger group, which has four times as many, every sixth.
+    Of the larger group, which has four times as many, every twenty-fourth.
     """
     for p, (turn, (nbytes, after)) in product(groups, enumerate(CALLS)):
-        case, turns = Case(collective, algorithm, p, nbytes, after), len(CALLS) * (1 if p == GROUPS[0] else 6)
+        case, turns = Case(collective, algorithm, p, nbytes, after), len(CALLS) * (1 if p == GROUPS[0] else 24)
         for fault in _faults(case) if case.fits else ():
             if lot(p, *fault) % turns == turn:
                 yield Case(collective, algorithm, p, nbytes, after, *fault)
