@@ -24,7 +24,7 @@ test-live: .venv/installed-live
 	$(BIN)/pytest -n 3 --dist worksteal -m "live and not long"
 
 test-long: .venv/installed-live
-	$(BIN)/pytest -n 4 --dist worksteal -m long
+	$(BIN)/pytest -n 3 --dist worksteal -m long
 
 check: .venv/installed-test
 	$(BIN)/ruff check

@@ -28,11 +28,11 @@ else:
             cls, init=False, repr=False, eq=False, frozen=frozen and inherits, slots=slots, kw_only=kw_only
         )
         made.__dataclass_params__.frozen = frozen  # who derives from it with the standard library's has to know
-        methods = [_init(made, frozen), _repr(made), *(_comparison(made, frozen) if eq else ())]
-        methods += [*(_FROZEN if frozen else ()), *(_STATE if frozen and slots else ())]
-        for method in methods:
-            name = getattr(method, "__name__", "__hash__")
-            if name not in cls.__dict__:
+        methods = {"__init__": _init(made, frozen), "__repr__": _repr(made)}
+        methods |= (_comparison(made, frozen) if eq else {}) | (_FROZEN if frozen else {})
+        methods |= _STATE if frozen and slots else {}
+        for name, method in methods.items():
+            if cls.__dict__.get(name) is None:  # Python sets `__hash__` to None where a class defines `__eq__` only
                 setattr(made, name, method)
         return made
 
@@ -83,7 +83,7 @@ def _repr(cls: type) -> Method:
     return __repr__
 
 
-def _comparison(cls: type, frozen: bool) -> list[Any]:
+def _comparison(cls: type, frozen: bool) -> dict[str, Method | None]:
     names = [field.name for field in dataclasses.fields(cls) if field.compare]
     key: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
@@ -93,23 +93,26 @@ def _comparison(cls: type, frozen: bool) -> list[Any]:
     def __hash__(self: Any) -> int:
         return hash(key(self))
 
-    return [__eq__, __hash__ if frozen else None]
+    return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
 
 
 class _Frozen:
+    """Has the methods of all frozen classes."""
+
     def __setattr__(self, name: str, _: object) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def __getstate__(self) -> list[Any]:
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+    def __getstate__(self: Any) -> list[Any]:
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
-    def __setstate__(self, state: list[Any]) -> None:
-        for field, value in zip(dataclasses.fields(self), state, strict=True):  # type: ignore[arg-type]
+    def __setstate__(self: Any, state: list[Any]) -> None:
+        for field, value in zip(dataclasses.fields(self), state, strict=True):
             object.__setattr__(self, field.name, value)
 
 
-_FROZEN = _Frozen.__setattr__, _Frozen.__delattr__
-_STATE = _Frozen.__getstate__, _Frozen.__setstate__  # without them a copy, made slot by slot, would be refused
+_FROZEN: dict[str, Method] = {name: vars(_Frozen)[name] for name in ("__setattr__", "__delattr__")}
+# Without these a copy, made slot by slot, would be refused.
+_STATE: dict[str, Method] = {name: vars(_Frozen)[name] for name in ("__getstate__", "__setstate__")}

@@ -2,9 +2,9 @@
 
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
 uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
-it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error has `settle` seconds
-to end by itself before. Once a rank is fenced the others are told, have `grace` seconds to raise their own errors, are
-asked to end (SIGTERM), and are killed `patience` seconds later.
+it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error first has
+`settle` seconds to end by itself. When a rank is fenced, the others are notified; they have `grace` seconds to raise
+their own errors, then get SIGTERM, and SIGKILL `patience` seconds later.
 
 With `continue_on_failure` a failure ends no other rank: the others are notified and go on. Such a job has succeeded if
 some rank has finished, and all that have finished exited with 0 without such an error.
@@ -27,11 +27,10 @@ from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFail
 from ringcast.errors import PeerFailed
 from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
-from ringcast.wire.control_messages import Failing, Finished
+from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished
 from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
-NO_FAILURE = Failure("")
 TIMED_OUT = 124
 
 
@@ -140,7 +139,7 @@ class _Worker:
     caught: Unanswered | None = None
     report: Failure = NO_FAILURE  # its own, with the ranks that it blames
     settle_by: float | None = None
-    fenced: bool = False
+    fenced: bool = False  # that was asked for
     to_declare: Failure | None = None  # when it is fenced
 
 
