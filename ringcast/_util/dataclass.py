@@ -31,9 +31,11 @@ else:
         methods = {"__init__": _init(made, frozen), "__repr__": _repr(made)}
         methods |= (_comparison(made, frozen) if eq else {}) | (_FROZEN if frozen else {})
         methods |= _STATE if frozen and slots else {}
-        for name, method in methods.items():
-            if cls.__dict__.get(name) is None:  # Python sets `__hash__` to None where a class defines `__eq__` only
-                setattr(made, name, method)
+        own = dict(cls.__dict__)
+        if "__eq__" in own and own["__hash__"] is None:  # set by Python, as the class defines `__eq__` only
+            del own["__hash__"]
+        for name in methods.keys() - own.keys():
+            setattr(made, name, methods[name])
         return made
 
 

@@ -118,9 +118,11 @@ def test_a_frozen_class_with_its_own_comparison_is_hashed_by_its_fields(decorate
 
     made = decorate(frozen=True)(Own)
     assert (made(1) == made(2), hash(made(1)) == hash(made(1)), hash(made(1)) == hash(made(2))) == (True, True, False)
+    never = decorate(frozen=True)(type("Never", (), {"__annotations__": {"x": "int"}, "__hash__": None}))
     loose = decorate()(type("Loose", (), {"__annotations__": {"x": "int"}, "__eq__": Own.__eq__}))
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(loose(1))
+    for unhashable in (never, loose):
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(unhashable(1))
 
 
 def test_what_is_derived_after_the_fields() -> None:

@@ -2,9 +2,9 @@
 
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
 uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
-it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error first has
-`settle` seconds to end by itself. When a rank is fenced, the others are notified; they have `grace` seconds to raise
-their own errors, then get SIGTERM, and SIGKILL `patience` seconds later.
+it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error is fenced when it has
+ended, at the latest after `settle` seconds. When a rank is fenced, the others are notified; they have `grace` seconds
+to raise their own errors, then get SIGTERM, and SIGKILL `patience` seconds later.
 
 With `continue_on_failure` a failure ends no other rank: the others are notified and go on. Such a job has succeeded if
 some rank has finished, and all that have finished exited with 0 without such an error.
@@ -139,7 +139,7 @@ class _Worker:
     caught: Unanswered | None = None
     report: Failure = NO_FAILURE  # its own, with the ranks that it blames
     settle_by: float | None = None
-    fenced: bool = False  # that was asked for
+    fenced: bool = False  # that was asked for, or it was being ended already
     to_declare: Failure | None = None  # when it is fenced
 
 
