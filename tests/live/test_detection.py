@@ -29,7 +29,7 @@ def test_the_end_of_a_rank_is_known_to_all_within_a_second(fault: str) -> None:
     outcome = run(fault)
     assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
     for heard in outcome.heard.values():
-        assert heard.seconds < 1.0 * BUSY
+        assert heard.seconds < 1 * BUSY
         assert cause in heard.cause
         if cause != FINISHED:  # else the communicator may have been given up by one who needed the victim
             assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
@@ -54,7 +54,7 @@ def test_a_rank_that_does_not_move_any_more_is_known_to_all_within_ten_seconds(f
     outcome = run(fault)
     assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
     for heard in outcome.heard.values():
-        assert heard.seconds < 15
+        assert heard.seconds < 10 * BUSY
         assert ("it was stopped" if fault == "SIGSTOP" else "its interpreter does not move") in heard.cause
     assert outcome.code == 1
 
@@ -66,4 +66,4 @@ def test_without_a_launcher_all_know_within_ten_seconds(fault: str) -> None:
     assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
     for heard in outcome.heard.values():
         assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
-        assert heard.seconds < 15
+        assert heard.seconds < 10 * BUSY
