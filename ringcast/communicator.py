@@ -16,11 +16,13 @@ from ringcast import collectives
 from ringcast.collectives import recovery
 from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.execute import Result, Steps, drive
+from ringcast.engine.drive import drive
+from ringcast.engine.execute import Result, Steps
 from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.ops import SUM, Op, as_op
 from ringcast.procs.child_processes import GUARD
+from ringcast.wire.call import NOWHERE, Site
 from ringcast.wire.unanswered import FAILURES
 
 Operator = Op | Callable[[Any, Any], Any]
@@ -710,11 +712,11 @@ class Communicator:
         >>> comm.agree(6)
         6
         """
-        timeout = self._enter(sys._getframe(), timeout)
+        timeout, site = self._check("agree", timeout), _caller(sys._getframe())
         try:
-            return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout))
+            return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout, site))
         except FAILURES as error:
-            self._raised(error, "agree")
+            self._raised(error, "agree", site)
             raise
 
     def shrink(self, *, timeout: float | None = None) -> Communicator:
@@ -735,11 +737,13 @@ class Communicator:
         >>> comm.shrink().members
         (0,)
         """
-        timeout = self._enter(sys._getframe(), timeout)
+        timeout, site = self._check("shrink", timeout), _caller(sys._getframe())
         try:
-            return recovery.vote(self._group, lambda: Communicator(recovery.shrink(self._group, timeout), self.timeout))
+            return recovery.vote(
+                self._group, lambda: Communicator(recovery.shrink(self._group, timeout, site), self.timeout)
+            )
         except FAILURES as error:
-            self._raised(error, "shrink")
+            self._raised(error, "shrink", site)
             raise
 
     def finalize(self) -> None:
@@ -777,24 +781,18 @@ class Communicator:
         self._leave(error)
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
-        timeout = self._enter(sys._getframe(1), timeout)
+        operation, site = sys._getframe(1).f_code.co_name, _caller(sys._getframe(1))
+        timeout = self._check(operation, timeout)
         try:
-            return drive(self._group.endpoint, steps, timeout)
+            return drive(self._group.endpoint, steps, timeout, site)
         except FAILURES as error:
-            self._raised(error, sys._getframe(1).f_code.co_name)
+            self._raised(error, operation, site)
             raise
 
-    def _raised(self, error: BaseException, operation: str) -> None:
+    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
         """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
         group = self._group
-        group.endpoint.unanswered.raised(group.context, error, operation, group.site)
-
-    def _enter(self, method: FrameType, timeout: float | None) -> float | None:
-        """Note the place in the program that called `method`, and return how long the call may take; see `_check`."""
-        timeout = self._check(method.f_code.co_name, timeout)
-        if (user := method.f_back) is not None:
-            self._group.site = user.f_code.co_filename, user.f_lineno
-        return timeout
+        group.endpoint.unanswered.raised(group.context, error, operation, site)
 
     def _check(self, operation: str, timeout: float | None = None) -> float | None:
         """Return how long a call of `operation` may take, given what it says itself.
@@ -829,3 +827,9 @@ class Communicator:
             return float(timeout)
         except OverflowError:  # an int beyond all floats
             return math.inf
+
+
+def _caller(method: FrameType) -> Site:
+    """Return the file and line of the program that called a method."""
+    user = method.f_back
+    return (user.f_code.co_filename, user.f_lineno) if user is not None else NOWHERE

@@ -17,7 +17,7 @@ class RoundStart:
 
     rank: int
     operation: str
-    number: int
+    number: int  # of the stage, as in the header of its messages; equal on all ranks
     round: int
     time: float
     send_to: int | None

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from ringcast import collectives
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.execute import drive_together
+from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.monitoring.trace import Totals, TraceRecorder, moving, rounds, totals
 from ringcast.monitoring.trace.pairing import Interval

@@ -38,7 +38,7 @@ from ringcast.collectives.stage import Choice, Group
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
 from ringcast.control.events import Joined
-from ringcast.engine.execute import drive_together
+from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.monitoring.recorder import encoded, mapped
 from ringcast.ops import MAX

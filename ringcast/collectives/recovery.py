@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from ringcast.collectives.stage import Group
-from ringcast.engine.execute import QUIET
+from ringcast.engine.drive import QUIET
 from ringcast.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -28,7 +28,7 @@ from ringcast.errors import (
 from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.placement import hosts_of
-from ringcast.wire.call import Call
+from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import Waiting
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import P2P
@@ -84,12 +84,12 @@ def acknowledge(group: Group) -> int:
     return len(group.acknowledged)
 
 
-def agree(group: Group, flag: int, timeout: float | None) -> int:
+def agree(group: Group, flag: int, timeout: float | None, site: Site) -> int:
     """Return the bitwise and of the flags of all ranks that live; see `Communicator.agree`."""
     if not isinstance(flag, int | np.integer) or not -FLAG_LIMIT <= flag < FLAG_LIMIT:
         expected = f"expected a whole number of 64 bits, got {flag!r}"
         raise ArgumentError(group.endpoint.rank, AGREE, "flag", expected)
-    decision = _decide(group, AGREE, int(flag), timeout)
+    decision = _decide(group, AGREE, int(flag), timeout, site)
     if decision.unacknowledged:
         first, protocol = decision.unacknowledged[0], group.endpoint.protocol
         why = protocol.failed.get(first, _LEFT)
@@ -108,9 +108,9 @@ def agree(group: Group, flag: int, timeout: float | None) -> int:
     return decision.flag
 
 
-def shrink(group: Group, timeout: float | None) -> Group:
+def shrink(group: Group, timeout: float | None, site: Site) -> Group:
     """Return the ranks that live as a group of their own, in their old order; see `Communicator.shrink`."""
-    decision = _decide(group, SHRINK, 0, timeout)
+    decision = _decide(group, SHRINK, 0, timeout, site)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
     group.endpoint.tell_found()  # of a member that only this rank has lost
     group.endpoint.unanswered.answered(group.context)
@@ -135,7 +135,7 @@ def free(group: Group) -> None:
         group.endpoint.flush()
 
 
-def _decide(group: Group, verb: Verb, flag: int, timeout: float | None) -> Decision:
+def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Site) -> Decision:
     """Vote, unless a call that was broken off has done so, and wait for what is decided.
 
     Raises:
@@ -148,7 +148,7 @@ def _decide(group: Group, verb: Verb, flag: int, timeout: float | None) -> Decis
     start = endpoint.transport.clock()
     while True:
         cast = _vote(group, verb, flag)
-        op = Operation(group.context, P2P, Call(verb), False, 1, group.site)  # as the flight recorder knows calls
+        op = Operation(group.context, P2P, Call(verb), False, 1, site)  # as the flight recorder knows calls
         endpoint.recorder.begin(op, encoded(op.call, f"#{cast.number}"))
         try:
             if group.decision is None:

@@ -37,10 +37,8 @@ def sendrecv(group: Group, value: Any, dest: int | None, source: int | None, tag
         return message.value(codec)
     if group.rank in (dest, source):
         raise ArgumentError(group.rank, "sendrecv", "dest", "expected both ends or none to be this rank itself")
-    op = group.endpoint.protocol.begin(group.context, _CALL, p2p=True, site=group.site)
+    op = group.endpoint.begin(group.context, _CALL, _record(dest, source, tag), p2p=True)
     op.label = f"sendrecv with tag {tag}"
-    group.endpoint.operation = op
-    group.endpoint.recorder.begin(op, _record(dest, source, tag))
     to, origin = (None if peer is None else group.in_job(peer) for peer in (dest, source))
     yield Exchange(op, to, frames, False, origin, message if source is not None else None, tag)
     group.endpoint.end(op)

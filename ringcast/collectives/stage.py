@@ -50,7 +50,6 @@ class Group:
     observe: Observer | None = None
     on_stage: Callable[[StagePlan, float], None] | None = None  # called after each stage, with the seconds it took
     hosts: Hosts = ()  # which ranks share a host
-    site: tuple[str, int] = ("", 0)  # file and line of the user's program that made the call under way
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
@@ -212,9 +211,7 @@ def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memor
     """
     endpoint, clock = group.endpoint, group.endpoint.transport.clock
     start = clock()
-    op = endpoint.protocol.begin(group.context, stage.call, granted=stage.granted, align=align, site=group.site)
-    endpoint.operation = op
-    endpoint.recorder.begin(op, stage.record)
+    op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     schedule, todo = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
     slots = memory(schedule)
     if group.members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
+from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import Kind, to_itself
@@ -46,6 +48,16 @@ class Control(Interface):
         """Flush all messages, within a bounded time, and release everything; idempotent."""
 
 
+class Runnable(Interface):
+    """A call under way."""
+
+    site: Site  # its file and line in the program
+    operation: Operation | None  # of its stage under way, or of the last one
+
+    def advance(self) -> None:
+        """Go on as far as possible without waiting."""
+
+
 class Endpoint:
     """Protocol, transport and control plane of one rank; used by one thread at a time."""
 
@@ -66,12 +78,29 @@ class Endpoint:
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
         self.unanswered = UnansweredErrors()
-        self.operation: Operation | None = None  # the last one that the call under way has begun; an error is one of it
+        self.ready: deque[Runnable] = deque()  # calls that can go on
+        self.running: Runnable | None = None  # the call whose steps run now
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
         self._wake = to_itself(Kind.WAKE, nonce)
         self._lost: dict[int, tuple[float, str]] = {}  # peers without a link: when to give them up, and why
+
+    def begin(
+        self, context: int, call: Call, record: bytes, *, granted: bool = False, align: int = 1, p2p: bool = False
+    ) -> Operation:
+        """Begin the next stage of the call whose steps run now; `record` is the call as the flight recorder keeps it.
+
+        Raises:
+            RingcastError: see `Protocol.begin`.
+        """
+        run = self.running
+        assert run is not None, "operations are begun by the steps of a call"
+        begin = self.protocol.begin
+        op = begin(context, call, granted=granted, align=align, p2p=p2p, site=run.site, after=run.operation)
+        run.operation = op
+        self.recorder.begin(op, record)
+        return op
 
     def post(self, exchange: Exchange) -> None:
         """Start a send, a receive, or both at once; `pending` of the operation is empty when they are complete.
@@ -106,11 +135,10 @@ class Endpoint:
             raise op.error
         self.recorder.done(op)
 
-    def fail(self, error: BaseException) -> None:
-        """Abort the call under way: its peers are refused, and the communicator ends with `error` on all ranks."""
-        op = self.operation
-        if op is None or isinstance(error, ObjectsRefused):
-            return  # nothing was sent: an argument was wrong; or nothing is under way, and all ranks refuse alike
+    def fail(self, op: Operation, error: BaseException) -> None:
+        """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks."""
+        if isinstance(error, ObjectsRefused):
+            return  # nothing is under way, and all ranks refuse alike
         self.recorder.failed(op)
         self.protocol.fail(op, error)
         self.flush()
@@ -127,13 +155,14 @@ class Endpoint:
     def progress(self, deadline: float | None) -> bool:
         """Wait for one message until `deadline` (transport clock, None: no limit) and act on it; False: none came.
 
-        Before the wait is the one place where handlers of signals run in a call. What they raise breaks off nothing;
-        anything else that is raised in the middle leaves this rank `torn`.
+        Every call that can go on then, does. Before the wait is the one place where handlers of signals run in a call.
+        What they raise breaks off nothing; anything else that is raised in the middle leaves this rank `torn`.
         """
         gate = self.gate
         gate.waiter = self
         while gate.pending:
             gate.deliver()
+            deadline = self.transport.clock()  # what is waited for may have come to its end in a handler
         try:
             arrival = self.transport.poll(self.wakes(deadline))
             gate.waiter = None
@@ -149,6 +178,8 @@ class Endpoint:
             gate.waiter = None
             self._tear(error)
             raise
+        while self.ready:
+            self.ready.popleft().advance()
         return arrival is not None
 
     def wake(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -14,6 +15,7 @@ from ringcast.control.events import in_words
 from ringcast.monitoring.recorder import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
+_NONE = (0, 0)  # before the first stage of the first call
 ONE_BY_ONE = 16  # ranks that get a line each
 
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
@@ -39,6 +41,7 @@ class Row:
 
     context: int
     number: int
+    stage: int
     calls: dict[int, Entry]  # by rank
     missing: tuple[int, ...]  # ranks that have not come to it
 
@@ -51,21 +54,24 @@ class Row:
 
 def merge(flights: Flights) -> list[Row]:
     """Return the collectives that ranks have recorded, in order."""
-    calls = {(flight.rank, e.context, e.number): e for flight in flights if flight for e in flight.entries if e.number}
-    latest: dict[tuple[int, int], int] = {}
-    for rank, context, number in calls:
-        latest[rank, context] = max(number, latest.get((rank, context), 0))
+    stages: dict[tuple[int, int, int], dict[int, Entry]] = defaultdict(dict)
+    latest: dict[tuple[int, int], tuple[int, int]] = {}
+    for flight in filter(None, flights):
+        for e in flight.entries:
+            if e.number:
+                stages[e.context, e.number, e.stage][flight.rank] = e
+                key = flight.rank, e.context
+                latest[key] = max((e.number, e.stage), latest.get(key, _NONE))
     rows = []
-    for context, number in sorted({key[1:] for key in calls}):
-        here = {rank: calls[rank, context, number] for rank in range(len(flights)) if (rank, context, number) in calls}
-        missing = tuple(rank for rank in range(len(flights)) if latest.get((rank, context), 0) < number)
-        rows.append(Row(context, number, here, missing))
+    for (context, number, stage), here in sorted(stages.items(), key=lambda item: item[0]):
+        missing = tuple(rank for rank in range(len(flights)) if latest.get((rank, context), _NONE) < (number, stage))
+        rows.append(Row(context, number, stage, here, missing))
     return rows
 
 
 def name(entry: Entry) -> str:
     """Return the name of an operation as in errors, such as "#17 allreduce"."""
-    return f"#{entry.number} {entry.collective}" if entry.number else f"{entry.collective} {entry.shape}"
+    return f"{entry.label} {entry.collective}" if entry.number else f"{entry.collective} {entry.shape}"
 
 
 def waits(entry: Entry) -> str:
@@ -137,7 +143,7 @@ def _row(row: Row, size: int) -> Iterator[str]:
         who = "all ranks" if len(ranks) == size else in_words(ranks)
         yield f"{'!' if row.differs else ' '} {called}{details}: {state} on {who}{_took(longest)}, at {place}"
     if row.missing:
-        yield f"! #{row.number}: not begun on {in_words(row.missing)}"
+        yield f"! {next(iter(row.calls.values())).label}: not begun on {in_words(row.missing)}"
 
 
 def _took(entry: Entry) -> str:
@@ -148,7 +154,13 @@ def to_json(flights: Flights) -> str:
     """Return everything that is known, as JSON: `ranks`, by rank, and `differing`, collectives that differ."""
     ranks = [None if flight is None else asdict(flight) for flight in flights]
     differing: list[dict[str, Any]] = [
-        {"context": row.context, "number": row.number, "missing": row.missing, "ranks": sorted(row.calls)}
+        {
+            "context": row.context,
+            "number": row.number,
+            "stage": row.stage,
+            "missing": row.missing,
+            "ranks": sorted(row.calls),
+        }
         for row in merge(flights)
         if row.differs
     ]

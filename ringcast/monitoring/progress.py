@@ -58,5 +58,5 @@ def _of_one(path: str) -> ProgressSnapshot:
     entry = seen.entry
     if entry is None or entry.state != "running":
         return ProgressSnapshot(1, sent=seen.sent)
-    name = f"#{entry.number} {entry.collective}" if entry.number else entry.collective
+    name = f"{entry.label} {entry.collective}" if entry.number else entry.collective
     return ProgressSnapshot(1, {name: 1}, seen.sent)

@@ -21,7 +21,8 @@ from struct import Struct
 
 from ringcast._util.dataclass import dataclass
 from ringcast.protocol.operations import Operation
-from ringcast.wire.call import Call
+from ringcast.wire.call import Call, Site
+from ringcast.wire.header import STAGES, label_of
 
 KEPT = 64  # operations
 FILE = "flight-{rank}"  # in the job's directory
@@ -141,7 +142,7 @@ def _cut(text: str, most: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _place(site: tuple[str, int]) -> bytes:
+def _place(site: Site) -> bytes:
     """Return the encoded place of a call; of a long path only the end, which has the file's name."""
     file, line = site
     return line.to_bytes(4, "little") + file.encode("utf-8", "replace")[-_PATH:]
@@ -153,7 +154,8 @@ class Entry:
 
     sequence: int  # 1, 2, ... for all operations of the rank
     context: int
-    number: int  # of the collective, equal on all ranks; 0 point-to-point
+    number: int  # of the call, equal on all ranks; 0 point-to-point
+    stage: int  # of the call, from 0
     fingerprint: int
     collective: str
     algorithm: str
@@ -172,6 +174,11 @@ class Entry:
     end: float | None
     file: str
     line: int
+
+    @property
+    def label(self) -> str:
+        """The call and its stage, as "#17" or "#17.1"."""
+        return label_of(STAGES * self.number + self.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +252,15 @@ def _entry(image: bytes, at: int, sequence: int) -> Entry:
     context, number, fingerprint, begun, start, call, line, path = _FIXED.unpack_from(image, at + _FIXED_AT)
     if state not in STATES or not all(map(isfinite, (begun, start, end))):
         raise ValueError(f"record {sequence}")
+    call_number, stage = divmod(number, STAGES)
     *names, root, nblocks = _CALL.unpack(call)
     collective, algorithm, dtype, op, shape = map(_text, names)
     if state == DONE:
         waiting = 0
     return Entry(
-        sequence, context, number, fingerprint, collective, algorithm, dtype, op, shape, None if root < 0 else root,
-        nblocks, STATES[state], None if round_ < 0 else round_, None if rounds < 0 else rounds, waiting,
+        sequence, context, call_number, stage, fingerprint, collective, algorithm, dtype, op, shape,
+        None if root < 0 else root, nblocks, STATES[state], None if round_ < 0 else round_,
+        None if rounds < 0 else rounds, waiting,
         tuple(peers[: min(waiting, PEERS)]), begun, start, None if state == RUNNING else end, _text(path), line,
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ class Aborter:
         self._receiving.release()
 
     def _kill(self, op: Operation, error: BaseException, notified: set[int]) -> None:
-        op.error = op.error or error
+        op.fail(error)
         for transfer in op.pending if op.ahead is None else (*op.pending, op.ahead):
             if isinstance(transfer, Send):
                 self._sending.drop(transfer)

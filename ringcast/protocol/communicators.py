@@ -13,9 +13,9 @@ from ringcast.errors import CollectiveMismatch, Where, blames
 from ringcast.protocol.matching import Mailbox
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame
-from ringcast.wire.call import Call
+from ringcast.wire.call import Call, Site
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, DONE, NUMBERS, P2P, Header
+from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of
 
 NAMED = 4096  # communicators that a peer may name before this rank has registered them
 REMEMBERED = 64  # calls that have ended, whose late messages can be recognised
@@ -28,6 +28,7 @@ class Context:
 
     __slots__ = (
         "active",
+        "calls",
         "ended",
         "error",
         "exchanges",
@@ -36,13 +37,14 @@ class Context:
         "members",
         "namer",
         "notified",
-        "number",
         "reported",
+        "stages",
     )
 
     def __init__(self) -> None:
         self.members: Collection[int] | None = None  # None: this rank has not registered it yet
-        self.number = 0  # of the last operation that was begun
+        self.calls = 0  # number of the last call that was made
+        self.stages: dict[int, int] = {}  # of each call under way: its last operation that was begun
         self.ended: dict[int, Operation] = {}  # the last collectives that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
         self.exchanges: set[Operation] = set()  # point-to-point
@@ -62,20 +64,36 @@ class Context:
 
     def begun(self, number: int) -> bool:
         """Return whether this rank has begun the operation of this number already; numbers wrap around."""
-        return (self.number - number) % NUMBERS < NUMBERS // 2
+        call = call_of(number)
+        last = self.stages.get(call)
+        return number <= last if last is not None else (self.calls - call) % CALLS < CALLS // 2
 
     def begin(
-        self, context: int, call: Call, granted: bool, align: int, p2p: bool, site: tuple[str, int]
+        self,
+        context: int,
+        call: Call,
+        granted: bool,
+        align: int,
+        p2p: bool,
+        site: Site,
+        after: Operation | None,
     ) -> tuple[Operation, list[Header]]:
         """Begin an operation; return it, and the headers that have arrived for it before.
 
-        Its number is the next one, or that of all point-to-point messages.
+        It is the next stage of the call whose stage `after` was, or the first one of the next call; all point-to-point
+        messages have the same number.
         """
         if p2p:
             op = Operation(context, P2P, call, granted, align, site)
             self.exchanges.add(op)
             return op, []
-        self.number = number = self.number % NUMBERS + 1
+        if after is None:
+            self.calls = self.calls % CALLS + 1
+            number = STAGES * self.calls
+        else:
+            number = after.number + 1
+            assert number % STAGES, f"a call with more than {STAGES} stages"
+        self.stages[call_of(number)] = number
         self.active[number] = op = Operation(context, number, call, granted, align, site)
         mail, grants = self.mail.get(number), self.grants.get(number)
         early = [header for _, (header, _) in mail.unclaimed()] if mail is not None else []
@@ -87,6 +105,10 @@ class Context:
         if len(self.ended) > REMEMBERED:
             del self.ended[next(iter(self.ended))]
 
+    def close(self, op: Operation) -> None:
+        """End the call whose last stage `op` was."""
+        self.stages.pop(call_of(op.number), None)
+
     def known(self, number: int) -> Operation | None:
         """Return the operation of this number, under way or ended; None where it has not begun, or is forgotten."""
         if number == P2P:
@@ -97,7 +119,7 @@ class Context:
         """Return the `Where` of the operation of this number, for errors."""
         op = self.known(number)
         if op is None or number in self.ended:
-            return Where(op.label if op is not None else "operation", number)
+            return Where(op.label if op is not None else "operation", call_of(number))
         return op.where
 
     def finish(self, op: Operation) -> list[Waiting]:
@@ -124,10 +146,11 @@ class Context:
         return self.error if isinstance(self.error, CollectiveMismatch) and self.error.peer == peer else None
 
     def clear(self) -> None:
-        """End all operations, and drop all messages."""
+        """End all operations and calls, and drop all messages."""
         for op in list(self.active.values()):
             self.end(op)
         self.exchanges.clear()
+        self.stages.clear()
         self.mail.clear()
         self.grants.clear()
 

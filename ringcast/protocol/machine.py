@@ -45,7 +45,7 @@ from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival, Frame
-from ringcast.wire.call import Call
+from ringcast.wire.call import NOWHERE, Call, Site
 from ringcast.wire.failure import Broken, Failure
 from ringcast.wire.header import (
     CREDIT_RETURN,
@@ -61,6 +61,7 @@ from ringcast.wire.header import (
     RTS,
     SIZE,
     Header,
+    label_of,
     unpack,
 )
 from ringcast.wire.reports import CallRecord, StallReport
@@ -152,9 +153,10 @@ class Protocol:
         granted: bool = False,
         align: int = 1,
         p2p: bool = False,
-        site: tuple[str, int] = ("", 0),
+        site: Site = NOWHERE,
+        after: Operation | None = None,
     ) -> Operation:
-        """Start an operation.
+        """Start an operation: the first stage of a call, or the stage that comes `after` another one of the same call.
 
         Raises:
             PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time;
@@ -169,7 +171,7 @@ class Protocol:
             self.enrol(context, range(self.size))
         if state.error is not None:
             raise self._cause(state)
-        op, early = state.begin(context, call, granted, align, p2p, site)
+        op, early = state.begin(context, call, granted, align, p2p, site, after)
         for header in early:
             self._aborter.agree(op, header)
         return op
@@ -193,6 +195,10 @@ class Protocol:
             self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
         if left:
             state.end(op)
+
+    def close(self, op: Operation) -> None:
+        """End the call whose last stage `op` was: nothing more may arrive for it."""
+        self._contexts[op.context].close(op)
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
@@ -513,7 +519,7 @@ class Protocol:
             return
         grants = state.grants[h.operation]
         if (h.source, h.ordinal) in grants:
-            raise Broken(f"it granted message {h.ordinal} of operation {h.operation} twice")
+            raise Broken(f"it granted message {h.ordinal} of operation {label_of(h.operation)} twice")
         grants[h.source, h.ordinal] = h
         self._eager_credits.keep(h, 0)
 

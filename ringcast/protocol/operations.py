@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
-from ringcast.wire.call import Call
-from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT
+from ringcast.wire.call import NOWHERE, Call, Site
+from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, call_of
 from ringcast.wire.reports import CallRecord
 
 SEGMENT = 256 << 10  # bytes of a DATA message at most
@@ -93,7 +93,7 @@ Transfer: TypeAlias = "Send | Receive"
 
 
 class Operation:
-    """One collective call, or one point-to-point exchange, of this rank."""
+    """One stage of a collective call, or one point-to-point exchange, of this rank."""
 
     __slots__ = (
         "ahead",
@@ -106,6 +106,7 @@ class Operation:
         "granted",
         "label",
         "number",
+        "on_ready",
         "pending",
         "received",
         "record",
@@ -117,9 +118,7 @@ class Operation:
         "window",
     )
 
-    def __init__(
-        self, context: int, number: int, call: Call, granted: bool, align: int, site: tuple[str, int] = ("", 0)
-    ) -> None:
+    def __init__(self, context: int, number: int, call: Call, granted: bool, align: int, site: Site = NOWHERE) -> None:
         self.context, self.number, self.call = context, number, call
         self.site = site  # file and line of the program that made the call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
@@ -137,10 +136,11 @@ class Operation:
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
+        self.on_ready: Callable[[], object] | None = None  # called once, when nothing is pending or it failed
 
     @property
     def where(self) -> Where:
-        return Where(self.label, self.number or None, self.round)
+        return Where(self.label, call_of(self.number) or None, self.round)
 
     @property
     def place(self) -> str:
@@ -171,6 +171,16 @@ class Operation:
         if self.ahead is transfer:
             self.ahead = None
         self.pending.discard(transfer)
+        if not self.pending and (ready := self.on_ready) is not None:
+            self.on_ready = None
+            ready()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error, unless one has ended it before."""
+        self.error = self.error or error
+        if (ready := self.on_ready) is not None:
+            self.on_ready = None
+            ready()
 
 
 def _plain(text: str) -> str:

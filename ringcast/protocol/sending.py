@@ -66,7 +66,7 @@ class Sending:
         if left == 0 and self.lookahead and self.trailing + send.total <= self.lookahead:
             self.trailing += send.total
             send.trailing = True
-            op.pending.discard(send)
+            op.complete(send)
 
     def on_done(self, h: Header, _: Arrival) -> None:
         """Handle a DONE: the receiver has all of a message.
@@ -84,7 +84,7 @@ class Sending:
         send = self.transfers.pop(key, None)
         if send is not None:
             self.trailing -= send.total if send.trailing else 0
-            send.operation.pending.discard(send)
+            send.operation.complete(send)
 
     def drop(self, send: Send) -> None:
         """Drop a message that its operation waits for; grants that still arrive for it are stale."""

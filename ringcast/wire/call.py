@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import zlib
 from functools import cached_property
+from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.wire.collective import BY_BYTE, byte
+
+Site: TypeAlias = tuple[str, int]  # file and line of the program that made a call
+NOWHERE: Site = ("", 0)  # where that is not known
 
 
 @dataclass(frozen=True)

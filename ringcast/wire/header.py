@@ -46,7 +46,8 @@ ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
 
 P2P = 0  # operation number of point-to-point messages
-NUMBERS = (1 << 32) - 1  # operations are numbered 1, ..., 2**32 - 1, 1, ...
+STAGES = 16  # a call has at most so many stages, each of which is an operation
+CALLS = (1 << 32) // STAGES - 1  # calls are numbered 1, ..., CALLS, 1, ...
 PAIR = (1 << 32) - 1  # numbers of messages and transfers are modulo PAIR + 1
 
 
@@ -59,7 +60,7 @@ class Header(NamedTuple):
     source: int  # rank of the sender
     nonce: int  # the job
     context: int  # the communicator; never reused
-    operation: int  # n-th operation of the communicator; 0 for point-to-point
+    operation: int  # STAGES times the number of the call in its communicator, plus its stage; 0 for point-to-point
     ordinal: int  # n-th message from source to me in this operation; the tag for point-to-point
     pair: int  # n-th message ever from source to me, modulo 2**32
     transfer: int  # the sender's number of the transfer; 0 where it is named by context, operation and ordinal
@@ -69,6 +70,21 @@ class Header(NamedTuple):
 
 
 pack_fields = _LAYOUT.pack  # the fields of a header, one by one: for the path where every microsecond counts
+
+
+def call_of(operation: int) -> int:
+    """Return the number of the call to which an operation belongs; 0 for point-to-point."""
+    return operation // STAGES
+
+
+def label_of(operation: int) -> str:
+    """Return an operation's call and stage, as people read them.
+
+    >>> label_of(3 * STAGES), label_of(3 * STAGES + 1)
+    ('#3', '#3.1')
+    """
+    call, stage = divmod(operation, STAGES)
+    return f"#{call}.{stage}" if stage else f"#{call}"
 
 
 def pack(header: Header) -> bytes:

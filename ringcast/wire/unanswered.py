@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, cast
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
+from ringcast.wire.call import Site
 from ringcast.wire.codec import Rank
 
 FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)
@@ -57,7 +58,7 @@ class UnansweredErrors:
         """The first one of all; None if there is none."""
         return next(iter(self._first.values()), None)
 
-    def raised(self, context: int, error: BaseException, operation: str, site: tuple[str, int]) -> None:
+    def raised(self, context: int, error: BaseException, operation: str, site: Site) -> None:
         """Note that a call of communicator `context` raises `error`; nothing, if that is the caller's own mistake."""
         if not isinstance(error, FAILURES) or context in self._first:
             return

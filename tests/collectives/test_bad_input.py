@@ -346,7 +346,7 @@ def test_roots_that_wait_for_each_other_ask_and_find_out(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str, size: int, name: str
 ) -> None:
     """Each believes to be the root: nobody sends anything, until they wonder why."""
-    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.02)
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.02)
     errors = jobs(kind, size).run(lambda c: getattr(c, name)(x, root=c.rank, **counts(name, c.size)))
     assert {type(error) for error in errors} <= {CollectiveMismatch, Revoked}
     texts = [str(error) for error in errors if isinstance(error, CollectiveMismatch)]
@@ -355,7 +355,7 @@ def test_roots_that_wait_for_each_other_ask_and_find_out(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broadcast_without_a_root_finds_out(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.02)
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.02)
     errors = jobs(kind, 3).run(lambda c: c.bcast(x, root=(c.rank + 1) % c.size))
     assert {type(error) for error in errors} <= {CollectiveMismatch, Revoked}
 

@@ -17,8 +17,9 @@ from ringcast.analysis.simulate import simulate
 from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
+from ringcast.engine.drive import drive, drive_together
 from ringcast.engine.endpoint import Endpoint, Exchange
-from ringcast.engine.execute import Steps, drive, drive_together
+from ringcast.engine.execute import Steps
 from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.engine.objects import decode, encode
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError

@@ -20,7 +20,7 @@ import pytest
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine import execute, signal_gate
+from ringcast.engine import drive, signal_gate
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import endpoints
 from ringcast.engine.signal_gate import NUMBERS, Deferred
@@ -146,7 +146,7 @@ def test_a_signal_ends_the_wait_at_once(
     kind: str, tmp_path: Path, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zeromq, "SLICE", 10**8)  # so that only the signal can end it
-    monkeypatch.setattr(execute, "QUIET", 1e5)
+    monkeypatch.setattr(drive, "QUIET", 1e5)
     handler(alarm)
 
     def here(comm: Communicator) -> list[int]:

@@ -14,12 +14,13 @@ from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snaps
 from ringcast.monitoring.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, mapped, rank_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
+from ringcast.wire.header import STAGES
 from support.jobs import Job
 
 
 def begin(recorder: Recorder, number: int, collective: str = "allreduce") -> Operation:
     call = Call(collective, "float64", (10,), "sum", None, "doubling", 1)
-    recorder.begin(op := Operation(1, number, call, False, 1, ("prog.py", 7)), encoded(call))
+    recorder.begin(op := Operation(1, STAGES * number, call, False, 1, ("prog.py", 7)), encoded(call))
     return op
 
 

@@ -19,15 +19,16 @@ from ringcast.monitoring import flight_record, live, rank_state, recorder
 from ringcast.monitoring.live import Usage
 from ringcast.monitoring.recorder import KEPT, SIZE, Entry, Flight, Recorder, decode, encoded, mapped
 from ringcast.protocol.operations import Operation
-from ringcast.wire.call import Call
+from ringcast.wire.call import Call, Site
+from ringcast.wire.header import STAGES
 from support.jobs import Job
 from support.places import TESTS
 
 CALL = Call("allreduce", "float64", (1000,), "sum", None, "doubling", 1)
 
 
-def operation(number: int, call: Call = CALL, site: tuple[str, int] = ("prog.py", 7)) -> Operation:
-    return Operation(1, number, call, False, 1, site)
+def operation(number: int, call: Call = CALL, site: Site = ("prog.py", 7), stage: int = 0) -> Operation:
+    return Operation(1, STAGES * number + stage, call, False, 1, site)
 
 
 def recorded(memory: Recorder, numbers: range, call: Call = CALL) -> Operation:
@@ -235,7 +236,7 @@ def test_ranks_at_different_operations_are_marked() -> None:
     assert last[0].startswith("! #4 allreduce (float64 (1000,), by doubling): running on ranks 0, 2")
     assert last[1] == "! #4: not begun on ranks 1, 3"
     told = json.loads(flight_record.to_json(flights))
-    assert told["differing"][-1] == {"context": 1, "number": 4, "missing": [1, 3], "ranks": [0, 2]}
+    assert told["differing"][-1] == {"context": 1, "number": 4, "stage": 0, "missing": [1, 3], "ranks": [0, 2]}
     assert told["ranks"][3] is None
     assert told["ranks"][0]["entries"][-1]["number"] == 4
 
@@ -252,6 +253,18 @@ def test_an_operation_that_only_some_remember_is_not_one_that_others_missed() ->
     flights = flights_of(KEPT + 8, KEPT + 7)
     assert [row.missing for row in flight_record.merge(flights)][:-1] == [()] * KEPT
     assert flight_record.merge(flights)[-1].missing == (1,)
+
+
+def test_the_stages_of_a_call_have_lines_of_their_own() -> None:
+    made = [Recorder(rank, 2) for rank in range(2)]
+    for rank, memory in enumerate(made):
+        for stage in range(2 - rank):
+            memory.begin(operation(5, stage=stage), encoded(CALL))
+    flights = [decode(memory.image()) for memory in made]
+    assert [(row.number, row.stage, row.missing) for row in flight_record.merge(flights)] == [(5, 0, ()), (5, 1, (1,))]
+    last = flight_record.text(flights).splitlines()[-2:]
+    assert last[0].startswith("! #5.1 allreduce")
+    assert last[1] == "! #5.1: not begun on rank 1"
 
 
 def test_many_ranks_that_did_the_same_share_a_line() -> None:

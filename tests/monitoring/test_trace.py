@@ -20,7 +20,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.simulate import Report, simulate
 from ringcast.collectives.stage import AUTOMATIC, Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.engine.execute import drive_together
+from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.monitoring.trace import (

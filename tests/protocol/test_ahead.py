@@ -10,7 +10,7 @@ import pytest
 from ringcast import SUM, collectives
 from ringcast.algorithms.cost import Network
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.execute import drive_together
+from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import PeerFailed, RingcastError
 from ringcast.protocol.operations import SEGMENT, Operation

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcast.errors import PeerFailed, Revoked
+from ringcast.errors import CollectiveMismatch, PeerFailed, Revoked
 from ringcast.protocol.communicators import NAMED
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import SEGMENT, WINDOW, Operation
@@ -24,8 +24,8 @@ from ringcast.transports.base import MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Revoke
+from ringcast.wire.header import CALLS, MISMATCH, STAGES, Header, Kind
 from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
-from ringcast.wire.header import MISMATCH, Header, Kind
 from support.protocol_net import (
     CALL,
     CONTEXT,
@@ -238,8 +238,53 @@ def test_the_numbers_may_wrap() -> None:
     check_quiet(net)
 
 
+def test_the_numbers_of_calls_may_wrap() -> None:
+    net = Net(2)
+    for protocol in net.ranks:
+        protocol._contexts[CONTEXT].calls = CALLS - 1
+    for _ in range(3):
+        transfer(net, LARGE)
+    assert {h.operation for a, _, h in net.log if a == 0} == {STAGES * CALLS, STAGES, STAGES * 2}
+    check_quiet(net)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_stages_of_two_calls_meet_in_whatever_order_ranks_begin_them(early: bool) -> None:
+    net = Net(2)
+    calls = [net.begin(), net.begin()]
+    for protocol, op in (pair for ops in calls for pair in zip(net.ranks, ops, strict=True)):
+        protocol.end(op)
+    sender, receiver = net.ranks
+    sinks = {}
+
+    def receive() -> None:
+        for call in (1, 0):
+            sinks[call] = Buffer(1)
+            receiver.receive(receiver.begin(CONTEXT, CALL, after=calls[call][1]), 0, sinks[call])
+
+    if not early:
+        receive()
+    for call in (0, 1):
+        sender.send(sender.begin(CONTEXT, CALL, after=calls[call][0]), 1, [memoryview(bytes([call]))])
+    net.run()
+    if early:
+        receive()
+    assert {call: sink.data for call, sink in sinks.items()} == {0: b"\0", 1: b"\1"}
+
+
+def test_a_message_for_a_call_that_has_ended_is_a_mismatch_though_a_later_call_is_under_way() -> None:
+    net = Net(2)
+    ended, _ = net.begin(), net.begin()
+    net.ranks[1].end(ended[1])
+    net.ranks[1].close(ended[1])
+    net.ranks[0].end(ended[0])
+    net.ranks[0].send(net.ranks[0].begin(CONTEXT, CALL, after=ended[0]), 1, [memoryview(b"x")])
+    net.run()
+    assert isinstance(net.ranks[1].unreported(), CollectiveMismatch)
+
+
 def forged(**fields: int) -> bytes:
-    header = Header(wire.VERSION, Kind.EAGER, 0, 0, NONCE, CONTEXT, 1, 0, 0, 0, 1, 0, CALL.fingerprint)
+    header = Header(wire.VERSION, Kind.EAGER, 0, 0, NONCE, CONTEXT, STAGES, 0, 0, 0, 1, 0, CALL.fingerprint)
     return wire.pack(header._replace(**fields))
 
 
@@ -315,7 +360,14 @@ def test_a_peer_that_speaks_of_ever_more_to_come_has_failed_before_memory_is_ful
     while 1 not in protocol.failed:
         said += 1
         assert said < 20_000
-        fields = {"kind": kind, "source": 1, "pair": said - 1, "length": 0, "operation": 1, counting: said}
+        fields = {
+            "kind": kind,
+            "source": 1,
+            "pair": said - 1,
+            "length": 0,
+            "operation": STAGES,
+            counting: STAGES + said,
+        }
         protocol.handle(MemoryArrival([forged(**fields)]))
         protocol.outbox.clear()
     assert said > 1000

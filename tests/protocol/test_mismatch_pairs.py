@@ -239,7 +239,7 @@ def test_a_rank_that_has_left_is_named_to_all_that_wait_for_it() -> None:
 
 def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others report that they wait for it as often as they like: nobody is accused."""
-    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.01)
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.01)
     job = Job("threads", 4)
     control = job.endpoints[0].control
     assert isinstance(control, LocalControl)
@@ -256,7 +256,7 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a rank that waits for this one, after its timeout, would seem to be in a cycle with it."""
-    monkeypatch.setattr("ringcast.engine.execute.QUIET", 0.01)
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.01)
     job = Job("threads", 2)
     control = job.endpoints[0].control
     assert isinstance(control, LocalControl)

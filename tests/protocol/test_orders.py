@@ -17,8 +17,8 @@ from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
+from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.execute import driven
 from ringcast.errors import RingcastError
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire.control_messages import Bye, Failed, Finished, FromMember, Revoke, notice_frames

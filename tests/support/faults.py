@@ -22,8 +22,9 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.suspicions import SETTLE, Accusations
+from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.execute import Steps, driven
+from ringcast.engine.execute import Steps
 from ringcast.errors import PeerFailed, Revoked, RingcastError
 from ringcast.net.dead_link import STALL
 from ringcast.transports.base import Frame
@@ -242,6 +243,16 @@ class World:
             del self._until[rank]
             program.close()
 
+    def _progress(self, rank: int) -> None:
+        """Let a waiting rank make progress, in which it may die, and go on."""
+        try:
+            came = self.ends[rank].progress(self.wire.now)
+        except Died:
+            del self._until[rank]
+            self._programs[rank].close()
+        else:
+            self._go(rank, came)
+
     def _fall(self, rank: int) -> None:
         """From now on nothing is heard of a rank, and after a while the others are told."""
         fault, self.when = self.case.fault, self.wire.now
@@ -296,7 +307,7 @@ class World:
             self._wake(self._inject())
         for rank in list(self._until):
             if rank in self._until and (self.ends[rank].wakes(self._until[rank]) or 0.0) <= self.wire.now:
-                self._go(rank, self.ends[rank].progress(self.wire.now))
+                self._progress(rank)
 
     def _inject(self) -> int:
         """Put the next notice into its inbox; return whose."""
@@ -308,7 +319,7 @@ class World:
     def _wake(self, rank: int) -> None:
         """Let a rank take what is in its inbox, while it waits."""
         while rank in self._until and self.wire.ends[rank].inbox:
-            self._go(rank, self.ends[rank].progress(self.wire.now))
+            self._progress(rank)
 
     def _note(self, text: str) -> None:
         if self._log is not None:

@@ -31,8 +31,9 @@ from ringcast.control.events import Tick
 from ringcast.control.membership import Membership
 from ringcast.control.server import _event
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.execute import Steps, Task
+from ringcast.engine.execute import Steps
 from ringcast.engine.in_process import simulated_endpoints
+from ringcast.engine.task import Task
 from ringcast.errors import CollectiveTimeout, PeerFailed, RingcastError
 from ringcast.ops import SUM
 from ringcast.protocol.eager_credits import EAGER_CREDIT
@@ -261,12 +262,8 @@ def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequen
     ends: dict[int, Any] = {}
 
     def advance(i: int) -> None:
-        if i not in ends:
-            try:
-                if tasks[i].advance():
-                    ends[i] = tasks[i].result
-            except Exception as error:
-                ends[i] = error
+        if i not in ends and tasks[i].poll():
+            ends[i] = tasks[i].error or tasks[i].result
 
     def settle() -> None:
         while (rank := wire_.deliver()) is not None:
@@ -276,14 +273,15 @@ def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequen
                         check(endpoint.protocol)
                     advance(i)
 
-    for i in range(len(tasks)):
+    for i, task in enumerate(tasks):
+        task.advance()
         advance(i)
     settle()
     for patience in range(3):
         for i, task in enumerate(tasks):
             if i in ends:
                 continue
-            task.await_peer_report = False
+            task.patience = wire_.now
             op = task.operation
             assert op is not None
             if patience < 2:

@@ -1,0 +1,152 @@
+"""Waiting for tasks: a blocking call drives one, the simulated wire drives those of all ranks in one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from math import inf
+from typing import Any
+
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Result, Steps
+from ringcast.engine.task import Task
+from ringcast.errors import CollectiveTimeout, RingcastError
+from ringcast.protocol.operations import Operation
+from ringcast.transports.simulated import SimulatedWire
+from ringcast.wire.call import NOWHERE, Site
+
+QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
+
+
+class _StallReporter:
+    """Measures for how long a call is stalled, and reports it to the peers and the control plane."""
+
+    __slots__ = ("_endpoint", "_start", "_times", "due")
+
+    def __init__(self, endpoint: Endpoint, now: float) -> None:
+        self._endpoint, self._start, self._times = endpoint, now, 0
+        self.due = now + QUIET
+
+    def heard(self, now: float) -> None:
+        """Record a message; keepalives do not count."""
+        self.due = now + QUIET
+        self.end()
+
+    def quiet(self, op: Operation, now: float) -> None:
+        """Report a stall: no message until `due`."""
+        self.due = now + QUIET
+        self._times += 1
+        self._endpoint.report_stall(op, now - self._start, self._times)
+
+    def end(self) -> None:
+        """Withdraw the report, if there was one."""
+        if self._times:
+            self._times = 0
+            self._endpoint.moves()
+
+
+def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE) -> Result:
+    """Run `steps` to the end, waiting as needed, and return its result; `site` is the call's place in the program.
+
+    Raises:
+        CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
+        RingcastError: see `Task.result`.
+    """
+    waits = driven(endpoint, steps, timeout, site)
+    with endpoint.gate:
+        try:
+            until = next(waits)
+            while True:
+                try:
+                    came = endpoint.progress(until)
+                except BaseException as error:
+                    until = waits.throw(error)
+                else:
+                    until = waits.send(came)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def driven(
+    endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
+) -> Generator[float, bool, Result]:
+    """Run `steps` without blocking, for `drive`: yield the deadline of each wait; get whether a message came."""
+    task = Task(endpoint, steps, site)
+    task.advance()
+    if not task.done:
+        yield from _waiting(task, timeout)
+    return task.result
+
+
+def _waiting(task: Task[Any], timeout: float | None) -> Generator[float, bool, None]:
+    endpoint, protocol, clock = task.endpoint, task.endpoint.protocol, task.endpoint.transport.clock
+    start = clock()
+    deadline = inf if timeout is None else start + timeout
+    watch = _StallReporter(endpoint, start)
+    heard = False
+    try:
+        while not task.poll():
+            op = task.operation
+            assert op is not None, "who waits has begun an operation"
+            now = clock()
+            if timeout is not None and now >= deadline:
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+            if heard:
+                watch.heard(now)
+            talk = protocol.keepalives
+            came = yield min(deadline, watch.due, task.patience)
+            heard = came and protocol.keepalives == talk
+            if not came and clock() >= watch.due:
+                watch.quiet(op, clock())
+    except BaseException as error:
+        if not task.done:
+            task.fail(error)
+        raise
+    finally:
+        watch.end()
+
+
+def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
+    """Run one generator per rank on the simulated wire, in one thread; return their results by rank.
+
+    Raises:
+        RingcastError: the first error of any rank; or a deadlock, with the ranks that wait for each other.
+    """
+    tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
+    for task in tasks:
+        task.advance()
+    running = {rank for rank, task in enumerate(tasks) if not _ended(task)}
+    stuck = None
+    while running:
+        rank = wire.deliver()
+        if rank is not None:
+            while endpoints[rank].progress(wire.now):  # a notice may have come as well
+                pass
+            if rank in running and _ended(tasks[rank]):
+                running.discard(rank)
+            continue
+        waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
+        state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
+        for r in waiting:
+            tasks[r].patience = wire.now
+            _ended(tasks[r])
+        if state == stuck:  # also after all have probed their peers
+            waits = {r: op.waiting_for for r, op in waiting.items()}
+            raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
+        stuck = state
+        for r, op in waiting.items():
+            endpoints[r].probe(op)
+    return [task.result for task in tasks]
+
+
+def _ended(task: Task[Any]) -> bool:
+    """Return whether a task is done.
+
+    Raises:
+        BaseException: the error that has ended it.
+    """
+    if not task.done and not task.poll():
+        return False
+    if task.error is not None:
+        raise task.error
+    return True

@@ -1,0 +1,107 @@
+"""A task: one call of the program, whose generator of exchanges advances on an endpoint without ever waiting.
+
+A task whose operation has become complete, or has failed, is queued in its endpoint, which advances it with the next
+progress that anything makes. So any number of calls is under way at the same time, whichever of them the program
+waits for (`ringcast.engine.drive`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import Generic, cast
+
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.execute import Result, Steps
+from ringcast.errors import CollectiveMismatch
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import NOWHERE, Site
+
+EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
+
+
+class Task(Generic[Result]):
+    """Runs a generator of exchanges on one endpoint.
+
+    Attributes:
+        site: file and line of the program that made the call.
+        operation: that of the stage under way, or the last one; None before the first.
+        done: whether the result is there, or an error.
+        error: the error that has ended it.
+        patience: until when, on the transport's clock, the other side of a mismatch may still send its call.
+    """
+
+    __slots__ = ("_ready", "_result", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
+
+    def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site = NOWHERE) -> None:
+        self.endpoint, self._steps, self.site = endpoint, steps, site
+        self.operation: Operation | None = None
+        self.done = False
+        self.error: BaseException | None = None
+        self.patience = inf
+        self._ready = partial(endpoint.ready.append, self)
+        self._result: Result | None = None
+
+    @property
+    def result(self) -> Result:
+        """What the call returns, once it is done.
+
+        Raises:
+            BaseException: the error of the operation, or of the generator. The communicator is given up.
+        """
+        if self.error is not None:
+            raise self.error
+        return cast(Result, self._result)
+
+    def poll(self) -> bool:
+        """Return whether it is done; one that waits for the other side of a mismatch may end here."""
+        if not self.done and self.patience != inf:
+            self.advance()
+        return self.done
+
+    def advance(self) -> None:
+        """Go on as far as possible without waiting.
+
+        Raises:
+            BaseException: what is no `Exception`, as KeyboardInterrupt in an operator: that concerns the whole program.
+        """
+        endpoint, op = self.endpoint, self.operation
+        outer, endpoint.running = endpoint.running, self
+        try:
+            while op is None or not (op.pending or op.error):
+                exchange = next(self._steps)
+                op = exchange.operation
+                if not op.error:
+                    endpoint.post(exchange)
+            if op.error is None:
+                op.on_ready = self._ready
+            elif not self._awaits_explanation(op):
+                self.fail(endpoint.protocol.error_of(op) or op.error)
+        except StopIteration as stop:
+            self._result, self.done = stop.value, True
+            if self.operation is not None:
+                endpoint.protocol.close(self.operation)
+        except BaseException as error:
+            self.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            endpoint.running = outer
+
+    def fail(self, error: BaseException) -> None:
+        """End with `error`: the peers of the operation are refused, and the communicator is given up."""
+        self.done, self.error = True, error
+        self._steps.close()
+        if self.operation is not None:
+            self.operation.on_ready = None
+            self.endpoint.fail(self.operation, error)
+
+    def _awaits_explanation(self, op: Operation) -> bool:
+        """Return whether this ends with a mismatch whose other side has not sent its call yet."""
+        error = self.endpoint.protocol.error_of(op)
+        if not isinstance(error, CollectiveMismatch) or error.complete:
+            return False
+        now = self.endpoint.transport.clock()
+        if self.patience == inf:
+            self.patience = now + EXPLANATION
+        return now < self.patience
