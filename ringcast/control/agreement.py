@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from ringcast.wire.reports import StallReport
+from ringcast.wire.reports import OperationReport, StallReport
 from ringcast.wire.votes import SHRINK, Decision, Vote
 
 
@@ -47,14 +47,16 @@ class Agreements:
         return self._decide(vote.context, vote.number)
 
     def refined(self, report: StallReport) -> StallReport:
-        """Return a report whose `waits` are the ranks whose votes an agreement lacks, which the rank cannot know."""
-        number = -report.call.number
-        if number <= 0:
-            return report
-        votes = self._open.get((report.context, number), {})
-        missing = {*self.members(report.context)} - {*votes} - self._gone if report.rank in votes else ()
+        """Return a report in which agreements wait for the ranks whose votes they lack, which the rank cannot know."""
+        told = (self._refined(op, report.rank) if op.call.number < 0 else op for op in report.operations)
+        return replace(report, operations=tuple(told))
+
+    def _refined(self, op: OperationReport, rank: int) -> OperationReport:
+        context = op.call.context
+        votes = self._open.get((context, -op.call.number), {})
+        missing = {*self.members(context)} - {*votes} - self._gone if rank in votes else ()
         waits = tuple(sorted(missing))
-        return replace(report, waits=waits, sources=waits)
+        return replace(op, waits=waits, sources=waits)
 
     def lose(self, rank: int) -> list[Decision]:
         """Count a rank as gone: it failed, or has left the job."""

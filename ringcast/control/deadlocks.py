@@ -1,19 +1,26 @@
 """Detection of deadlocks, and of mismatches that no message shows, from the reports of stalled ranks. Pure decisions.
 
-A stalled rank, which has waited for a while without a message, reports its wait-for set, how many messages it has sent
-to and seen from every peer, and its last calls. It needs a message of *all* the ranks it waits for. The findings:
+A stalled rank is one whose program has waited for a while, without a message, for one or several of its calls: for all
+of them, or for any. It reports these and all other operations that it has under way, the ranks of which each needs a
+message, how many messages it has sent to and seen from every peer, and its last calls. A rank that computes, or polls,
+does not report. The findings:
 
 1. Mismatch: A waits for B, and B made another call with the same number in the same communicator. A call that was made
    stays made, so this holds however old the reports are.
-2. Deadlock: a cycle of ranks, each of which waits for the next one, with nothing under way between neighbours (each has
-   seen as many messages of the other as that has sent). The communicators may be different ones.
+2. Deadlock. A program needs its calls; an operation needs all ranks that it waits for. Of such a rank it needs the same
+   operation, if that is under way there; or the program, if that has not made the call yet. What needs something that
+   is stuck is stuck; a program that waits for any of several calls is so if all of them are. The communicators may be
+   different ones. A cycle of what is stuck is told.
 
-Such a cycle is a deadlock, though the reports are of different times. Proof: suppose that some rank of it went on.
-Take the first event after the reports by which a rank A got something from the next one, B. B sent that after its own
-report, for A had seen all from before. But B sends nothing that A waits for until B itself goes on, for which it needs
-the rank after it: that was an event before the first one. The one thing that a rank gives without going on is a grant
-that it withheld, and that needs the messages it receives: so the way goes on from there to those senders only. A rank
-that computes does not report, and a message under way makes a pair of numbers differ: a slow program forms no cycle.
+What is stuck stays so, though the reports are of different times. For an edge between two ranks counts only where
+nothing is under way between them: each has seen as many messages of the other as that has sent. Proof: suppose that
+something of it went on. Take the first event after the reports by which a rank A got something from the next one, B.
+B sent that after its own report, for A had seen all from before. So B had gone on before: with the same operation, or
+with its program. Each of them is stuck as well, so it needed something from a third rank (the program through one of
+its calls): that was an event before the first one. The one thing that a rank gives without going on is a grant that it
+withheld, and that needs the messages which this operation receives: so the way goes on from there to those senders
+only. A rank withdraws its report with the next message, whatever that is for. A message under way makes a pair of
+numbers differ: a slow program forms no cycle.
 
 A rank in `agree` or `shrink` needs the votes of the ranks that have not voted, which the control plane knows. A vote
 comes the same way as the reports of its rank, after them: so the argument holds. As a call in a communicator that was
@@ -21,21 +28,31 @@ given up ends by itself, and another rank may vote before that, such calls are n
 `ringcast.control.membership`).
 
 Only a call that ends by itself (a timeout, an interrupt) breaks a cycle; such a rank reports that it has moved, and a
-cycle counts only when each of its ranks has reported twice that it waits.
+rank counts only when it has reported twice that it waits.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from ringcast.wire.reports import CallRecord, Deadlock, Finding, Mismatch, StallReport
+from ringcast.wire.header import P2P, call_of, made
+from ringcast.wire.reports import KNOWN, CallRecord, Deadlock, Finding, Mismatch, OperationReport, StallReport
 
 LOOK = 2e-6  # seconds between two searches for cycles, times the square of the waiting ranks: bounds their cost …
 MOST = 1.0  # … and at most this
 CALLS_SHOWN = 8  # ranks of a cycle whose calls are in the finding
 
 Node = TypeVar("Node")
+
+
+class _Stuck(NamedTuple):
+    """What may be stuck: a rank's program, or one of its operations."""
+
+    rank: int
+    operation: int | None  # its place in the rank's report; None: the program
+    receives: bool = False  # of the operation only what it receives counts
 
 
 class DeadlockDetector:
@@ -63,13 +80,13 @@ class DeadlockDetector:
     def voted(self, context: int) -> None:
         """Forget the reports of ranks in an agreement of this communicator, as their wait-for sets have changed."""
         for report in [*self._reports.values()]:
-            if report.context == context and report.call.number < 0:
+            if any(op.call.context == context and op.call.number < 0 for op in report.operations):
                 self.moved(report.rank)
 
     def ends(self, context: int) -> None:
-        """Forget the calls in a communicator that was given up."""
+        """Forget the reports of ranks with calls in a communicator that was given up."""
         for report in [*self._reports.values()]:
-            if report.context == context and report.call.number >= 0:
+            if context in report.contexts:
                 self.moved(report.rank)
 
     def forget(self) -> None:
@@ -77,58 +94,121 @@ class DeadlockDetector:
         self._reports.clear()
 
     def _mismatch(self, report: StallReport) -> list[Finding]:
-        mine, context = report.call, report.context
-        if mine.number <= 0:
-            return []
-        for peer in report.waits:
-            other = self._reports.get(peer)
-            if other is None or other.context != context:
-                continue
-            for theirs in (other.call, *other.ended):
-                if theirs.number == mine.number and theirs.fingerprint != mine.fingerprint:
-                    return [
-                        _mismatch(report.rank, context, mine, peer, theirs),
-                        _mismatch(peer, context, theirs, report.rank, mine),
-                    ]
+        for mine in report.operations:
+            for peer in mine.waits if mine.call.number > 0 else ():
+                for theirs in self._calls(peer):
+                    if _same_place(mine.call, theirs) and theirs.fingerprint != mine.call.fingerprint:
+                        return [
+                            _mismatch(report.rank, mine.call, peer, theirs),
+                            _mismatch(peer, theirs, report.rank, mine.call),
+                        ]
         return []
 
+    def _calls(self, rank: int) -> Iterator[CallRecord]:
+        if (report := self._reports.get(rank)) is not None:
+            yield from (op.call for op in report.operations)
+            yield from report.ended
+
     def _deadlock(self) -> list[Finding]:
-        edges = (edge for rank in sorted(self._reports) for edge in self._edges(rank, self._reports[rank].waits))
-        found = find_cycle(edges, self._after)
-        if not found:
+        stuck = self._stuck()
+        cycle = find_cycle(stuck, lambda one: (other for other in stuck[one] if other in stuck))
+        told: dict[int, CallRecord] = {}  # of each rank in the cycle, the first operation that is part of it
+        for rank, operation, _ in cycle:
+            if operation is not None:
+                told.setdefault(rank, self._reports[rank].operations[operation].call)
+        if not told:
             return []
-        ranks = [rank for rank, _ in found]
+        ranks = [rank for rank, operation, _ in cycle if operation is not None]
         first = ranks.index(min(ranks))
-        cycle = (*ranks[first:], *ranks[:first])
-        made = [self._reports[rank].call for rank in cycle[:CALLS_SHOWN]]
-        calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in made)
-        reports = (self._reports[rank] for rank in dict.fromkeys(cycle))
-        return [Deadlock(r.rank, r.context, r.call.number, r.seconds, cycle, calls) for r in reports]
+        around = (*ranks[first:], *ranks[:first])
+        shown = [told[rank] for rank in around[:CALLS_SHOWN]]
+        calls = tuple(f"{call.text} at {call.site}" if call.site else call.text for call in shown)
+        return [
+            Deadlock(rank, told[rank].context, told[rank].number, self._reports[rank].seconds, around, calls)
+            for rank in dict.fromkeys(around)
+        ]
 
-    def _after(self, edge: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Return the edges of which one must vanish before this one can."""
-        waiting, rank = edge
-        report = self._reports[rank]
-        return self._edges(rank, report.sources if waiting in report.owes else report.waits)
+    def _stuck(self) -> dict[_Stuck, list[_Stuck]]:
+        """Return all that is stuck, with what it needs: the largest set that is consistent."""
+        needs: dict[_Stuck, list[_Stuck]] = {}
+        todo = [_Stuck(rank, None) for rank in sorted(self._reports) if self._reports[rank].times >= 2]
+        while todo:
+            one = todo.pop()
+            if one not in needs:
+                needs[one] = [*self._needs(one)]
+                todo += needs[one]
+        users: dict[_Stuck, list[_Stuck]] = defaultdict(list)
+        for one, others in needs.items():
+            for other in others:
+                users[other].append(one)
+        left = {one: len(others) for one, others in needs.items()}
+        todo = [one for one in needs if not left[one]]
+        while todo:
+            one = todo.pop()
+            if needs.pop(one, None) is not None:
+                for user in users[one]:
+                    left[user] -= 1
+                    if not left[user] or self._any_will_do(user):
+                        todo.append(user)
+        return needs
 
-    def _edges(self, rank: int, peers: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Return the steady waits of `rank` for some of `peers`: nothing is under way between the two."""
-        mine = self._reports[rank]
-        for peer in peers:
-            theirs = self._reports.get(peer)
-            if (
-                theirs is not None
-                and min(mine.times, theirs.times) >= 2
-                and mine.sent.get(peer, 0) == theirs.seen.get(rank, 0)
-                and mine.seen.get(peer, 0) == theirs.sent.get(rank, 0)
-            ):
-                yield rank, peer
+    def _any_will_do(self, one: _Stuck) -> bool:
+        return one.operation is None and not self._reports[one.rank].every
+
+    def _needs(self, one: _Stuck) -> Iterator[_Stuck]:
+        """Yield what must go on before `one` can: all of that, or any (`_any_will_do`)."""
+        report = self._reports[one.rank]
+        if one.operation is None:
+            yield from (_Stuck(one.rank, place) for place, _ in enumerate(report.operations[: report.awaited]))
+            return
+        mine = report.operations[one.operation]
+        for peer in mine.sources if one.receives else mine.waits:
+            if (theirs := self._reports.get(peer)) is not None and _steady(report, theirs):
+                yield from _part(mine, report.rank, theirs)
 
 
-def _mismatch(rank: int, context: int, mine: CallRecord, peer: int, theirs: CallRecord) -> Mismatch:
+def _steady(mine: StallReport, theirs: StallReport) -> bool:
+    """Return whether both have waited for long, and nothing is under way between the two."""
+    return (
+        min(mine.times, theirs.times) >= 2
+        and mine.sent.get(theirs.rank, 0) == theirs.seen.get(mine.rank, 0)
+        and mine.seen.get(theirs.rank, 0) == theirs.sent.get(mine.rank, 0)
+    )
+
+
+def _part(mine: OperationReport, rank: int, theirs: StallReport) -> Iterator[_Stuck]:
+    """Yield what an operation of `rank` needs of another rank; nothing where that is not known."""
+    call = mine.call
+    for place, op in enumerate(theirs.operations):
+        owed = rank in op.owes
+        if op.call.context == call.context and (_same_call(call, op.call) or (owed and call.number == P2P)):
+            if op.call.number <= call.number:  # else it has sent its part of that stage already
+                yield _Stuck(theirs.rank, place, receives=owed)
+            return
+    if call.number <= P2P or not _has_made(theirs, call):
+        yield _Stuck(theirs.rank, None)
+
+
+def _has_made(report: StallReport, call: CallRecord) -> bool:
+    """Return whether a rank has made this call, as far as is known."""
+    last = report.begun.get(call.context)
+    if last is None:  # it does not know the communicator yet; or it has so many that not all are in the report
+        return len(report.begun) >= KNOWN
+    return made(last, call_of(call.number))
+
+
+def _same_call(mine: CallRecord, theirs: CallRecord) -> bool:
+    return min(mine.number, theirs.number) > P2P and call_of(mine.number) == call_of(theirs.number)
+
+
+def _same_place(mine: CallRecord, theirs: CallRecord) -> bool:
+    return (mine.context, mine.number) == (theirs.context, theirs.number)
+
+
+def _mismatch(rank: int, mine: CallRecord, peer: int, theirs: CallRecord) -> Mismatch:
     same = theirs.text == mine.text
     text = "the same, with other arguments" if same else theirs.text
-    return Mismatch(rank, context, mine.number, peer, mine.text, mine.site, text, theirs.site)
+    return Mismatch(rank, mine.context, mine.number, peer, mine.text, mine.site, text, theirs.site)
 
 
 def find_cycle(starts: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> list[Node]:

@@ -273,11 +273,14 @@ class Membership:
 
     def _compare(self, report: StallReport, now: float) -> list[Action]:
         """Return the findings that follow from a stalled rank's report, together with those of the others."""
-        failed = not self._failed.keys().isdisjoint(self._agreements.members(report.context))
-        if report.call.number >= 0 and (failed or report.context in self._revoked):
+        if any(map(self._dead, report.contexts)):
             return []  # the call ends as soon as the rank hears of that
         findings = self._deadlocks.report(self._agreements.refined(report), now)
         return [SendTo(self._members[found.rank].connection, found) for found in findings]
+
+    def _dead(self, context: int) -> bool:
+        """Return whether a communicator was revoked, or has a member that failed."""
+        return context in self._revoked or not self._failed.keys().isdisjoint(self._agreements.members(context))
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event

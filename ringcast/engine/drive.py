@@ -31,11 +31,11 @@ class _StallReporter:
         self.due = now + QUIET
         self.end()
 
-    def quiet(self, op: Operation, now: float) -> None:
+    def quiet(self, awaited: Sequence[Operation], every: bool, now: float) -> None:
         """Report a stall: no message until `due`."""
         self.due = now + QUIET
         self._times += 1
-        self._endpoint.report_stall(op, now - self._start, self._times)
+        self._endpoint.report_stall(awaited, every=every, seconds=now - self._start, times=self._times)
 
     def end(self) -> None:
         """Withdraw the report, if there was one."""
@@ -97,7 +97,7 @@ def _waiting(task: Task[Any], timeout: float | None) -> Generator[float, bool, N
             came = yield min(deadline, watch.due, task.patience)
             heard = came and protocol.keepalives == talk
             if not came and clock() >= watch.due:
-                watch.quiet(op, clock())
+                watch.quiet([op], True, clock())
     except BaseException as error:
         if not task.done:
             task.fail(error)
@@ -135,7 +135,7 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
             raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
         stuck = state
         for r, op in waiting.items():
-            endpoints[r].probe(op)
+            endpoints[r].probe([op])
     return [task.result for task in tasks]
 
 

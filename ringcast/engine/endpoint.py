@@ -19,6 +19,7 @@ from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import Kind, to_itself
+from ringcast.wire.reports import REPORTED
 from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
@@ -229,16 +230,22 @@ class Endpoint:
             self._tear(error)
             raise
 
-    def probe(self, op: Operation) -> None:
-        """Probe the peers of a stalled operation, which distinguishes a delay from a mismatch."""
-        self.recorder.waits(op)
-        self.protocol.probe(op)
+    def probe(self, stalled: Sequence[Operation]) -> None:
+        """Probe the peers of stalled operations, which distinguishes a delay from a mismatch."""
+        for op in stalled:
+            self.recorder.waits(op)
+        self.protocol.probe(stalled)
         self.flush()
 
-    def report_stall(self, op: Operation, seconds: float, times: int) -> None:
-        """Probe the peers of `op`, stalled for `seconds`, and report it for the `times`-th time."""
-        self.probe(op)
-        self.control.send(Waiting(self.protocol.report(op, seconds=seconds, times=times)))
+    def report_stall(self, awaited: Sequence[Operation], *, every: bool, seconds: float, times: int) -> None:
+        """Probe the peers of `awaited`, and report for the `times`-th time that the program is stalled.
+
+        It has waited for `seconds` for these operations: for `every` one of them, or for any.
+        """
+        self.probe(awaited)
+        if every or len(awaited) <= REPORTED:  # of many, any of which would do, the others are not known
+            report = self.protocol.report(awaited, every=every, seconds=seconds, times=times)
+            self.control.send(Waiting(report))
 
     def moves(self) -> None:
         """Withdraw the report."""

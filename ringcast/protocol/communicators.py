@@ -15,7 +15,7 @@ from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame
 from ringcast.wire.call import Call, Site
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of
+from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of, made
 
 NAMED = 4096  # communicators that a peer may name before this rank has registered them
 REMEMBERED = 64  # calls that have ended, whose late messages can be recognised
@@ -66,7 +66,7 @@ class Context:
         """Return whether this rank has begun the operation of this number already; numbers wrap around."""
         call = call_of(number)
         last = self.stages.get(call)
-        return number <= last if last is not None else (self.calls - call) % CALLS < CALLS // 2
+        return number <= last if last is not None else made(self.calls, call)
 
     def begin(
         self,
@@ -108,6 +108,10 @@ class Context:
     def close(self, op: Operation) -> None:
         """End the call whose last stage `op` was."""
         self.stages.pop(call_of(op.number), None)
+
+    def last_ended(self, count: int) -> list[Operation]:
+        """Return the last collectives that have ended, so many at most."""
+        return list(self.ended.values())[-count:]
 
     def known(self, number: int) -> Operation | None:
         """Return the operation of this number, under way or ended; None where it has not begun, or is forgotten."""
@@ -217,6 +221,10 @@ class Contexts(dict[int, Context]):
         """Return whether a message is for a communicator to which its sender does not belong."""
         members = self[h.context].members
         return members is not None and h.source not in members
+
+    def begun(self, count: int) -> dict[int, int]:
+        """Return the number of the last call that was made in each communicator, of the newest ones."""
+        return {context: self[context].calls for context in list(self)[-count:] if self[context].members is not None}
 
     def given_up(self, context: int) -> bool:
         """Return whether a communicator was freed or invalidated, for whatever reason."""

@@ -31,7 +31,8 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, islice
 
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
@@ -64,10 +65,8 @@ from ringcast.wire.header import (
     label_of,
     unpack,
 )
-from ringcast.wire.reports import CallRecord, StallReport
+from ringcast.wire.reports import ENDED, KNOWN, REPORTED, CallRecord, OperationReport, StallReport
 from ringcast.wire.votes import Vote
-
-REPORTED = 8  # ended calls in the report of a stalled rank
 
 _U64 = struct.Struct("<Q")
 
@@ -267,47 +266,65 @@ class Protocol:
             if recv.peer in self.finished:
                 self._aborter.left(op, recv.peer)
 
-    def probe(self, op: Operation) -> None:
-        """Probe the ranks that `op` waits for, whether they are in the same call; used when no message has come lately.
+    def probe(self, stalled: Iterable[Operation]) -> None:
+        """Probe the ranks that operations wait for, whether they are in the same calls; when no message came lately.
 
         Without probes, ranks that all wait for each other, as two roots of a gather, would not detect the mismatch.
         """
-        for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
-            if peer not in self.finished:
-                self._counters.keepalives_sent[peer] += 1
-                self._outbox.emit(CTS, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
-            elif self._counters.probes_exhausted(peer):
+        left = set()
+        for op in stalled:
+            for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
+                if peer in self.finished:
+                    left.add(peer)
+                else:
+                    self._counters.keepalives_sent[peer] += 1
+                    self._outbox.emit(CTS, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+        for peer in left:
+            if self._counters.probes_exhausted(peer):
                 missing = self.finished[peer] - self.seen[peer]
                 self.lose(peer, f"it finished, but its last {missing} messages did not arrive")
 
-    def report(self, op: Operation, *, seconds: float, times: int) -> StallReport:
-        """Return the report of `op`, stalled for `seconds`, for the control plane (`ringcast.control.deadlocks`)."""
-        withheld = self._receiving.withheld_in(op)
-        waits = op.pending - withheld
-        sent, seen = self._counters.without_keepalives()
-        return StallReport(
-            self.rank,
-            op.context,
-            op.call_record,
-            op.round,
-            waits=tuple(sorted({t.peer for t in waits})),
-            sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
-            owes=tuple(sorted({recv.peer for recv in withheld})),
-            sent=sent,
-            seen=seen,
-            ended=tuple(ended.call_record for ended in list(self._contexts[op.context].ended.values())[-REPORTED:]),
-            seconds=seconds,
-            times=times,
-        )
+    def under_way(self) -> list[Operation]:
+        """Return the operations that are not complete."""
+        return [op for state in self._contexts.values() for op in state.operations()]
+
+    def report(self, awaited: Sequence[Operation], *, every: bool, seconds: float, times: int) -> StallReport:
+        """Return the report of a program that has waited for `awaited` (`every` one, or any of them) for `seconds`.
+
+        It is for the control plane (`ringcast.control.deadlocks`), and tells of all operations that are under way.
+        """
+        others = (op for op in self.under_way() if op not in awaited)
+        told = [self._report_of(op) for op in islice(chain(awaited, others), REPORTED)]
+        return self._stalled(told, len(awaited), every, seconds, times)
 
     def report_vote(
         self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int
     ) -> StallReport:
         """Return the report of an agreement, which may still need the votes of the ranks that are `awaited`."""
-        call = CallRecord(-vote.number, 0, f"{vote.verb}()", place)
+        call = CallRecord(vote.context, -vote.number, 0, f"{vote.verb}()", place)
+        others = map(self._report_of, self.under_way()[: REPORTED - 1])
+        told = [OperationReport(call, None, awaited, awaited, ()), *others]
+        return self._stalled(told, 1, True, seconds, times)
+
+    def _stalled(
+        self, told: Sequence[OperationReport], awaited: int, every: bool, seconds: float, times: int
+    ) -> StallReport:
         sent, seen = self._counters.without_keepalives()
-        facts = self.rank, vote.context, call, None, awaited, awaited, ()
-        return StallReport(*facts, sent, seen, seconds=seconds, times=times)
+        contexts = dict.fromkeys(op.call.context for op in told)
+        ended = [op.call_record for context in contexts for op in self._contexts[context].last_ended(ENDED)][:ENDED]
+        facts = self._contexts.begun(KNOWN), sent, seen, tuple(ended)
+        return StallReport(self.rank, tuple(told), awaited, every, *facts, seconds=seconds, times=times)
+
+    def _report_of(self, op: Operation) -> OperationReport:
+        withheld = self._receiving.withheld_in(op)
+        waits = op.pending - withheld
+        return OperationReport(
+            op.call_record,
+            op.round,
+            waits=tuple(sorted({t.peer for t in waits})),
+            sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
+            owes=tuple(sorted({recv.peer for recv in withheld})),
+        )
 
     # Invalidation of communicators.
 

@@ -152,7 +152,7 @@ class Operation:
     def call_record(self) -> CallRecord:
         """The call, as reports to other ranks describe it."""
         text = str(self.call) if self.number else self.label
-        return CallRecord(self.number, self.fingerprint, _plain(text), self.place)
+        return CallRecord(self.context, self.number, self.fingerprint, _plain(text), self.place)
 
     @property
     def progress(self) -> float | None:
@@ -185,7 +185,7 @@ class Operation:
 
 def _plain(text: str) -> str:
     """Return `text` in a form that can always be sent: bounded, without lone surrogates, as file names may have."""
-    return text[:1000].encode("utf-8", "replace").decode()
+    return text[:300].encode("utf-8", "replace").decode()
 
 
 def place(sink: Sink, offset: int, data: memoryview) -> None:

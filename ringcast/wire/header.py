@@ -77,6 +77,11 @@ def call_of(operation: int) -> int:
     return operation // STAGES
 
 
+def made(last: int, call: int) -> bool:
+    """Return whether a rank has made a call of this number, if its `last` one is known; numbers wrap around."""
+    return (last - call) % CALLS < CALLS // 2
+
+
 def label_of(operation: int) -> str:
     """Return an operation's call and stage, as people read them.
 

@@ -8,33 +8,51 @@ from typing import Annotated, TypeAlias
 from ringcast._util.dataclass import dataclass
 from ringcast.wire.codec import Count, Rank, Within
 
+# At most so many operations under way, ended calls and communicators are in a report, which has to fit a frame.
+REPORTED, ENDED, KNOWN = 64, 8, 1000
+
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that a rank has made, as other ranks know it."""
+    """A stage of a call that a rank has made, as other ranks know it."""
 
-    number: Annotated[int, Within(-(1 << 63), (1 << 63) - 1)]  # in its communicator; 0: point-to-point, -n: agreement n
+    context: Count
+    number: Annotated[int, Within(-(1 << 63), (1 << 63) - 1)]  # of the operation; 0: point-to-point, -n: agreement n
     fingerprint: Count
     text: str
     site: str  # "file.py:12"; empty where that is not known
 
 
 @dataclass(frozen=True, slots=True)
-class StallReport:
-    """The report of a stalled rank: what it waits for, and its message counts."""
+class OperationReport:
+    """An operation that is not complete, and whom it waits for."""
 
-    rank: Rank
-    context: Count
     call: CallRecord
     round: Count | None
     waits: tuple[Rank, ...]  # the wait-for set: it needs a message of all of these ranks
     sources: tuple[Rank, ...]  # those from which it receives
     owes: tuple[Rank, ...]  # ranks to which it withholds a grant until it has received from `sources`
+
+
+@dataclass(frozen=True, slots=True)
+class StallReport:
+    """The report of a stalled rank: its operations under way, those its program waits for, and its message counts."""
+
+    rank: Rank
+    operations: tuple[OperationReport, ...]  # first those for which the program waits …
+    awaited: Count  # … which are so many …
+    every: bool  # … all of which have to end before it goes on; else any of them
+    begun: Mapping[Count, Count]  # number of the last call that it has made, by communicator
     sent: Mapping[Rank, Count]  # messages ever, by rank, without those that only ask or answer whether all is well
     seen: Mapping[Rank, Count]
-    ended: tuple[CallRecord, ...] = ()  # the last calls in this communicator that have ended
-    seconds: float = 0.0  # that the call has taken
+    ended: tuple[CallRecord, ...] = ()  # the last calls that have ended in the communicators of `operations`
+    seconds: float = 0.0  # that the program has waited
     times: Count = 1  # how often this wait was reported
+
+    @property
+    def contexts(self) -> frozenset[int]:
+        """The communicators in which collectives are under way: no agreements."""
+        return frozenset(op.call.context for op in self.operations if op.call.number >= 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -41,7 +40,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import CallRecord, Deadlock, StallReport
+from ringcast.wire.reports import CallRecord, Deadlock, OperationReport, StallReport
 from ringcast.wire.votes import AGREE, Vote
 from support.controlled import KEY, NONCE, Worker, job, serving
 
@@ -101,17 +100,20 @@ def test_a_revocation_arrives_with_context_and_cause(context: zmq.Context, addre
         assert workers[2].inbox.empty()
 
 
-WAIT = StallReport(0, 7, CallRecord(1, 2**64 - 1, "barrier()", "prog.py:1"), 0, (1,), (1,), (), {1: 2**40}, {}, times=2)
+def waits(rank: int, context: int, peer: int, sent: dict[int, int], seen: dict[int, int]) -> Waiting:
+    call = CallRecord(context, 16, 2**64 - 1, "barrier()", "prog.py:1")
+    wait = OperationReport(call, 0, (peer,), (peer,), ())
+    return Waiting(StallReport(rank, (wait,), 1, True, {}, sent, seen, times=2))
 
 
 def test_a_deadlock_is_told_to_its_ranks(context: zmq.Context, address: str) -> None:
     with job(context, address, 3) as (_, workers):
-        workers[0].client.send(Waiting(WAIT))
+        workers[0].client.send(waits(0, 7, 1, {1: 2**40}, {}))
         workers[0].client.send(Moving(0))
-        workers[0].client.send(Waiting(replace(WAIT, context=8)))
+        workers[0].client.send(waits(0, 8, 1, {1: 2**40}, {}))
         workers[0].client.send(Revoke(0, 1, "all this was heard"))
         assert [worker.news() for worker in workers[1:]] == [Revoke(0, 1, "all this was heard")] * 2
-        workers[1].client.send(Waiting(replace(WAIT, rank=1, waits=(0,), sent={}, seen={0: 2**40})))
+        workers[1].client.send(waits(1, 7, 0, {}, {0: 2**40}))
         for rank in (0, 1):
             found = workers[rank].news()
             assert isinstance(found, Deadlock)
@@ -279,6 +281,7 @@ GARBAGE = [
 ]
 
 
+STALLED = plain(waits(0, 7, 1, {}, {}))[1]  # its report, as in the class
 VOTE = plain(Vote(0, 1, 1, AGREE))  # name, rank, context, number, verb, flag, acknowledged
 
 
@@ -312,8 +315,8 @@ def test_a_member_that_talks_nonsense_is_heard_as_if_it_were_silent(context: zmq
             ["Finished", 0, {"a": 1}, {}, {}, ["", "", [], "", 0], None],
             ["Failing", 0, ["", "", [0.5], "", 0]],
             ["Waiting", {}],
-            ["Waiting", but(plain(WAIT)[1:], 4, [-1])],
-            ["Waiting", but(plain(WAIT)[1:], 0, 1)],
+            ["Waiting", but(STALLED, 2, -1)],
+            ["Waiting", but(STALLED, 0, 1)],
             ["Waiting"],
             *[but(VOTE, *wrong) for wrong in [(2, -1), (3, "1"), (4, "rule"), (5, 1 << 63), (6, [-1])]],
             ["Vote"],

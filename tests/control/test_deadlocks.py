@@ -7,6 +7,7 @@ import graphlib
 from collections import Counter, deque
 from dataclasses import replace
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,16 +16,28 @@ from hypothesis import strategies as st
 
 from ringcast.control import deadlocks
 from ringcast.control.deadlocks import DeadlockDetector, find_cycle
-from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, StallReport
+from ringcast.wire.header import STAGES
+from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, OperationReport, StallReport
 
-CALL = CallRecord(3, 77, "barrier()", "prog.py:5")
-OTHER = CallRecord(3, 78, "scan()", "prog.py:9")
+CALL = CallRecord(1, 3 * STAGES, 77, "barrier()", "prog.py:5")
+OTHER = CallRecord(1, 3 * STAGES, 78, "scan()", "prog.py:9")
+BEFORE = dict.fromkeys(range(100), 2)  # the last call in each communicator
 
 
-def report(
-    rank: int, *peers: int, call: CallRecord = CALL, context: int = 1, times: int = 2, **facts: Any
-) -> StallReport:
-    return StallReport(rank, context, call, 0, peers, peers, facts.pop("owes", ()), {}, {}, times=times, **facts)
+def operation(
+    *peers: int, call: CallRecord = CALL, sources: tuple[int, ...] | None = None, owes: tuple[int, ...] = ()
+) -> OperationReport:
+    return OperationReport(call, 0, peers, peers if sources is None else sources, owes)
+
+
+def report(rank: int, *peers: int, call: CallRecord = CALL, times: int = 2, **facts: Any) -> StallReport:
+    """Return the report of a rank whose program waits for one call, which needs all of some peers."""
+    return waits(rank, operation(*peers, call=call), times=times, **facts)
+
+
+def waits(rank: int, *operations: OperationReport, awaited: int = 1, every: bool = True, **facts: Any) -> StallReport:
+    facts = {"begun": BEFORE, "sent": {}, "seen": {}, "times": 2, **facts}
+    return StallReport(rank, operations, awaited, every, **facts)
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
@@ -55,7 +68,7 @@ def test_a_cycle_is_found_where_there_is_one(after: list[list[int]]) -> None:
 def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
     board = DeadlockDetector()
     for rank in range(p):
-        found = board.report(report(rank, (rank + 1) % p, context=rank, seconds=rank), 10.0 * rank)
+        found = board.report(report(rank, (rank + 1) % p, call=replace(CALL, context=rank), seconds=rank), 10.0 * rank)
         assert (found != []) == (rank == p - 1)
     assert {each.rank: each.context for each in found} == {rank: rank for rank in range(p)}
     for each in found:
@@ -97,7 +110,7 @@ def test_a_withheld_grant_waits_for_what_is_received_only() -> None:
     for slow in True, False:
         board = DeadlockDetector()
         board.report(report(0, 1), 0.0)
-        board.report(replace(report(1, 2, 3, owes=(0,)), sources=(3,)), 10.0)
+        board.report(waits(1, operation(2, 3, sources=(3,), owes=(0,))), 10.0)
         assert board.report(report(2, 0), 20.0) == []
         if not slow:
             found = board.report(report(3, 0), 30.0)
@@ -157,7 +170,10 @@ class World:
             self.times[a] += 1
             counts = [{b: table[a, b] for b in range(self.p)} for table in (self.sent, self.seen)]
             peers = tuple(sorted(self.needs[a]))
-            self.line[a].append(StallReport(a, a, CALL, None, peers, peers, (), *counts, times=self.times[a]))
+            call = replace(CALL, context=a)
+            sent, seen = counts
+            said = waits(a, operation(*peers, call=call), sent=sent, seen=seen, times=self.times[a])
+            self.line[a].append(said)
 
     def hear(self, a: int) -> list[Any]:
         self.now += 10.0
@@ -199,29 +215,215 @@ def test_findings_are_true_at_any_time_and_complete_in_the_end(p: int, data: st.
     assert bool(told) == bool(world.stuck())
 
 
+# Several operations under way.
+
+
+def call(context: int, number: int = 3, stage: int = 0) -> CallRecord:
+    return CallRecord(context, number * STAGES + stage, 77, f"call in {context}", "prog.py:5")
+
+
+def told(*reports: StallReport) -> set[int]:
+    """Return the ranks that are in a cycle when all have reported."""
+    board = DeadlockDetector()
+    return {found.rank for now, said in enumerate(reports) for found in board.report(said, 10.0 * now)}
+
+
+def test_an_operation_goes_on_while_the_program_waits_for_another_one() -> None:
+    """Rank 1 waits for 2 in another call than that in which 0 waits for it: that one needs nobody who is stuck."""
+    cycle = waits(2, operation(0, call=call(6)))
+    for needs, found in ((2,), {0, 1, 2}), ((3,), set()):
+        one = waits(1, operation(2, call=call(7)), operation(*needs, call=call(5)))
+        assert told(waits(0, operation(1, call=call(5))), one, cycle) == found
+
+
+def test_a_call_that_a_rank_has_not_made_needs_its_program() -> None:
+    for last, found in (2, {0, 1}), (3, set()):
+        other = waits(1, operation(0, call=call(6)), begun={5: last, 6: 3})
+        assert told(waits(0, operation(1, call=call(5))), other) == found
+
+
+def test_a_later_stage_needs_the_one_under_way_and_an_earlier_one_is_over() -> None:
+    """Rank 0 waits for 1 in stage 1, 1 for 2 in some stage of the same call, and 2 for 0 in a call it has not made."""
+    for stage, found in (0, {0, 1, 2}), (1, {0, 1, 2}), (2, set()):
+        first = waits(0, operation(1, call=call(5, 3, 1)), begun={5: 3, 6: 2})
+        second = waits(1, operation(2, call=call(5, 3, stage)), begun={5: 3, 6: 2})
+        assert told(first, second, waits(2, operation(0, call=call(6)), begun={5: 2, 6: 3})) == found
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_who_waits_for_any_of_several_calls_needs_all_of_them_to_be_stuck(every: bool) -> None:
+    for other, stuck in (1, True), (2, every):  # nothing is known of rank 2
+        first = waits(0, operation(1, call=call(5)), operation(other, call=call(6)), awaited=2, every=every)
+        assert told(first, waits(1, operation(0, call=call(7)))) == ({0, 1} if stuck else set())
+
+
+def test_an_exchange_needs_the_program_of_its_peer_unless_that_owes_a_grant() -> None:
+    exchange = replace(call(5), number=0)
+    for owes, found in ((), {0, 1}), ((0,), set()):
+        other = waits(1, operation(0, call=call(6)), operation(call=exchange, sources=(), owes=owes))
+        assert told(waits(0, operation(1, call=exchange)), other) == found
+
+
+class Overlap:
+    """Ranks whose calls overlap: each of the calls 0, 1, … is one message to each of some ranks, and one from each.
+
+    A rank makes all of its calls in the same order, sends what belongs to a call when it has all that the call needs
+    before, and waits for some calls, for all or any of them, before it makes the next one.
+    """
+
+    def __init__(self, p: int, calls: int, random: Random) -> None:
+        self.p, self.calls, self.board, self.now = p, calls, DeadlockDetector(), 0.0
+        others = [[b for b in range(p) if b != a] for a in range(p)]
+        self.needs = [[{*random.choices(others[a], k=random.randrange(1, 3))} for _ in range(calls)] for a in range(p)]
+        self.gives = [[{b for b in range(p) if a in self.needs[b][c]} for c in range(calls)] for a in range(p)]
+        self.eager = [[random.random() < 0.4 for _ in range(calls)] for _ in range(p)]  # sends before it receives
+        self.made = [0] * p
+        self.waits: list[tuple[set[int], bool]] = [(set(), True) for _ in range(p)]  # calls, whether for all of them
+        self.under_way: list[set[tuple[int, int]]] = [set() for _ in range(p)]  # from a: (to, call)
+        self.got: list[set[tuple[int, int]]] = [set() for _ in range(p)]  # (from, call)
+        self.sent: Counter[tuple[int, int]] = Counter()
+        self.times = [0] * p
+
+    def open(self, a: int) -> list[int]:
+        return [c for c in range(self.made[a]) if self.missing(a, c)]
+
+    def missing(self, a: int, c: int) -> set[int]:
+        return {b for b in self.needs[a][c] if (b, c) not in self.got[a]}
+
+    def free(self, a: int) -> bool:
+        """Whether the program computes, or has nothing to wait for any more."""
+        calls, every = self.waits[a]
+        done = [not self.missing(a, c) for c in calls]
+        return not calls or (all(done) if every else any(done))
+
+    def make(self, a: int, waits: set[int], every: bool) -> None:
+        if self.free(a) and self.made[a] < self.calls:
+            self.moved(a)
+            c, self.made[a] = self.made[a], self.made[a] + 1
+            if self.eager[a][c] or not self.missing(a, c):
+                self.give(a, c)
+            self.waits[a] = {w for w in waits if w < self.made[a]}, every
+
+    def wait(self, a: int) -> None:
+        """Let a program that computes wait for all of its calls: nothing can be known of it before."""
+        if self.free(a):
+            self.waits[a] = set(self.open(a)), True
+
+    def give(self, a: int, c: int) -> None:
+        self.under_way[a] |= {(b, c) for b in self.gives[a][c]}
+        for b in self.gives[a][c]:
+            self.sent[a, b] += 1
+
+    def deliver(self, a: int) -> None:
+        if self.under_way[a]:
+            b, c = min(self.under_way[a])
+            self.under_way[a].remove((b, c))
+            self.moved(b)
+            self.got[b].add((a, c))
+            if c < self.made[b] and not self.eager[b][c] and not self.missing(b, c):
+                self.give(b, c)
+
+    def moved(self, a: int) -> None:
+        self.times[a] = 0
+        self.board.moved(a)
+
+    def report(self, a: int) -> set[int]:
+        if self.free(a):
+            return set()
+        self.times[a] += 1
+        self.now += 10.0
+        calls, every = self.waits[a]
+        awaited = [c for c in calls if self.missing(a, c)]
+        rest = [c for c in self.open(a) if c not in awaited]
+        sent = {b: self.sent[a, b] for b in range(self.p)}
+        seen = {b: self.sent[b, a] - sum(to == a for to, _ in self.under_way[b]) for b in range(self.p)}
+        told = (operation(*sorted(self.missing(a, c)), call=call(1, c + 1)) for c in (*awaited, *rest))
+        facts = {"begun": {1: self.made[a]}, "sent": sent, "seen": seen, "times": self.times[a]}
+        said = waits(a, *told, awaited=len(awaited), every=every, **facts)
+        return {found.rank for found in self.board.report(said, self.now)}
+
+    def stuck(self) -> set[int | tuple[int, int]]:
+        """Return all ranks and (rank, call) that can never go on, though every rank that is free makes all calls."""
+        stuck: set[int | tuple[int, int]] = {a for a in range(self.p) if not self.free(a)}
+        stuck |= {(a, c) for a in range(self.p) for c in self.open(a)}
+
+        def held(one: int | tuple[int, int]) -> bool:
+            if isinstance(one, tuple):
+                a, c = one
+                return any(self.never(a, b, c, stuck) for b in self.missing(a, c))
+            calls, every = self.waits[one]
+            found = [(one, c) in stuck for c in calls]
+            return any(found) if every else all(found)
+
+        while free := {one for one in stuck if not held(one)}:
+            stuck -= free
+        return stuck
+
+    def never(self, a: int, b: int, c: int, stuck: set[int | tuple[int, int]]) -> bool:
+        """Whether the message of `b` for call `c` of `a` never comes, if all in `stuck` is."""
+        if (a, c) in self.under_way[b]:
+            return False
+        return b in stuck if c >= self.made[b] else (b, c) in stuck and not self.eager[b][c]
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_findings_on_calls_that_overlap_are_true_and_complete(p: int) -> None:
+    assert sum(check_overlap(p, seed) for seed in range(1000)) > 100, "some programs must come to a deadlock"
+
+
+def check_overlap(p: int, seed: int) -> bool:
+    """Check what is found while a random program runs, and at its end; return whether that is a deadlock."""
+    random = Random(seed)
+    world, found, where = Overlap(p, 4, random), set[int](), f"p = {p}, seed = {seed}"
+    for _ in range(40):
+        a = random.randrange(p)
+        match random.choice(["make", "deliver", "deliver", "report"]):
+            case "make":
+                world.make(a, {*random.choices(range(4), k=random.randrange(4))}, random.random() < 0.5)
+            case "deliver":
+                world.deliver(a)
+            case _:
+                found |= set().union(*(world.report(b) for b in (*range(p), *range(p))))
+                assert found <= {one if isinstance(one, int) else one[0] for one in world.stuck()}, where
+                if found:
+                    break
+    while any(world.under_way):
+        for a in range(p):
+            world.deliver(a)
+    for a in range(p):
+        world.wait(a)
+    for _ in range(3):
+        for a in range(p):
+            found |= world.report(a)
+    stuck = world.stuck()
+    assert found <= {one if isinstance(one, int) else one[0] for one in stuck}, where
+    assert found or not any(isinstance(one, int) for one in stuck), where
+    return bool(found)
+
+
 # Mismatches.
 
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("first", [0, 1])
 def test_another_call_with_the_same_number_is_a_mismatch_of_both(ended: bool, first: int) -> None:
-    later = replace(CALL, number=9)
+    later = replace(CALL, number=9 * STAGES)
     said = [report(0, 1, times=1), report(1, 0, call=later, ended=(OTHER,)) if ended else report(1, 0, call=OTHER)]
     board = DeadlockDetector()
     assert board.report(said[first], 0.0) == []
     found = board.report(said[1 - first], 0.0) or board.report(said[0], 1.0)  # at the latest when it says so again
     sides = {each.rank: each for each in found}
-    assert sides[0] == Mismatch(0, 1, 3, 1, "barrier()", "prog.py:5", "scan()", "prog.py:9")
-    assert sides[1] == Mismatch(1, 1, 3, 0, "scan()", "prog.py:9", "barrier()", "prog.py:5")
+    assert sides[0] == Mismatch(0, 1, 3 * STAGES, 1, "barrier()", "prog.py:5", "scan()", "prog.py:9")
+    assert sides[1] == Mismatch(1, 1, 3 * STAGES, 0, "scan()", "prog.py:9", "barrier()", "prog.py:5")
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        report(1, 0, call=OTHER, context=2, times=1),
-        report(1, 0, call=replace(OTHER, number=4), times=1),
+        report(1, 0, call=replace(OTHER, context=2), times=1),
+        report(1, 0, call=replace(OTHER, number=4 * STAGES), times=1),
         report(1, 0, call=CALL, times=1),
-        report(1, 0, call=replace(OTHER, number=4), ended=(CALL,), times=1),
+        report(1, 0, call=replace(OTHER, number=4 * STAGES), ended=(CALL,), times=1),
         report(2, 0, call=OTHER, times=1),
     ],
 )

@@ -42,7 +42,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
-from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, StallReport
+from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, OperationReport, StallReport
 from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 
 
@@ -270,8 +270,12 @@ def test_a_revocation_reaches_all_others() -> None:
 
 
 def waiting(rank: int, peer: int, fingerprint: int = 7) -> Waiting:
-    call = CallRecord(1, fingerprint, f"call {fingerprint}", "prog.py:1")
-    return Waiting(StallReport(rank, 5, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+    return stalled(rank, CallRecord(5, 16, fingerprint, f"call {fingerprint}", "prog.py:1"), peer)
+
+
+def stalled(rank: int, call: CallRecord, *peers: int) -> Waiting:
+    """Return the report of a rank that waits for others in one operation, and has made no other calls."""
+    return Waiting(StallReport(rank, (OperationReport(call, 0, peers, peers, ()),), 1, True, {}, {}, {}, times=2))
 
 
 def findings(actions: list[Action]) -> dict[str, object]:
@@ -478,13 +482,11 @@ def test_nobody_votes_before_the_start() -> None:
 
 
 def votes(rank: int, *peers: int) -> Waiting:
-    call = CallRecord(-1, 0, "agree()", "")
-    return Waiting(StallReport(rank, WORLD, call, None, peers, peers, (), {}, {}, times=2))
+    return stalled(rank, CallRecord(WORLD, -1, 0, "agree()", ""), *peers)
 
 
 def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
-    call = CallRecord(3, 77, "barrier()", "")
-    return Waiting(StallReport(rank, context, call, 0, (peer,), (peer,), (), {}, {}, times=2))
+    return stalled(rank, CallRecord(context, 3 * 16, 77, "barrier()", ""), peer)
 
 
 def test_only_who_has_not_voted_is_waited_for() -> None:

@@ -33,7 +33,7 @@ from ringcast.wire.control_messages import (
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LARGEST_FRAME
-from ringcast.wire.reports import CallRecord, Deadlock, StallReport
+from ringcast.wire.reports import ENDED, KNOWN, REPORTED, CallRecord, Deadlock, OperationReport, StallReport
 from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 from ringcast_launcher.hosts.framing import PIECE, cut, joined
 from support.controlled import job as controlled
@@ -132,15 +132,17 @@ CARD = EndpointCard("tcp://[" + "f" * 39 + "]:65535", "k" * 40, "ipc://" + "x" *
 def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, size: int) -> None:
     ranks, long = tuple(range(size)), clean(LONG[text])
     failure = Failure(long, long, ranks)
-    made = CallRecord(NUMBER, NUMBER, "\U0001f600" * 1000, "\U0001f600" * 1000)
-    facts = ranks, ranks, ranks, counts(size), counts(size), (made,) * 8
+    made = CallRecord(NUMBER, NUMBER, NUMBER, "\U0001f600" * 300, "\U0001f600" * 300)
+    vote = OperationReport(made, None, ranks, ranks, ())
+    others = (OperationReport(made, NUMBER, (size,) * 2, (size,) * 2, (size,)),) * (REPORTED - 1)
+    facts = dict.fromkeys(range(KNOWN), NUMBER), counts(size), counts(size), (made,) * ENDED
     said: list[ToServer] = [
         Hello(version(), 0, size, CARD, NUMBER, "h" * 64, "n" * 1000),
         Revoke(0, NUMBER, long, size),
         Vote(0, NUMBER, NUMBER, SHRINK, -NUMBER, ranks),
         Finished(0, counts(size), counts(size), counts(size), failure),
         Failing(0, failure),
-        Waiting(StallReport(0, NUMBER, made, NUMBER, *facts, seconds=1.5, times=NUMBER)),
+        Waiting(StallReport(0, (vote, *others), 1, True, *facts, seconds=1.5, times=NUMBER)),
     ]
     assert max(len(seal(NONCE, NUMBER, message)) for message in said) + CURVE < longest_to_server(size)
     if size <= 4096:
@@ -152,7 +154,7 @@ def test_what_a_worker_says_is_below_the_limit_of_the_control_plane(text: str, s
 def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, size: int) -> None:
     ranks, long = tuple(range(size)), clean(LONG[text])
     failure = Failure(long, long, ranks, "h" * 64, NUMBER)
-    calls = ("\U0001f600" * 1000 + " at " + "\U0001f600" * 1000,) * 8
+    calls = ("\U0001f600" * 300 + " at " + "\U0001f600" * 300,) * 8
     messages: list[ToWorker] = [
         Roster((CARD,) * size),
         Failed(0, failure),

@@ -176,7 +176,7 @@ def test_a_rank_that_asks_misses_the_last_message_if_it_was_lost(p2p: bool) -> N
     net.ranks[0].end(ops[0])  # for this rank all is done
     net.collect()
     net.links[0, 1].clear()
-    net.ranks[1].probe(ops[1])
+    net.ranks[1].probe([ops[1]])
     net.run()
     assert isinstance(ops[1].error, PeerFailed)
     assert "1 messages before number 1 are missing" in str(ops[1].error)
@@ -186,7 +186,7 @@ def test_a_question_has_one_answer_and_an_answer_has_none() -> None:
     net = Net(2)
     ops = net.begin()
     net.ranks[1].receive(ops[1], 0, Buffer(1))
-    net.ranks[1].probe(ops[1])
+    net.ranks[1].probe([ops[1]])
     net.run()
     assert (net.kinds(0, 1), net.kinds(1, 0)) == ([Kind.CTS], [Kind.CTS])
     assert [protocol.keepalives for protocol in net.ranks] == [1, 1]

@@ -394,7 +394,7 @@ def test_the_last_messages_of_a_rank_that_has_left_may_take_long_if_one_comes_no
     bye(net, 0, 1)
     for _ in sinks:
         for _ in range(PATIENCE):
-            net.ranks[1].probe(ops[1])
+            net.ranks[1].probe([ops[1]])
         net.step(0, 1)
     assert ops[1].error is None
     assert not ops[1].pending

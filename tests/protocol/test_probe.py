@@ -30,7 +30,7 @@ def test_the_answer_shows_that_the_last_message_was_lost(p2p: bool) -> None:
     net.links[1, 0].clear()
     net.run()
     assert ops[0].error is None
-    net.ranks[0].probe(ops[0])
+    net.ranks[0].probe([ops[0]])
     net.run()
     assert isinstance(ops[0].error, PeerFailed)
     assert "1 messages before number 1 are missing" in str(ops[0].error)
@@ -40,18 +40,18 @@ def test_the_answer_shows_that_the_last_message_was_lost(p2p: bool) -> None:
 def test_asking_is_answered_once_and_counted_apart(p2p: bool) -> None:
     net, ops = two(p2p)
     for times in range(1, 4):
-        net.ranks[0].probe(ops[0])
+        net.ranks[0].probe([ops[0]])
         net.run()
         assert [h.flags for _, _, h in net.log] == [PROBE, ECHO] * times
         assert [protocol.keepalives for protocol in net.ranks] == [times, times]
         for protocol, op in zip(net.ranks, ops, strict=True):
-            said = protocol.report(op, seconds=1.0, times=times)
+            said = protocol.report([op], every=True, seconds=1.0, times=times)
             assert not any([*said.sent.values(), *said.seen.values()])
     net.ranks[1].send(ops[1], 0, [memoryview(b"hello")], tag=0)
     net.run()
     assert not ops[0].pending
-    assert net.ranks[0].report(ops[0], seconds=1.0, times=1).seen == {1: 1}
-    assert net.ranks[1].report(ops[1], seconds=1.0, times=1).sent == {0: 1}
+    assert net.ranks[0].report([ops[0]], every=True, seconds=1.0, times=1).seen == {1: 1}
+    assert net.ranks[1].report([ops[1]], every=True, seconds=1.0, times=1).sent == {0: 1}
     for protocol, op in zip(net.ranks, ops, strict=True):
         protocol.end(op)
     check_quiet(net)
@@ -60,7 +60,7 @@ def test_asking_is_answered_once_and_counted_apart(p2p: bool) -> None:
 def test_a_peer_of_which_two_messages_are_missing_is_asked_once() -> None:
     net, ops = two(p2p=False)
     net.ranks[0].receive(ops[0], 1, Buffer(5))
-    net.ranks[0].probe(ops[0])
+    net.ranks[0].probe([ops[0]])
     assert net.kinds(0, 1) == [Kind.CTS]
 
 

@@ -285,7 +285,7 @@ def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequen
             op = task.operation
             assert op is not None
             if patience < 2:
-                task.endpoint.probe(op)
+                task.endpoint.probe([op])
                 advance(i)
                 continue
             ends[i] = CollectiveTimeout(task.endpoint.rank, op.waiting_for, 1.0, op.where)
