@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.requests.request import Request, wait_all, wait_any, wait_some
 
 __all__ = [
     "BAND",
@@ -54,6 +55,7 @@ __all__ = [
     "Op",
     "PeerFailed",
     "RendezvousError",
+    "Request",
     "Revoked",
     "RingcastError",
     "RunFailed",
@@ -65,6 +67,9 @@ __all__ = [
     "on_ray",
     "run",
     "terminal",
+    "wait_all",
+    "wait_any",
+    "wait_some",
 ]
 
 _HOMES = {
@@ -91,6 +96,7 @@ _HOMES = {
             "ScheduleError",
             "UsageError",
         ),
+        "requests.request": ("Request", "wait_all", "wait_any", "wait_some"),
         "ops": ("BAND", "BOR", "LAND", "LOR", "MAX", "MIN", "PROD", "SUM", "Op"),
     }.items()
     for name in names

@@ -1,4 +1,4 @@
-"""The Communicator: the collective operations as a user calls them, blocking, on one group of ranks."""
+"""The Communicator: the collective operations as a user calls them on one group of ranks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,19 @@ from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import ArgumentError, JobAborted, UsageError
-from ringcast.ops import SUM, Op, as_op
+from ringcast.ops import SUM, as_op
 from ringcast.procs.child_processes import GUARD
-from ringcast.wire.call import NOWHERE, Site
+from ringcast.requests.calls import NonblockingCalls, Operator, site_of
+from ringcast.wire.call import Site
 from ringcast.wire.unanswered import FAILURES
 
-Operator = Op | Callable[[Any, Any], Any]
 
-
-class Communicator:
+class Communicator(NonblockingCalls):
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 
     `ringcast.init` returns the communicator of the whole job, `shrink` one of the ranks that live. As a context manager
-    it calls `finalize` at the end. A collective blocks until this rank's part is done.
+    it calls `finalize` at the end. A collective blocks until this rank's part is done; its form with an i, as
+    `iallreduce`, returns a `Request` at once.
 
     >>> with ringcast.init() as comm:
     ...     print(comm, comm.allreduce(np.arange(3)))
@@ -712,7 +711,7 @@ class Communicator:
         >>> comm.agree(6)
         6
         """
-        timeout, site = self._check("agree", timeout), _caller(sys._getframe())
+        timeout, site = self._check("agree", timeout), site_of(sys._getframe())
         try:
             return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout, site))
         except FAILURES as error:
@@ -737,7 +736,7 @@ class Communicator:
         >>> comm.shrink().members
         (0,)
         """
-        timeout, site = self._check("shrink", timeout), _caller(sys._getframe())
+        timeout, site = self._check("shrink", timeout), site_of(sys._getframe())
         try:
             return recovery.vote(
                 self._group, lambda: Communicator(recovery.shrink(self._group, timeout, site), self.timeout)
@@ -769,10 +768,15 @@ class Communicator:
             if self._group.members:
                 recovery.free(self._group)
                 return
+            endpoint = self._group.endpoint
+            left = [*endpoint.dropped, *endpoint.requests.values()]
             try:
-                self._group.endpoint.leave(error)
+                endpoint.leave(error)
             finally:
                 gate.restore()
+                endpoint.requests.clear()
+        if left and error is None and not endpoint.protocol.gave_up:
+            raise self._not_waited_for(left)
 
     def __enter__(self) -> Communicator:
         return self
@@ -781,13 +785,27 @@ class Communicator:
         self._leave(error)
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
-        operation, site = sys._getframe(1).f_code.co_name, _caller(sys._getframe(1))
-        timeout = self._check(operation, timeout)
+        operation, site = sys._getframe(1).f_code.co_name, site_of(sys._getframe(1))
+        timeout = self._enter(operation, timeout)
         try:
             return drive(self._group.endpoint, steps, timeout, site)
         except FAILURES as error:
             self._raised(error, operation, site)
             raise
+
+    def _enter(self, operation: str, timeout: float | None = None) -> float | None:
+        """Return how long a collective may take; see `_check`.
+
+        Raises:
+            UsageError: also if a request was dropped without wait.
+        """
+        timeout = self._check(operation, timeout)
+        if self._group.endpoint.dropped:
+            raise self._not_waited_for(self._group.endpoint.dropped)
+        return timeout
+
+    def _not_waited_for(self, requests: Iterable[str]) -> UsageError:
+        return UsageError(f"rank {self.rank}: a request was dropped without wait: {', '.join(requests)}")
 
     def _raised(self, error: BaseException, operation: str, site: Site) -> None:
         """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
@@ -827,9 +845,3 @@ class Communicator:
             return float(timeout)
         except OverflowError:  # an int beyond all floats
             return math.inf
-
-
-def _caller(method: FrameType) -> Site:
-    """Return the file and line of the program that called a method."""
-    user = method.f_back
-    return (user.f_code.co_filename, user.f_lineno) if user is not None else NOWHERE

@@ -51,7 +51,20 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
         RingcastError: see `Task.result`.
     """
-    waits = driven(endpoint, steps, timeout, site)
+    return _run(endpoint, driven(endpoint, steps, timeout, site))
+
+
+def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None = None, *, every: bool = True) -> None:
+    """Wait until all tasks are done, or one of them has failed; or, if not `every`, until any is done.
+
+    Raises:
+        CollectiveTimeout: `timeout` seconds have passed, and the tasks that are not done have failed.
+    """
+    _run(endpoint, _waiting(endpoint, tasks, timeout, every))
+
+
+def _run(endpoint: Endpoint, waits: Generator[float, bool, Result]) -> Result:
+    """Make progress until each deadline that `waits` yields, and return what it returns."""
     with endpoint.gate:
         try:
             until = next(waits)
@@ -74,36 +87,48 @@ def driven(
     task = Task(endpoint, steps, site)
     task.advance()
     if not task.done:
-        yield from _waiting(task, timeout)
+        yield from _waiting(endpoint, [task], timeout)
     return task.result
 
 
-def _waiting(task: Task[Any], timeout: float | None) -> Generator[float, bool, None]:
-    endpoint, protocol, clock = task.endpoint, task.endpoint.protocol, task.endpoint.transport.clock
+def _waiting(
+    endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
+) -> Generator[float, bool, None]:
+    """Wait as `wait` does, without blocking; see `driven`."""
+    protocol, clock = endpoint.protocol, endpoint.transport.clock
     start = clock()
     deadline = inf if timeout is None else start + timeout
     watch = _StallReporter(endpoint, start)
     heard = False
     try:
-        while not task.poll():
-            op = task.operation
-            assert op is not None, "who waits has begun an operation"
+        while waiting := _not_done(tasks, every):
+            ops = [task.operation for task in waiting if task.operation is not None]
             now = clock()
             if timeout is not None and now >= deadline:
+                op = ops[0]
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
             if heard:
                 watch.heard(now)
             talk = protocol.keepalives
-            came = yield min(deadline, watch.due, task.patience)
+            came = yield min(deadline, watch.due, *[task.patience for task in waiting])
             heard = came and protocol.keepalives == talk
             if not came and clock() >= watch.due:
-                watch.quiet([op], True, clock())
+                watch.quiet(ops, every, clock())
     except BaseException as error:
-        if not task.done:
-            task.fail(error)
+        for task in tasks:
+            if not task.done:
+                task.fail(error)
         raise
     finally:
         watch.end()
+
+
+def _not_done(tasks: Sequence[Task[Any]], every: bool) -> list[Task[Any]]:
+    """Return the tasks that have to be waited for; none if the wait is over."""
+    waiting = [task for task in tasks if not task.poll()]
+    if len(waiting) == len(tasks):
+        return waiting
+    return waiting if every and all(task.error is None for task in tasks) else []
 
 
 def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:

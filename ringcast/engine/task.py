@@ -20,6 +20,20 @@ from ringcast.wire.call import NOWHERE, Site
 EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
 
 
+def begin(endpoint: Endpoint, steps: Steps[Result], site: Site) -> Task[Result]:
+    """Begin a call, and return it while it is under way, or done.
+
+    Raises:
+        BaseException: an error before anything was begun, as of an argument, or of a communicator that was given up.
+    """
+    with endpoint.gate:
+        task = Task(endpoint, steps, site)
+        task.advance()
+    if task.error is not None and task.operation is None:
+        raise task.error
+    return task
+
+
 class Task(Generic[Result]):
     """Runs a generator of exchanges on one endpoint.
 

@@ -17,6 +17,8 @@ import ringcast
 from ringcast import errors
 from ringcast.communicator import Communicator
 from ringcast.ops import Op
+from ringcast.requests.calls import NonblockingCalls
+from ringcast.requests.request import Request
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
 EXAMPLES = """
@@ -32,10 +34,13 @@ for test in doctest.DocTestFinder().find(module):
 results = runner.summarize()
 sys.exit(results.failed > 0 or results.attempted == 0)
 """
-FUNCTIONS = {name: getattr(ringcast, name) for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray")}
+FUNCTIONS = {
+    name: getattr(ringcast, name)
+    for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
+}
 METHODS = {
     f"{kind.__name__}.{name}": value
-    for kind in (Communicator, Op)
+    for kind in (Communicator, Request, Op)
     for name, value in vars(kind).items()
     if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
 } | {"Op": Op}
@@ -44,7 +49,10 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("module", ["communicator", "errors", "ops", "bootstrap.world", "bootstrap.run"])
+@pytest.mark.parametrize(
+    "module",
+    ["communicator", "requests.calls", "requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run"],
+)
 def test_examples(module: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     done = subprocess.run(
@@ -70,6 +78,13 @@ def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str
     returns = inspect.signature(call).return_annotation if call is not Op else "None"
     told = "Returns:" in text or re.match(r"(Return|Whether)\b", text)
     assert told or returns == "None"
+
+
+@pytest.mark.parametrize("name", [name for name in vars(NonblockingCalls) if not name.startswith("_")])
+def test_every_form_that_does_not_block_names_the_one_that_does(name: str) -> None:
+    text = inspect.getdoc(getattr(NonblockingCalls, name)) or ""
+    assert text.startswith(f"Begin `{name[1:]}`, and return a request")
+    assert ">>> " in text
 
 
 @pytest.mark.parametrize("name", ERRORS)

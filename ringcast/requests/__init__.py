@@ -1,0 +1,1 @@
+"""Calls that do not block: each returns a request, which the program waits for."""

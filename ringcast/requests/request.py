@@ -1,0 +1,195 @@
+"""Requests: calls under way, which the program tests or waits for, one or several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Protocol
+
+from ringcast.engine.drive import wait
+from ringcast.engine.execute import Result
+from ringcast.engine.task import Task
+from ringcast.errors import UsageError
+from ringcast.wire.call import Site
+from ringcast.wire.unanswered import FAILURES
+
+
+class Caller(Protocol):
+    """The communicator of a request: it checks who calls, and hears of the errors that the program gets."""
+
+    def _check(self, operation: str, timeout: float | None = None) -> float | None: ...
+
+    def _raised(self, error: BaseException, operation: str, site: Site) -> None: ...
+
+
+class Request(Generic[Result]):
+    """A call under way: `Communicator.iallreduce`, and all whose names begin with an i, return one.
+
+    The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it is done
+    the program must leave the arrays alone that it has given to it. Every request has to be waited for once.
+
+    >>> request = comm.iallreduce(np.arange(3))
+    >>> request.wait()
+    array([0, 1, 2])
+    """
+
+    def __init__(self, caller: Caller, task: Task[Result], operation: str) -> None:
+        self._caller, self._task, self._operation = caller, task, operation
+        self._waited = False
+        task.endpoint.requests[id(self)] = str(self)
+
+    def __str__(self) -> str:
+        file, line = self._task.site
+        return f"{self._operation} at {os.path.basename(file)}:{line}" if file else self._operation
+
+    def __repr__(self) -> str:
+        return f"<Request: {self}, {'done' if self._task.done else 'under way'}>"
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Return what the call returns, when this rank's part of it is done.
+
+        Args:
+            timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator.
+
+        Returns:
+            The same as the call that blocks, as `Communicator.allreduce`.
+
+        Raises:
+            UsageError: it was waited for before, or by another thread than that of the communicator.
+            CollectiveTimeout, PeerFailed, ...: as of the call that blocks; the communicator is given up.
+
+        >>> comm.ibcast("hello").wait()
+        'hello'
+        """
+        return wait_all([self], timeout)[0]  # type: ignore[no-any-return]
+
+    def test(self) -> bool:
+        """Return whether the call is done, so that `wait` returns, or raises, at once.
+
+        It makes progress with what has arrived, and does not wait. A program that only tests is never taken for one
+        that is in a deadlock.
+
+        Raises:
+            UsageError: it was waited for before, or by another thread than that of the communicator.
+
+        >>> request = comm.ibarrier()
+        >>> request.test()
+        True
+        >>> request.wait()
+        """
+        self._usable("test", None)
+        endpoint = self._task.endpoint
+        with endpoint.gate:
+            endpoint.catch_up()
+            return self._task.poll()
+
+    def __del__(self) -> None:
+        endpoint = self._task.endpoint
+        told = endpoint.requests.pop(id(self), None)
+        operation = self._task.operation
+        if told and not (operation is not None and endpoint.protocol.revoked(operation.context)):
+            endpoint.dropped.append(told)
+
+    def _usable(self, operation: str, timeout: float | None) -> float | None:
+        if self._waited:
+            rank = self._task.endpoint.rank
+            raise UsageError(f"rank {rank}: {operation} of a request that was waited for before: {self}")
+        return self._caller._check(operation, timeout)
+
+    def _forget(self) -> None:
+        self._waited = True
+        self._task.endpoint.requests.pop(id(self), None)
+
+    def _take(self) -> Result:
+        """Return the result, once."""
+        self._forget()
+        try:
+            return self._task.result
+        except FAILURES as error:
+            self._caller._raised(error, self._operation, self._task.site)
+            raise
+
+
+def wait_all(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[Any]:
+    """Wait for all requests.
+
+    Args:
+        requests: of one rank, in any order, of one communicator or several.
+        timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator of the first one.
+
+    Returns:
+        What each call returns, in the order of the requests.
+
+    Raises:
+        UsageError: see `Request.wait`.
+        CollectiveTimeout, PeerFailed, ...: the first error of any request; none of them is to be waited for any more.
+
+    >>> ringcast.wait_all([comm.iallreduce(1), comm.ibcast("hello")])
+    [1, 'hello']
+    """
+    asked = list(requests)
+    _await(asked, "wait", timeout, every=True)
+    failed = next((request for request in asked if request._task.error is not None), None)
+    if failed is None:
+        return [request._take() for request in asked]
+    for request in asked:
+        request._forget()
+    return [failed._take()]
+
+
+def wait_any(requests: Iterable[Request[Any]], timeout: float | None = None) -> tuple[int, Any]:
+    """Wait for any of several requests, the first one of those that are done.
+
+    Args:
+        requests: see `wait_all`; one or more.
+        timeout: see `wait_all`.
+
+    Returns:
+        Its place among the requests, and what its call returns. The others have still to be waited for.
+
+    Raises:
+        UsageError: see `Request.wait`; or there are no requests.
+        CollectiveTimeout, PeerFailed, ...: the error of that request; after a timeout, all of them have failed.
+
+    >>> ringcast.wait_any([comm.iallreduce(1)])
+    (0, 1)
+    """
+    asked = list(requests)
+    place = _await(asked, "wait_any", timeout, every=False)[0]
+    return place, asked[place]._take()
+
+
+def wait_some(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[tuple[int, Any]]:
+    """Wait until at least one of several requests is done.
+
+    Args:
+        requests: see `wait_all`; one or more.
+        timeout: see `wait_all`.
+
+    Returns:
+        For each one that is done its place among the requests, and what its call returns. The others have still to be
+        waited for.
+
+    Raises:
+        UsageError: see `Request.wait`; or there are no requests.
+        CollectiveTimeout, PeerFailed, ...: the error of the first one that has failed.
+
+    >>> ringcast.wait_some([comm.iallreduce(1), comm.iallreduce(2)])
+    [(0, 1), (1, 2)]
+    """
+    asked = list(requests)
+    return [(place, asked[place]._take()) for place in _await(asked, "wait_some", timeout, every=False)]
+
+
+def _await(requests: Sequence[Request[Any]], operation: str, timeout: float | None, *, every: bool) -> list[int]:
+    """Wait for requests, and return the places of those that are done."""
+    if not requests:
+        if every:
+            return []
+        raise UsageError(f"{operation} of no requests: none of them can ever be done")
+    limits = [request._usable(operation, timeout) for request in requests]
+    endpoint = requests[0]._task.endpoint
+    if len({id(request) for request in requests}) < len(requests):
+        raise UsageError(f"rank {endpoint.rank}: {operation} got a request twice")
+    wait(endpoint, [request._task for request in requests], limits[0], every=every)
+    return [place for place, request in enumerate(requests) if request._task.done]

@@ -1,0 +1,483 @@
+"""Calls that do not block: the same results as those that do, in any number and order of waits; and their errors."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ringcast
+from ringcast import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked, UsageError
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.requests.calls import NonblockingCalls
+from support.jobs import KINDS, Job
+
+FORMS = sorted(name for name in vars(NonblockingCalls) if name.startswith("i"))
+
+
+def data(rank: int, size: int, seed: int) -> np.ndarray[Any, Any]:
+    return np.arange(size) * (rank + 1) + seed
+
+
+def bcast(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root = seed % comm.size
+    return (data(root, size, seed) if comm.rank == root else None, root), data(root, size, seed)
+
+
+def reduce(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root = seed % comm.size
+    total = sum(data(r, size, seed) for r in range(comm.size))
+    return (data(comm.rank, size, seed), sum, root), total if comm.rank == root else None
+
+
+def allreduce(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    return (data(comm.rank, size, seed),), sum(data(r, size, seed) for r in range(comm.size))
+
+
+def gather(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root = seed % comm.size
+    every = [data(r, size, seed) for r in range(comm.size)]
+    return (data(comm.rank, size, seed), root), np.stack(every) if comm.rank == root else None
+
+
+def gatherv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root = seed % comm.size
+    every = [data(r, size * (r % 3), seed) for r in range(comm.size)]
+    return (every[comm.rank], None, root), np.concatenate(every) if comm.rank == root else None
+
+
+def scatter(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root = seed % comm.size
+    rows = np.stack([data(r, size, seed) for r in range(comm.size)])
+    return (rows if comm.rank == root else None, root), rows[comm.rank]
+
+
+def scatterv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    root, counts = seed % comm.size, [size * (r % 3) for r in range(comm.size)]
+    rows = data(root, sum(counts), seed)
+    begin = sum(counts[: comm.rank])
+    return (rows if comm.rank == root else None, counts, root), rows[begin : begin + counts[comm.rank]]
+
+
+def allgather(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    return (data(comm.rank, size, seed),), np.stack([data(r, size, seed) for r in range(comm.size)])
+
+
+def allgatherv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    every = [data(r, size * (r % 3), seed) for r in range(comm.size)]
+    return (every[comm.rank],), np.concatenate(every)
+
+
+def merge_sorted(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    every = [data(r, size, seed) for r in range(comm.size)]
+    return (every[comm.rank],), np.sort(np.concatenate(every))
+
+
+def reduce_scatter(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    total = sum(data(r, size * comm.size, seed) for r in range(comm.size))
+    return (data(comm.rank, size * comm.size, seed),), total[size * comm.rank :][:size]
+
+
+def scan(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    return (data(comm.rank, size, seed),), sum(data(r, size, seed) for r in range(comm.rank + 1))
+
+
+def exscan(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    before = [data(r, size, seed) for r in range(comm.rank)]
+    return (data(comm.rank, size, seed),), sum(before) if before else None
+
+
+def alltoall(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    rows = [data(r, comm.size * size, seed).reshape(comm.size, size) for r in range(comm.size)]
+    return (rows[comm.rank],), np.stack([rows[r][comm.rank] for r in range(comm.size)])
+
+
+def alltoallv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    counts = [size * (r % 3) for r in range(comm.size)]  # of each rank for rank r
+    rows = [data(r, sum(counts), seed) for r in range(comm.size)]
+    begin = sum(counts[: comm.rank])
+    return (rows[comm.rank], counts), np.concatenate([row[begin : begin + counts[comm.rank]] for row in rows])
+
+
+def shift(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
+    return (data(comm.rank, size, seed), seed), data((comm.rank - seed) % comm.size, size, seed)
+
+
+def barrier(*_: Any) -> tuple[tuple[Any, ...], Any]:
+    return (), None
+
+
+CASES: dict[str, Callable[[Communicator, int, int], tuple[tuple[Any, ...], Any]]] = {
+    case.__name__: case
+    for case in (
+        bcast, reduce, allreduce, gather, gatherv, scatter, scatterv, allgather, allgatherv, merge_sorted,
+        reduce_scatter, scan, exscan, alltoall, alltoallv, shift, barrier,
+    )
+}  # fmt: skip
+
+
+def assert_same(got: Any, expected: Any, name: str) -> None:
+    assert (got is None) == (expected is None), name
+    if expected is not None:
+        np.testing.assert_array_equal(got, expected, err_msg=name)
+        assert got.dtype == expected.dtype, name
+
+
+def other(comm: Communicator) -> Communicator:
+    """Return a second communicator of the same ranks."""
+    group = comm._group
+    return Communicator(Group(group.endpoint, group.context + 2**32, group.network), 60)
+
+
+# The same as the calls that block.
+
+
+def test_every_collective_has_its_form_with_the_same_arguments() -> None:
+    assert set(FORMS) == {f"i{name}" for name in CASES}
+    for form in FORMS:
+        blocking = inspect.signature(getattr(Communicator, form[1:])).parameters
+        assert dict(inspect.signature(getattr(Communicator, form)).parameters) == {
+            name: parameter for name, parameter in blocking.items() if name != "timeout"
+        }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_the_results_are_those_of_the_calls_that_block(kind: str, p: int) -> None:
+    job = Job(kind, p)
+
+    def work(comm: Communicator) -> None:
+        for size in (0, 1, 3000):
+            for seed, (name, case) in enumerate(CASES.items()):
+                arguments, expected = case(comm, size, seed)
+                assert_same(getattr(comm, f"i{name}")(*arguments).wait(), expected, f"{name} of {size}")
+
+    job.ask(work)
+    assert not job.left_over()
+    job.close()
+
+
+def overlapping(comm: Communicator, seed: int, count: int) -> None:
+    """Make random calls, some of them blocking, on two communicators, and wait for them in an order of this rank's."""
+    shared, own = Random(seed), Random(f"{seed} {comm.rank}")
+    comms = comm, other(comm)
+    open_: list[tuple[Any, Any, str]] = []
+    for i in range(count):
+        where, name = shared.choice(comms), shared.choice([*CASES])
+        size, blocks = shared.choice([0, 1, 50, 3000, 30_000]), shared.random() < 0.2
+        arguments, expected = CASES[name](where, size, i)
+        if blocks:
+            assert_same(getattr(where, name)(*arguments), expected, name)
+        else:
+            open_.append((getattr(where, f"i{name}")(*arguments), expected, name))
+        while open_ and own.random() < 0.4:
+            _wait_for_some(open_, own)
+    while open_:
+        _wait_for_some(open_, own)
+
+
+def _wait_for_some(open_: list[tuple[Any, Any, str]], random: Random) -> None:
+    way = random.choice(["wait", "test", "all", "any", "some"])
+    requests = [request for request, _, _ in open_]
+    if way == "test":
+        requests[random.randrange(len(requests))].test()
+        return
+    if way == "wait":
+        place = random.randrange(len(requests))
+        done = [(place, requests[place].wait())]
+    elif way == "all":
+        done = [*enumerate(ringcast.wait_all(requests))]
+    elif way == "any":
+        done = [ringcast.wait_any(requests)]
+    else:
+        done = ringcast.wait_some(requests)
+    for place, got in sorted(done, key=lambda one: one[0], reverse=True):
+        _, expected, name = open_.pop(place)
+        assert_same(got, expected, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_any_number_of_calls_may_be_under_way_and_be_waited_for_in_any_order(kind: str, p: int) -> None:
+    job = Job(kind, p)
+    for seed in range(3):
+        job.ask(lambda comm, seed=seed: overlapping(comm, seed, 15))
+    assert not job.left_over()
+    job.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [2, 3, 5, 7])
+def test_many_random_programs_of_calls_that_overlap(kind: str, p: int) -> None:
+    job = Job(kind, p)
+    for seed in range(100, 130):
+        job.ask(lambda comm, seed=seed: overlapping(comm, seed, 40))
+    assert not job.left_over()
+    job.close()
+
+
+@pytest.mark.parametrize("p", [33, 65])
+def test_calls_of_many_ranks_overlap(p: int) -> None:
+    job = Job("threads", p)
+
+    def work(comm: Communicator) -> None:
+        requests = [comm.iallreduce(np.full(10, comm.rank)), comm.ibcast(comm.rank, root=p - 1), comm.ibarrier()]
+        total, root, nothing = ringcast.wait_all(requests[:: 1 if comm.rank % 2 else -1])[:: 1 if comm.rank % 2 else -1]
+        assert (int(total[0]), root, nothing) == (p * (p - 1) // 2, p - 1, None)
+
+    job.ask(work)
+    job.close()
+
+
+def test_a_call_goes_on_while_the_program_waits_for_another_one() -> None:
+    """Rank 1 waits in the barrier, to which the others come only when it has passed on what comes from rank 0."""
+    job = Job("threads", 3)
+
+    def work(comm: Communicator) -> Any:
+        first = comm.ibcast("first" if comm.rank == 0 else None, algorithm="linear_pipeline")
+        if comm.rank == 1:
+            other(comm).barrier()
+        got = first.wait()
+        if comm.rank != 1:
+            other(comm).barrier()
+        return got
+
+    assert job.ask(work) == ["first"] * 3
+    job.close()
+
+
+def test_two_iallreduces_need_no_order_of_waits() -> None:
+    job = Job("threads", 2)
+
+    def work(comm: Communicator) -> list[int]:
+        requests = [comm.iallreduce(comm.rank + i) for i in range(4)]
+        order = [3, 1, 0, 2] if comm.rank else [2, 0, 3, 1]
+        got = {i: requests[i].wait() for i in order}
+        return [got[i] for i in range(4)]
+
+    assert job.ask(work) == [[1, 3, 5, 7]] * 2
+    job.close()
+
+
+# What is wrong.
+
+
+@pytest.fixture
+def comm() -> Iterator[Communicator]:
+    job = Job("threads", 1)
+    yield Communicator(Group(job.endpoints[0], 3, NETWORKS["threads"]), 60)
+    job.close()
+
+
+def test_a_request_is_waited_for_once(comm: Communicator) -> None:
+    request = comm.iallreduce(1)
+    assert request.wait() == 1
+    for again in (request.wait, request.test, lambda: ringcast.wait_any([request])):
+        with pytest.raises(UsageError, match=r"\w+ of a request that was waited for before: iallreduce at test_"):
+            again()
+
+
+def test_a_request_is_not_given_twice_and_of_none_nobody_waits_for_any(comm: Communicator) -> None:
+    request = comm.iallreduce(1)
+    with pytest.raises(UsageError, match="got a request twice"):
+        ringcast.wait_all([request, request])
+    assert ringcast.wait_all([]) == []
+    for wait in ringcast.wait_any, ringcast.wait_some:
+        with pytest.raises(UsageError, match="of no requests"):
+            wait([])
+    assert request.wait() == 1
+
+
+def test_a_request_that_is_dropped_is_named_by_the_next_call(comm: Communicator) -> None:
+    comm.iallreduce(1)
+    gc.collect()
+    with pytest.raises(UsageError, match=r"a request was dropped without wait: iallreduce at test_requests.py:\d+"):
+        comm.barrier()
+
+
+def test_who_leaves_with_a_request_is_told(comm: Communicator) -> None:
+    request = comm.iallreduce(1)
+    with pytest.raises(UsageError, match="dropped without wait: iallreduce"):
+        comm.finalize()
+    assert comm.closed
+    with pytest.raises(UsageError, match="finalized"):
+        request.wait()
+
+
+def test_an_error_that_passes_by_is_not_covered_by_a_dropped_request(comm: Communicator) -> None:
+    def work() -> None:
+        with comm:
+            comm.iallreduce(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+
+
+def test_a_wrong_argument_is_an_error_of_the_call_itself(comm: Communicator) -> None:
+    with pytest.raises(ringcast.ArgumentError, match=r"reduce.*root"):
+        comm.ireduce(1, root=1)
+    assert comm.iallreduce(1).wait() == 1
+
+
+def test_another_thread_may_not_wait(comm: Communicator) -> None:
+    request, errors = comm.iallreduce(1), []
+
+    def work() -> None:
+        try:
+            request.wait()
+        except UsageError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "belongs to another thread" in errors[0]
+    assert request.wait() == 1
+
+
+@pytest.mark.parametrize("kind", ["threads", "ipc"])
+def test_calls_in_another_order_are_a_mismatch(kind: str) -> None:
+    job = Job(kind, 2)
+
+    def work(comm: Communicator) -> None:
+        names = ["iallreduce", "iallgather"][:: 1 if comm.rank else -1]
+        ringcast.wait_all([getattr(comm, name)(np.ones(10)) for name in names])
+
+    errors = job.run(work)
+    assert any(isinstance(error, CollectiveMismatch) for error in errors)
+    assert all(isinstance(error, CollectiveMismatch | Revoked) for error in errors)
+    job.close()
+
+
+@pytest.mark.parametrize("wait", ["wait", "all", "any", "some"])
+def test_a_timeout_ends_what_is_waited_for(wait: str) -> None:
+    job = Job("threads", 2)
+    over = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            assert over.wait(60)
+            return
+        requests = [comm.iallreduce(1), other(comm).ibarrier()]
+        ways = {"wait": lambda: requests[0].wait(0.1), "all": lambda: ringcast.wait_all(requests, 0.1)}
+        ways |= {"any": lambda: ringcast.wait_any(requests, 0.1), "some": lambda: ringcast.wait_some(requests, 0.1)}
+        try:
+            with pytest.raises(CollectiveTimeout, match=r"allreduce #1.*0\.1 s"):
+                ways[wait]()
+        finally:
+            over.set()
+        with pytest.raises(Revoked):
+            comm.barrier()
+
+    assert job.run(work) == [None, None]
+    job.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "ipc"])
+def test_a_rank_that_leaves_ends_all_calls_that_need_it(kind: str) -> None:
+    job = Job(kind, 3)
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            comm.finalize()
+            return
+        requests = [comm.iallreduce(1), other(comm).iallreduce(2)]
+        for request in requests:
+            with pytest.raises(PeerFailed, match="rank 1 finished"):
+                request.wait()
+
+    assert job.run(work) == [None] * 3
+    job.close()
+
+
+def test_the_first_error_ends_a_wait_for_all() -> None:
+    job = Job("threads", 2)
+    done = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        second = other(comm)
+        if comm.rank == 1:
+            comm.revoke()
+            assert done.wait(60)
+            second.barrier()
+            return
+        requests = [second.ibarrier(), comm.ibarrier()]
+        try:
+            with pytest.raises(Revoked, match=r"rank 1 called revoke"):
+                ringcast.wait_all(requests)
+        finally:
+            done.set()
+        assert not second.is_revoked  # the barrier goes on, though nobody waits for it
+
+    assert job.run(work)[0] is None
+    job.close()
+
+
+# Deadlocks.
+
+
+def test_a_cycle_of_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank waits in one communicator before it makes its call in the other one."""
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.05)
+    job = Job("threads", 2)
+
+    def work(comm: Communicator) -> None:
+        one, two = (comm, other(comm))[:: 1 if comm.rank else -1]
+        one.ibarrier().wait()
+        two.ibarrier().wait()
+
+    for error in job.run(work):
+        assert isinstance(error, CollectiveTimeout)
+        assert error.cycle == (0, 1)
+    job.close()
+
+
+def test_a_call_under_way_is_no_part_of_a_cycle_if_it_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks 0 and 1 wait for each other's programs only after rank 2, which is late, has come."""
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.02)
+    job = Job("threads", 3)
+    stalled = threading.Semaphore(0)
+
+    def work(comm: Communicator) -> list[Any]:
+        if comm.rank == 2:
+            for _ in range(20):
+                assert stalled.acquire(timeout=60)
+        else:
+            send = comm._group.endpoint.control.send
+            monkeypatch.setattr(comm._group.endpoint.control, "send", lambda m: (send(m), stalled.release()))
+        requests = [comm.iallreduce(comm.rank), other(comm).iallreduce(2 * comm.rank)]
+        return [requests[i].wait() for i in ((0, 1) if comm.rank else (1, 0))]
+
+    assert sorted(map(sorted, job.ask(work))) == [[3, 6]] * 3
+    job.close()
+
+
+def test_who_only_tests_is_not_accused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.02)
+    job = Job("threads", 2)
+    tested = threading.Event()
+
+    def work(comm: Communicator) -> Any:
+        first, second = comm, other(comm)
+        if comm.rank == 0:
+            return first.allreduce(1), second.allreduce(2)  # waits for rank 1, which tests in another one
+        request, times = second.iallreduce(2), 0
+        while times < 20_000:
+            assert not request.test()
+            times += 1
+        tested.set()
+        return first.allreduce(1), request.wait()
+
+    assert job.ask(work) == [(2, 4)] * 2
+    assert tested.is_set()
+    job.close()
