@@ -22,6 +22,7 @@ from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.ops import SUM, as_op
 from ringcast.procs.child_processes import GUARD
 from ringcast.requests.calls import NonblockingCalls, Operator, site_of
+from ringcast.requests.request import in_words
 from ringcast.wire.call import Site
 from ringcast.wire.unanswered import FAILURES
 
@@ -785,7 +786,8 @@ class Communicator(NonblockingCalls):
         self._leave(error)
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
-        operation, site = sys._getframe(1).f_code.co_name, site_of(sys._getframe(1))
+        method = sys._getframe(1)
+        operation, site = method.f_code.co_name, site_of(method)
         timeout = self._enter(operation, timeout)
         try:
             return drive(self._group.endpoint, steps, timeout, site)
@@ -804,8 +806,11 @@ class Communicator(NonblockingCalls):
             raise self._not_waited_for(self._group.endpoint.dropped)
         return timeout
 
-    def _not_waited_for(self, requests: Iterable[str]) -> UsageError:
-        return UsageError(f"rank {self.rank}: a request was dropped without wait: {', '.join(requests)}")
+    def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
+        named = ", ".join(in_words(operation, site) for operation, site in calls)
+        return UsageError(
+            f"rank {self.rank}: a request was dropped without wait: {named}; call wait() of every request"
+        )
 
     def _raised(self, error: BaseException, operation: str, site: Site) -> None:
         """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""

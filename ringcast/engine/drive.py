@@ -51,7 +51,12 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
         RingcastError: see `Task.result`.
     """
-    return _run(endpoint, driven(endpoint, steps, timeout, site))
+    with endpoint.gate:
+        task = Task(endpoint, steps, site)
+        task.advance()
+        if not task.done:
+            _make_progress(endpoint, _waiting(endpoint, [task], timeout))
+    return task.result
 
 
 def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None = None, *, every: bool = True) -> None:
@@ -60,60 +65,62 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     Raises:
         CollectiveTimeout: `timeout` seconds have passed, and the tasks that are not done have failed.
     """
-    _run(endpoint, _waiting(endpoint, tasks, timeout, every))
-
-
-def _run(endpoint: Endpoint, waits: Generator[float, bool, Result]) -> Result:
-    """Make progress until each deadline that `waits` yields, and return what it returns."""
     with endpoint.gate:
-        try:
-            until = next(waits)
-            while True:
-                try:
-                    came = endpoint.progress(until)
-                except BaseException as error:
-                    until = waits.throw(error)
-                else:
-                    until = waits.send(came)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+        _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
 
 
 def driven(
     endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
 ) -> Generator[float, bool, Result]:
-    """Run `steps` without blocking, for `drive`: yield the deadline of each wait; get whether a message came."""
+    """Run `steps` as `drive` does, but yield the deadline of each wait, to get whether a message came."""
     task = Task(endpoint, steps, site)
     task.advance()
-    if not task.done:
-        yield from _waiting(endpoint, [task], timeout)
+    yield from _waiting(endpoint, [task], timeout)
     return task.result
+
+
+def _make_progress(endpoint: Endpoint, waits: Generator[float, bool, None]) -> None:
+    """Make progress until each deadline that `waits` yields, and tell it whether a message came, to its end."""
+    try:
+        until = next(waits)
+        while True:
+            try:
+                came = endpoint.progress(until)
+            except BaseException as error:
+                until = waits.throw(error)
+            else:
+                until = waits.send(came)
+    except StopIteration:
+        pass
 
 
 def _waiting(
     endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
 ) -> Generator[float, bool, None]:
-    """Wait as `wait` does, without blocking; see `driven`."""
+    """Wait as `wait` does, and yield as `driven` does."""
     protocol, clock = endpoint.protocol, endpoint.transport.clock
     start = clock()
     deadline = inf if timeout is None else start + timeout
     watch = _StallReporter(endpoint, start)
-    heard = False
+    heard, ended, patience = False, -1, inf
     try:
-        while waiting := _not_done(tasks, every):
-            ops = [task.operation for task in waiting if task.operation is not None]
+        while True:
+            if endpoint.ended != ended or patience != inf:
+                ended, waiting = endpoint.ended, _not_done(tasks, every)
+                if not waiting:
+                    return
+                patience = min(task.patience for task in waiting)
             now = clock()
-            if timeout is not None and now >= deadline:
-                op = ops[0]
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+            if now >= deadline:
+                op = _operations(waiting)[0]
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout or 0.0, op.where, progress=op.progress)
             if heard:
                 watch.heard(now)
             talk = protocol.keepalives
-            came = yield min(deadline, watch.due, *[task.patience for task in waiting])
+            came = yield min(deadline, watch.due, patience)
             heard = came and protocol.keepalives == talk
             if not came and clock() >= watch.due:
-                watch.quiet(ops, every, clock())
+                watch.quiet(_operations(waiting), every, clock())
     except BaseException as error:
         for task in tasks:
             if not task.done:
@@ -121,6 +128,10 @@ def _waiting(
         raise
     finally:
         watch.end()
+
+
+def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
+    return [task.operation for task in tasks if task.operation is not None]
 
 
 def _not_done(tasks: Sequence[Task[Any]], every: bool) -> list[Task[Any]]:

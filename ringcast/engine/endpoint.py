@@ -81,8 +81,9 @@ class Endpoint:
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
-        self.requests: dict[int, str] = {}  # of calls that nobody has waited for: what they are, by identity
-        self.dropped: list[str] = []  # those of which the program has no request any more
+        self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
+        self.requests: dict[int, tuple[str, Site]] = {}  # calls that nobody has waited for, by the request's identity
+        self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle

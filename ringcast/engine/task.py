@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import Generic, cast
+from typing import Generic
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
@@ -65,7 +65,7 @@ class Task(Generic[Result]):
         """
         if self.error is not None:
             raise self.error
-        return cast(Result, self._result)
+        return self._result  # type: ignore[return-value]  # set when it is done
 
     def poll(self) -> bool:
         """Return whether it is done; one that waits for the other side of a mismatch may end here."""
@@ -93,6 +93,7 @@ class Task(Generic[Result]):
                 self.fail(endpoint.protocol.error_of(op) or op.error)
         except StopIteration as stop:
             self._result, self.done = stop.value, True
+            endpoint.ended += 1
             if self.operation is not None:
                 endpoint.protocol.close(self.operation)
         except BaseException as error:
@@ -105,6 +106,7 @@ class Task(Generic[Result]):
     def fail(self, error: BaseException) -> None:
         """End with `error`: the peers of the operation are refused, and the communicator is given up."""
         self.done, self.error = True, error
+        self.endpoint.ended += 1
         self._steps.close()
         if self.operation is not None:
             self.operation.on_ready = None
@@ -118,4 +120,5 @@ class Task(Generic[Result]):
         now = self.endpoint.transport.clock()
         if self.patience == inf:
             self.patience = now + EXPLANATION
+            self.endpoint.ended += 1
         return now < self.patience

@@ -38,7 +38,8 @@ class NonblockingCalls:
         raise NotImplementedError
 
     def _begin(self, steps: Steps[Result]) -> Request[Result]:
-        operation, site = sys._getframe(1).f_code.co_name, site_of(sys._getframe(1))
+        method = sys._getframe(1)
+        operation, site = method.f_code.co_name, site_of(method)
         self._enter(operation)
         try:
             task = begin(self._group.endpoint, steps, site)

@@ -36,14 +36,10 @@ class Request(Generic[Result]):
     def __init__(self, caller: Caller, task: Task[Result], operation: str) -> None:
         self._caller, self._task, self._operation = caller, task, operation
         self._waited = False
-        task.endpoint.requests[id(self)] = str(self)
-
-    def __str__(self) -> str:
-        file, line = self._task.site
-        return f"{self._operation} at {os.path.basename(file)}:{line}" if file else self._operation
+        task.endpoint.requests[id(self)] = operation, task.site
 
     def __repr__(self) -> str:
-        return f"<Request: {self}, {'done' if self._task.done else 'under way'}>"
+        return f"<Request: {in_words(self._operation, self._task.site)}, {'done' if self._task.done else 'under way'}>"
 
     def wait(self, timeout: float | None = None) -> Result:
         """Return what the call returns, when this rank's part of it is done.
@@ -61,7 +57,10 @@ class Request(Generic[Result]):
         >>> comm.ibcast("hello").wait()
         'hello'
         """
-        return wait_all([self], timeout)[0]  # type: ignore[no-any-return]
+        limit = self._usable("wait", timeout)
+        if not self._task.poll():
+            wait(self._task.endpoint, [self._task], limit)
+        return self._take()
 
     def test(self) -> bool:
         """Return whether the call is done, so that `wait` returns, or raises, at once.
@@ -85,15 +84,15 @@ class Request(Generic[Result]):
 
     def __del__(self) -> None:
         endpoint = self._task.endpoint
-        told = endpoint.requests.pop(id(self), None)
+        call = endpoint.requests.pop(id(self), None)
         operation = self._task.operation
-        if told and not (operation is not None and endpoint.protocol.revoked(operation.context)):
-            endpoint.dropped.append(told)
+        if call is not None and not (operation is not None and endpoint.protocol.revoked(operation.context)):
+            endpoint.dropped.append(call)
 
     def _usable(self, operation: str, timeout: float | None) -> float | None:
         if self._waited:
-            rank = self._task.endpoint.rank
-            raise UsageError(f"rank {rank}: {operation} of a request that was waited for before: {self}")
+            rank, call = self._task.endpoint.rank, in_words(self._operation, self._task.site)
+            raise UsageError(f"rank {rank}: {operation} of a request that was waited for before: {call}")
         return self._caller._check(operation, timeout)
 
     def _forget(self) -> None:
@@ -108,6 +107,16 @@ class Request(Generic[Result]):
         except FAILURES as error:
             self._caller._raised(error, self._operation, self._task.site)
             raise
+
+
+def in_words(operation: str, site: Site) -> str:
+    """Return a call and its place in the program.
+
+    >>> in_words("ibarrier", ("/home/me/prog.py", 12))
+    'ibarrier at prog.py:12'
+    """
+    file, line = site
+    return f"{operation} at {os.path.basename(file)}:{line}" if file else operation
 
 
 def wait_all(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[Any]:
