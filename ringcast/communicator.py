@@ -22,8 +22,7 @@ from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.ops import SUM, as_op
 from ringcast.procs.child_processes import GUARD
 from ringcast.requests.calls import NonblockingCalls, Operator, site_of
-from ringcast.requests.request import in_words
-from ringcast.wire.call import Site
+from ringcast.wire.call import Site, in_words
 from ringcast.wire.unanswered import FAILURES
 
 
@@ -754,6 +753,7 @@ class Communicator(NonblockingCalls):
 
         Raises:
             CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
+            UsageError: nobody has waited for a request; the job has failed.
 
         >>> comm.finalize()
         >>> comm.closed
@@ -769,15 +769,18 @@ class Communicator(NonblockingCalls):
             if self._group.members:
                 recovery.free(self._group)
                 return
-            endpoint = self._group.endpoint
-            left = [*endpoint.dropped, *endpoint.requests.values()]
             try:
-                endpoint.leave(error)
+                self._group.endpoint.leave(error, self._left_behind() if error is None else None)
             finally:
                 gate.restore()
-                endpoint.requests.clear()
-        if left and error is None and not endpoint.protocol.gave_up:
-            raise self._not_waited_for(left)
+
+    def _left_behind(self) -> UsageError | None:
+        """Return the error of a program that ends well, but for requests that it has not waited for."""
+        endpoint = self._group.endpoint
+        left = [*endpoint.dropped, *endpoint.requests.values()]
+        endpoint.requests.clear()
+        ends_well = not endpoint.protocol.gave_up and not hasattr(sys, "last_value")  # set by an uncaught error
+        return self._not_waited_for(left) if left and ends_well else None
 
     def __enter__(self) -> Communicator:
         return self
@@ -802,8 +805,11 @@ class Communicator(NonblockingCalls):
             UsageError: also if a request was dropped without wait.
         """
         timeout = self._check(operation, timeout)
-        if self._group.endpoint.dropped:
-            raise self._not_waited_for(self._group.endpoint.dropped)
+        dropped = self._group.endpoint.dropped
+        if dropped:
+            error = self._not_waited_for(dropped)
+            dropped.clear()
+            raise error
         return timeout
 
     def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:

@@ -111,9 +111,9 @@ def _waiting(
                     return
                 patience = min(task.patience for task in waiting)
             now = clock()
-            if now >= deadline:
+            if timeout is not None and now >= deadline:
                 op = _operations(waiting)[0]
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout or 0.0, op.where, progress=op.progress)
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
             if heard:
                 watch.heard(now)
             talk = protocol.keepalives

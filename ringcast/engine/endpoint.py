@@ -9,7 +9,7 @@ from typing import NamedTuple
 from typing import Protocol as Interface
 
 from ringcast.engine.signal_gate import Gate
-from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked
+from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
@@ -266,33 +266,36 @@ class Endpoint:
                 if peer not in self.protocol.finished:
                     self.protocol.lose(peer, cause)
 
-    def leave(self, error: BaseException | None = None) -> None:
+    def leave(self, error: BaseException | None = None, mistake: RingcastError | None = None) -> None:
         """Report how many messages were sent, so that no rank waits for more, and close everything.
 
-        Ranks that still need this one get the `error` because of which it leaves.
+        Ranks that still need this one get the `error` because of which it leaves. A `mistake` of the program, which
+        shows only now, ends the job.
 
         Raises:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.
+            RingcastError: the `mistake`.
         """
         self.closed = True
         self.gate = Gate()  # a handler that raises may end this only when all is done
         if not self.torn:
             self.catch_up()
-        mismatch, protocol = self.protocol.unreported(), self.protocol
+        protocol = self.protocol
+        wrong = protocol.unreported() or mistake
         try:
             if self.torn:
                 pass  # all have heard of it
-            elif mismatch is None:
+            elif wrong is None:
                 why = NO_FAILURE if error is None else Failure.of(error)
                 failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
                 sent, posted, matched = map(dict, (protocol.sent, protocol.posted, protocol.matched))
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
-                self.control.send(Failing(self.rank, Failure(clean(f"{type(mismatch).__name__}: {mismatch}"))))
+                self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))
             self.control.close()
         finally:
             self.transport.close(hurry=protocol.hopeless or bool(self.torn))
             protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()
-        if mismatch is not None:
-            raise mismatch
+        if wrong is not None:
+            raise wrong

@@ -12,13 +12,13 @@ from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import begin
 from ringcast.ops import SUM, Op, as_op
-from ringcast.requests.request import Request
+from ringcast.requests.request import Caller, Request
 from ringcast.wire.call import NOWHERE, Site
 
 Operator: TypeAlias = Op | Callable[[Any, Any], Any]
 
 
-class NonblockingCalls:
+class NonblockingCalls(Caller):
     """The i-forms of the collectives, of which each is the collective without the `i`, but for its result.
 
     They take the same arguments, raise at once what is wrong with them, and return a `Request`, whose `wait` returns
@@ -29,12 +29,7 @@ class NonblockingCalls:
     _group: Group
 
     def _enter(self, operation: str, timeout: float | None = None) -> float | None:
-        raise NotImplementedError
-
-    def _check(self, operation: str, timeout: float | None = None) -> float | None:
-        raise NotImplementedError
-
-    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
+        """Check whether a collective may be called, and return how long it may take."""
         raise NotImplementedError
 
     def _begin(self, steps: Steps[Result]) -> Request[Result]:

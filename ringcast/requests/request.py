@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.task import Task
 from ringcast.errors import UsageError
-from ringcast.wire.call import Site
+from ringcast.wire.call import Site, in_words
 from ringcast.wire.unanswered import FAILURES
 
 
-class Caller(Protocol):
-    """The communicator of a request: it checks who calls, and hears of the errors that the program gets."""
+class Caller:
+    """What a request needs of its communicator, which defines it."""
 
-    def _check(self, operation: str, timeout: float | None = None) -> float | None: ...
+    def _check(self, operation: str, timeout: float | None = None) -> float | None:
+        """Check who calls, and return how long the call may take."""
+        raise NotImplementedError
 
-    def _raised(self, error: BaseException, operation: str, site: Site) -> None: ...
+    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
+        """Note an error that the program gets now."""
+        raise NotImplementedError
 
 
 class Request(Generic[Result]):
@@ -107,16 +110,6 @@ class Request(Generic[Result]):
         except FAILURES as error:
             self._caller._raised(error, self._operation, self._task.site)
             raise
-
-
-def in_words(operation: str, site: Site) -> str:
-    """Return a call and its place in the program.
-
-    >>> in_words("ibarrier", ("/home/me/prog.py", 12))
-    'ibarrier at prog.py:12'
-    """
-    file, line = site
-    return f"{operation} at {os.path.basename(file)}:{line}" if file else operation
 
 
 def wait_all(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from functools import cached_property
 from typing import TypeAlias
@@ -11,6 +12,16 @@ from ringcast.wire.collective import BY_BYTE, byte
 
 Site: TypeAlias = tuple[str, int]  # file and line of the program that made a call
 NOWHERE: Site = ("", 0)  # where that is not known
+
+
+def in_words(operation: str, site: Site) -> str:
+    """Return a call and its place in the program.
+
+    >>> in_words("ibarrier", ("/home/me/prog.py", 12))
+    'ibarrier at prog.py:12'
+    """
+    file, line = site
+    return f"{operation} at {os.path.basename(file)}:{line}" if file else operation
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ says. Only `shrink` and `agree` bring the ranks to a common state again. The rul
 
 from __future__ import annotations
 
-import os
 from typing import Literal, TypeAlias, cast
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
-from ringcast.wire.call import Site
+from ringcast.wire.call import Site, in_words
 from ringcast.wire.codec import Rank
 
 FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)
@@ -62,8 +61,7 @@ class UnansweredErrors:
         """Note that a call of communicator `context` raises `error`; nothing, if that is the caller's own mistake."""
         if not isinstance(error, FAILURES) or context in self._first:
             return
-        file, line = site
-        place = f"{operation} at {os.path.basename(file)}:{line}" if file else operation
+        place = in_words(operation, site)
         text = str(error).partition("\n")[0]
         self._first[context] = Unanswered(
             cast(Kind, type(error).__name__), text[:LONGEST], place[:LONGEST], blames(error)
