@@ -22,7 +22,7 @@ from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.ops import SUM, as_op
 from ringcast.procs.child_processes import GUARD
 from ringcast.requests.calls import NonblockingCalls, Operator, site_of
-from ringcast.wire.call import Site, in_words
+from ringcast.wire.call import NOWHERE, Site, in_words
 from ringcast.wire.unanswered import FAILURES
 
 
@@ -790,7 +790,8 @@ class Communicator(NonblockingCalls):
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         method = sys._getframe(1)
-        operation, site = method.f_code.co_name, site_of(method)
+        user = method.f_back
+        operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         timeout = self._enter(operation, timeout)
         try:
             return drive(self._group.endpoint, steps, timeout, site)

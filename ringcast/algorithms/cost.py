@@ -162,7 +162,7 @@ def choose(
     for name, entry in named.items():
         if not reasons_not[name] and (algorithm == name or (algorithm is None and (facts.hosts or not entry.shared))):
             blocks = nblocks or _nblocks(entry, call, nbytes, itemsize, network)
-            options.append((_price(collective, name, replace(call, nblocks=blocks), nbytes, network), name, blocks))
+            options.append((_price(collective, name, call._replace(nblocks=blocks), nbytes, network), name, blocks))
     if not options:
         reasons = "; ".join(f"{name}: {reason_not}" for name, reason_not in reasons_not.items())
         raise ValueError(f"{collective}: no algorithm fits: {reasons}")
@@ -224,7 +224,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     hidden = round(message * max(network.link_beta - network.beta, 0.0) / alpha) if alpha > 0 else limit
     least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // KNEE))}
-    return min(sorted(candidates), key=lambda n: _price(*_key(entry), replace(params, nblocks=n), nbytes, network))
+    return min(sorted(candidates), key=lambda n: _price(*_key(entry), params._replace(nblocks=n), nbytes, network))
 
 
 def _closed_form(entry: Algorithm, params: Params, nbytes: int, ratio: float) -> int:
@@ -234,7 +234,7 @@ def _closed_form(entry: Algorithm, params: Params, nbytes: int, ratio: float) ->
     al. 2010, `ring.block_size`. Sizes are multiplied by `many`, so that rounding to bytes does not count.
     """
     many = 1 + MOST_BLOCKS
-    (first, one), (last, most) = (_load(*_key(entry), replace(params, nblocks=n), nbytes * many) for n in (1, many))
+    (first, one), (last, most) = (_load(*_key(entry), params._replace(nblocks=n), nbytes * many) for n in (1, many))
     each, spare = (last - first) / MOST_BLOCKS, (one.volume - most.volume) / MOST_BLOCKS
     return round(sqrt(max(spare, 0) / each * ratio + 0.25)) if each > 0 else 1  # as in `best_nblocks`
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ringcast._util.dataclass import dataclass
 from ringcast.schedules.placement import Hosts
 
 
-@dataclass(frozen=True)
-class Params:
-    """The parameters of a call that all ranks know."""
+class Params(NamedTuple):
+    """The parameters of a call that all ranks know. A tuple, as every stage looks its schedule up by them."""
 
     size: int
     root: int = 0

@@ -95,9 +95,9 @@ def compare(case: ComparedCase, names: Sequence[str] = (), tell: Callable[[str],
     rows = []
     for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, that says why
         tell(name)
-        rows.append(_row(case, name, replace(case.params, nblocks=n)))
+        rows.append(_row(case, name, case.params._replace(nblocks=n)))
     if case.network != FULL and all(row.by_formula for row in rows):
-        work = min(_work(case, row.algorithm, replace(case.params, nblocks=row.nblocks)) for row in rows)
+        work = min(_work(case, row.algorithm, case.params._replace(nblocks=row.nblocks)) for row in rows)
         raise ValueError(
             f"{case.network}: to follow every message would be the work of {work:,} steps or more, and the limit is "
             f"{MOST:,}; take fewer ranks or blocks, or --network full"

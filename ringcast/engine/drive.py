@@ -8,7 +8,7 @@ from typing import Any
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
-from ringcast.engine.task import Task
+from ringcast.engine.task import Task, begin
 from ringcast.errors import CollectiveTimeout, RingcastError
 from ringcast.protocol.operations import Operation
 from ringcast.transports.simulated import SimulatedWire
@@ -52,8 +52,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         RingcastError: see `Task.result`.
     """
     with endpoint.gate:
-        task = Task(endpoint, steps, site)
-        task.advance()
+        task = begin(endpoint, steps, site)
         if not task.done:
             _make_progress(endpoint, _waiting(endpoint, [task], timeout))
     return task.result
@@ -73,8 +72,7 @@ def driven(
     endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
 ) -> Generator[float, bool, Result]:
     """Run `steps` as `drive` does, but yield the deadline of each wait, to get whether a message came."""
-    task = Task(endpoint, steps, site)
-    task.advance()
+    task = begin(endpoint, steps, site)
     yield from _waiting(endpoint, [task], timeout)
     return task.result
 
@@ -148,9 +146,7 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
     Raises:
         RingcastError: the first error of any rank; or a deadlock, with the ranks that wait for each other.
     """
-    tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
-    for task in tasks:
-        task.advance()
+    tasks = [begin(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
     running = {rank for rank, task in enumerate(tasks) if not _ended(task)}
     stuck = None
     while running:

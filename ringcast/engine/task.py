@@ -20,15 +20,14 @@ from ringcast.wire.call import NOWHERE, Site
 EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
 
 
-def begin(endpoint: Endpoint, steps: Steps[Result], site: Site) -> Task[Result]:
-    """Begin a call, and return it while it is under way, or done.
+def begin(endpoint: Endpoint, steps: Steps[Result], site: Site = NOWHERE) -> Task[Result]:
+    """Begin a call, whose place in the program is `site`, and return it while it is under way, or done.
 
     Raises:
         BaseException: an error before anything was begun, as of an argument, or of a communicator that was given up.
     """
-    with endpoint.gate:
-        task = Task(endpoint, steps, site)
-        task.advance()
+    task = Task(endpoint, steps, site)
+    task.advance()
     if task.error is not None and task.operation is None:
         raise task.error
     return task
@@ -47,7 +46,7 @@ class Task(Generic[Result]):
 
     __slots__ = ("_ready", "_result", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
 
-    def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site = NOWHERE) -> None:
+    def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site) -> None:
         self.endpoint, self._steps, self.site = endpoint, steps, site
         self.operation: Operation | None = None
         self.done = False
@@ -95,7 +94,7 @@ class Task(Generic[Result]):
             self._result, self.done = stop.value, True
             endpoint.ended += 1
             if self.operation is not None:
-                endpoint.protocol.close(self.operation)
+                self.operation.close()
         except BaseException as error:
             self.fail(error)
             if not isinstance(error, Exception):

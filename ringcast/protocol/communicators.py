@@ -93,8 +93,9 @@ class Context:
         else:
             number = after.number + 1
             assert number % STAGES, f"a call with more than {STAGES} stages"
-        self.stages[call_of(number)] = number
+        self.stages[number // STAGES] = number
         self.active[number] = op = Operation(context, number, call, granted, align, site)
+        op.calls = self.stages
         mail, grants = self.mail.get(number), self.grants.get(number)
         early = [header for _, (header, _) in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early
@@ -104,10 +105,6 @@ class Context:
         self.ended[op.number] = op
         if len(self.ended) > REMEMBERED:
             del self.ended[next(iter(self.ended))]
-
-    def close(self, op: Operation) -> None:
-        """End the call whose last stage `op` was."""
-        self.stages.pop(call_of(op.number), None)
 
     def last_ended(self, count: int) -> list[Operation]:
         """Return the last collectives that have ended, so many at most."""

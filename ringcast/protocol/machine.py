@@ -195,10 +195,6 @@ class Protocol:
         if left:
             state.end(op)
 
-    def close(self, op: Operation) -> None:
-        """End the call whose last stage `op` was: nothing more may arrive for it."""
-        self._contexts[op.context].close(op)
-
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None
     ) -> Send | None:

@@ -36,8 +36,10 @@ class NonblockingCalls(Caller):
         method = sys._getframe(1)
         operation, site = method.f_code.co_name, site_of(method)
         self._enter(operation)
+        endpoint = self._group.endpoint
         try:
-            task = begin(self._group.endpoint, steps, site)
+            with endpoint.gate:
+                task = begin(endpoint, steps, site)
         except BaseException as error:
             self._raised(error, operation, site)
             raise

@@ -276,7 +276,7 @@ def test_a_message_for_a_call_that_has_ended_is_a_mismatch_though_a_later_call_i
     net = Net(2)
     ended, _ = net.begin(), net.begin()
     net.ranks[1].end(ended[1])
-    net.ranks[1].close(ended[1])
+    ended[1].close()
     net.ranks[0].end(ended[0])
     net.ranks[0].send(net.ranks[0].begin(CONTEXT, CALL, after=ended[0]), 1, [memoryview(b"x")])
     net.run()

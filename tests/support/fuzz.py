@@ -42,6 +42,7 @@ from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire
 from ringcast.wire import codec
 from ringcast.wire import header as wire
+from ringcast.wire.call import NOWHERE
 from ringcast.wire.control_messages import (
     TO_WORKER,
     Abort,
@@ -258,7 +259,7 @@ def calls(rng: random.Random) -> Callable[[Group], Steps[Any]]:
 
 def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
     """Run one generator per rank until nothing moves; return results and errors. Who then waits runs into a timeout."""
-    tasks = [Task(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
+    tasks = [Task(endpoint, generator, NOWHERE) for endpoint, generator in zip(endpoints, steps, strict=True)]
     ends: dict[int, Any] = {}
 
     def advance(i: int) -> None:
