@@ -29,9 +29,9 @@ from ringcast.wire.unanswered import FAILURES
 class Communicator(NonblockingCalls):
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 
-    `ringcast.init` returns the communicator of the whole job, `shrink` one of the ranks that live. As a context manager
-    it calls `finalize` at the end. A collective blocks until this rank's part is done; its form with an i, as
-    `iallreduce`, returns a `Request` at once.
+    `ringcast.init` returns the communicator of the whole job, `split` and `create` one of a part, `dup` another one of
+    the same ranks, `shrink` one of the ranks that live. As a context manager it calls `finalize` at the end. A
+    collective blocks until this rank's part is done; its form with an i, as `iallreduce`, returns a `Request` at once.
 
     >>> with ringcast.init() as comm:
     ...     print(comm, comm.allreduce(np.arange(3)))
@@ -113,7 +113,7 @@ class Communicator(NonblockingCalls):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Ranks of the job, by rank of this communicator: all of them, unless it was made by `shrink`.
+        """Ranks of the job, by rank of this communicator: all of them, unless it is one of a part.
 
         >>> comm.members
         (0,)
@@ -608,6 +608,90 @@ class Communicator(NonblockingCalls):
         """
         return self._call(collectives.sendrecv(self._group, value, dest, source, tag), timeout)
 
+    def dup(self, *, timeout: float | None = None) -> Communicator:
+        """Return a communicator of the same ranks: what is called on one of the two does not meet what is on the other.
+
+        Collective.
+
+        Cost: as `barrier`.
+
+        >>> comm.dup().size
+        1
+        """
+        return Communicator(self._call(collectives.dup(self._group), timeout), self.timeout)
+
+    def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Communicator | None:
+        """Return a communicator of the ranks that give the same colour.
+
+        Collective: all ranks call it, each with a colour and a key of its own.
+
+        Cost: as `allgather` of 24 bytes a rank.
+
+        Args:
+            color: a whole number of 64 bits; None: this rank is in no part.
+            key: a whole number of 64 bits, by which the ranks of a part are ordered; those with equal keys stay in
+                their old order.
+
+        Returns:
+            A Communicator of this rank's part; None for a colour of None. Its errors name ranks of the job, as
+            `members` does; an error in it does not concern the others. Its `finalize` frees it for this rank alone;
+            `free` for all.
+
+        >>> comm.split(comm.rank % 2, key=-comm.rank).members
+        (0,)
+        """
+        return self._part(self._call(collectives.split(self._group, color, key), timeout))
+
+    def split_by_host(self, *, timeout: float | None = None) -> Communicator:
+        """Return a communicator of the ranks on this rank's host, in their old order; see `split`.
+
+        >>> comm.split_by_host().size
+        1
+        """
+        part = self._part(self._call(collectives.split_by_host(self._group), timeout))
+        assert part is not None, "every rank has a host"
+        return part
+
+    def create(self, ranks: Sequence[int], *, timeout: float | None = None) -> Communicator | None:
+        """Return a communicator of some ranks, in the order given.
+
+        Collective: all ranks call it, also those that are not among `ranks`.
+
+        Cost: as `barrier`.
+
+        Args:
+            ranks: different ranks of this communicator, one at least; equal on all ranks.
+
+        Returns:
+            A Communicator, as of `split`; None on ranks that are not among them.
+
+        >>> comm.create([0]).members
+        (0,)
+        """
+        return self._part(self._call(collectives.create(self._group, ranks), timeout))
+
+    def free(self, *, timeout: float | None = None) -> None:
+        """Free a communicator that was made from another one, when all its ranks have come to this; idempotent.
+
+        Cost: as `barrier`.
+
+        Raises:
+            UsageError: also for the communicator that `init` has returned: that is left by `finalize`.
+
+        >>> part = comm.dup()
+        >>> part.free()
+        >>> part.closed
+        True
+        """
+        if not self._group.derived:
+            raise UsageError(f"rank {self.rank}: free() of the communicator of the whole job; leave by finalize()")
+        if not self.closed:
+            self._call(collectives.barrier(self._group), timeout)
+            self.finalize()
+
+    def _part(self, group: Group | None) -> Communicator | None:
+        return None if group is None else Communicator(group, self.timeout)
+
     def explain(
         self,
         collective: str,
@@ -748,8 +832,8 @@ class Communicator(NonblockingCalls):
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent.
 
-        Not collective: nobody waits for anybody. A communicator made by `shrink` is only freed; this rank stays in the
-        job.
+        Not collective: nobody waits for anybody. A communicator that was made from another one is only freed; this rank
+        stays in the job.
 
         Raises:
             CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
@@ -766,7 +850,7 @@ class Communicator(NonblockingCalls):
             return
         with gate_of_this_thread() as gate:
             self._closed = True
-            if self._group.members:
+            if self._group.derived:
                 recovery.free(self._group)
                 return
             try:

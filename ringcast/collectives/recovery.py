@@ -8,12 +8,11 @@ it sees every failure: a rank votes, and waits for the decision in its inbox. So
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
-from ringcast.collectives.stage import Group
+from ringcast.collectives.stage import Group, part
 from ringcast.engine.drive import QUIET
 from ringcast.errors import (
     ArgumentError,
@@ -29,7 +28,7 @@ from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.call import Call, Site
-from ringcast.wire.control_messages import Waiting
+from ringcast.wire.control_messages import Freed, Waiting
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import P2P
 from ringcast.wire.votes import AGREE, FLAG_LIMIT, SHRINK, Decision, Verb, Vote
@@ -116,23 +115,16 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
     group.endpoint.unanswered.answered(group.context)
     group.endpoint.unanswered.made(decision.fresh, group.context)
     hosts = hosts_of([group.hosts[group.here(rank)] for rank in decision.members]) if group.hosts else ()
-    return replace(
-        group,
-        context=decision.fresh,
-        members=decision.members,
-        hosts=hosts,
-        acknowledged=frozenset(),
-        votes=0,
-        vote=None,
-        decision=None,
-    )
+    return part(group, decision.fresh, decision.members, hosts)
 
 
 def free(group: Group) -> None:
-    """End the use of a communicator of a part of the job."""
-    if not group.endpoint.closed:
-        group.endpoint.protocol.retire(group.context)
-        group.endpoint.flush()
+    """End the use of a communicator that was made from another one."""
+    endpoint = group.endpoint
+    if not endpoint.closed:
+        endpoint.protocol.retire(group.context)
+        endpoint.flush()
+        endpoint.control.send(Freed(endpoint.rank, group.context))
 
 
 def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Site) -> Decision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ class Group:
     vote: Vote | None = None  # the last one, until the program has its result
     decision: Decision | None = None  # on that vote
     pickle: bool = True  # whether Python objects are sent and taken
+    derived: bool = False  # whether it was made from another one, and is not the world of the job
 
     rank: int = field(init=False)
     size: int = field(init=False)
@@ -71,6 +72,12 @@ class Group:
     def here(self, rank: int) -> int:
         """Return the rank here of this rank of the job, which is a member."""
         return self.members.index(rank) if self.members else rank
+
+
+def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> Group:
+    """Return a group of some members of another one, or all, that has its own number and nothing behind it."""
+    fresh: dict[str, Any] = {"acknowledged": frozenset(), "votes": 0, "vote": None, "decision": None}
+    return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
 
 def pickled(group: Group, operation: str) -> Codec:
@@ -197,10 +204,16 @@ def _decide(
 
 
 @lru_cache(maxsize=256)  # schedules are pure
-def _schedule(collective: str, algorithm: str, params: Params, rank: int) -> tuple[Schedule, Sequence[Step]]:
-    """Return a schedule, and its steps: computed if they are few, as programs repeat their calls."""
+def _schedule(
+    collective: str, algorithm: str, params: Params, rank: int, members: tuple[int, ...], job: int
+) -> tuple[Schedule, Sequence[Step]]:
+    """Return a schedule, and its steps among the ranks of a `job` of that size, of which some or all are `members`.
+
+    The steps are computed if they are few, as programs repeat their calls.
+    """
     schedule = build(collective, algorithm, params, rank)
-    return schedule, tuple(schedule) if len(schedule) <= STEPS_KEPT else schedule
+    steps = relabel(schedule, members, job) if members else schedule
+    return schedule, tuple(steps) if len(schedule) <= STEPS_KEPT else steps
 
 
 def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
@@ -212,10 +225,10 @@ def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memor
     endpoint, clock = group.endpoint, group.endpoint.transport.clock
     start = clock()
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
-    schedule, todo = _schedule(stage.collective, stage.algorithm, stage.params, group.rank)
+    schedule, todo = _schedule(
+        stage.collective, stage.algorithm, stage.params, group.rank, group.members, endpoint.size
+    )
     slots = memory(schedule)
-    if group.members:
-        todo = relabel(schedule, group.members, endpoint.size)
     steps = execute(todo, slots, op)
     if group.observe is not None:
         steps = observed(steps, endpoint.rank, clock, group.observe)

@@ -12,7 +12,7 @@ the votes of the live members, and sent to all of them. The control plane, which
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -30,12 +30,32 @@ class Agreements:
         self._gone: set[int] = set()
         self._open: dict[tuple[int, int], dict[int, Vote]] = {}
         self._last: dict[tuple[int, int], int] = defaultdict(int)  # number of the last vote, by context and rank
-        self._members: dict[int, tuple[int, ...]] = {}  # of the communicators that were made by shrinking
+        self._members: dict[int, tuple[int, ...]] = {}  # of the communicators of a part of the job
+        self._freed: dict[int, set[int]] = defaultdict(set)  # of these, the members that have freed it
+        self._maker: dict[int, int] = {}  # of these, the rank that has told of it first
+        self.made_by: Counter[int] = Counter()  # how many of them each rank has told of first
         self._fresh = 1 << 32  # numbers below are for whoever starts the job
 
     def members(self, context: int) -> Sequence[int]:
-        """Return the ranks of a communicator; all, unless it was made by shrinking."""
+        """Return the ranks of a communicator; all, unless it was made by shrinking, or of a part of the job."""
         return self._members.get(context, range(self._size))
+
+    def made(self, rank: int, context: int, members: Sequence[int]) -> None:
+        """Note the members of a communicator, as one of them tells; the first one counts."""
+        if rank in members and context not in self._members:
+            self._members[context] = tuple(members)
+            self._maker[context] = rank
+            self.made_by[rank] += 1
+
+    def freed(self, rank: int, context: int) -> None:
+        """Note that a rank uses a communicator no more; when none of its members does, it is forgotten."""
+        members = self._members.get(context, ())
+        if rank in members:
+            self._freed[context].add(rank)
+            if self._gone.union(self._freed[context]).issuperset(members):
+                del self._members[context], self._freed[context]
+                if context in self._maker:  # else it was made by shrinking
+                    self.made_by[self._maker.pop(context)] -= 1
 
     def vote(self, vote: Vote) -> list[Decision]:
         """Count a vote, unless its rank is no member or gone, or its number is not the next one."""

@@ -52,9 +52,11 @@ from ringcast.wire.control_messages import (
     Failed,
     Failing,
     Finished,
+    Freed,
     FromMember,
     Hello,
     Left,
+    Made,
     Moving,
     Refused,
     Revoke,
@@ -63,11 +65,13 @@ from ringcast.wire.control_messages import (
     Waiting,
 )
 from ringcast.wire.failure import Failure
+from ringcast.wire.header import DERIVED
 from ringcast.wire.reports import StallReport
 from ringcast.wire.votes import Decision, Vote
 
 SILENT = TIMING.cut_off_beats
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
+MOST_MADE = 1 << 16  # those of a part that one rank may be the first to tell of, and that are not freed
 
 
 @dataclass(slots=True)
@@ -215,6 +219,10 @@ class Membership:
                 return self._compare(event.report, now)
             case Moving():
                 self._deadlocks.moved(event.rank)
+            case Made() if event.context >= DERIVED:
+                return self._made(event)
+            case Freed():
+                self._agreements.freed(event.rank, event.context)
             case Vote() if self._started:
                 self._deadlocks.voted(event.context)
                 return self._announce(self._agreements.vote(event))
@@ -226,6 +234,12 @@ class Membership:
                 return self._finished(event, member)
         return []
 
+    def _made(self, event: Made) -> list[Action]:
+        if self._agreements.made_by[event.rank] >= MOST_MADE:
+            return self.lose(event.rank, f"it has more than {MOST_MADE} communicators")
+        self._agreements.made(event.rank, event.context, event.members)
+        return []
+
     def _revoke(self, event: Revoke) -> list[Action]:
         if event.context in self._revoked:
             return []  # the first one stands: every rank that hears of it says so as well
@@ -234,7 +248,8 @@ class Membership:
         self._revoked.add(event.context)
         self._deadlocks.ends(event.context)
         self._revokes[event.rank] += 1
-        return self._tell_others(event.rank, event)
+        members = self._agreements.members(event.context)
+        return [SendTo(m.connection, event) for rank, m in self._listeners(event.rank) if rank in members]
 
     def _accuse(self, event: Revoke) -> list[Action]:
         """Lose for all ranks one that `event` has lost, and that may still live: all must agree on who failed."""

@@ -18,7 +18,7 @@ from ringcast.transports.base import Transport
 from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
-from ringcast.wire.header import Kind, to_itself
+from ringcast.wire.header import Kind, call_of, to_itself
 from ringcast.wire.reports import REPORTED
 from ringcast.wire.unanswered import UnansweredErrors
 
@@ -105,6 +105,12 @@ class Endpoint:
         run.operation = op
         self.recorder.begin(op, record)
         return op
+
+    def number_of_call(self) -> int:
+        """Return the number of the call whose steps run now, in its communicator; equal on all ranks."""
+        op = None if self.running is None else self.running.operation
+        assert op is not None, "its first stage has begun"
+        return call_of(op.number)
 
     def post(self, exchange: Exchange) -> None:
         """Start a send, a receive, or both at once; `pending` of the operation is empty when they are complete.

@@ -18,7 +18,9 @@ from ringcast.wire.control_messages import (
     Failed,
     Failing,
     Finished,
+    Freed,
     FromMember,
+    Made,
     Moving,
     Notice,
     Revoke,
@@ -45,12 +47,18 @@ class SharedControl:
                     self._compare(message.report)
                 case Moving():
                     self._deadlocks.moved(message.rank)
+                case Made():
+                    self._agreements.made(message.rank, message.context, message.members)
+                case Freed():
+                    self._agreements.freed(message.rank, message.context)
                 case Vote():
                     self._deadlocks.voted(message.context)
                     self._announce(self._agreements.vote(message))
                 case Revoke():
                     self._deadlocks.ends(message.context)
-                    self._tell_others(message.rank, message)
+                    for peer in self._agreements.members(message.context):
+                        if peer != message.rank:
+                            self._tell(peer, message)
                 case Failing():
                     self._tell_others(message.rank, Failed(message.rank, message.failure))
                     self._lose(message.rank)

@@ -84,6 +84,23 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """A worker is a member of a communicator that was split off another one: its ranks in the job, by rank there."""
+
+    rank: Rank
+    context: Count
+    members: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A worker uses a communicator no more."""
+
+    rank: Rank
+    context: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Failing:
     """A worker is about to end with an uncaught error."""
 
@@ -164,7 +181,7 @@ class Abort:
     cause: str
 
 
-FromMember: TypeAlias = Alive | Revoke | Accuse | Waiting | Moving | Vote | Failing | Finished
+FromMember: TypeAlias = Alive | Revoke | Accuse | Waiting | Moving | Made | Freed | Vote | Failing | Finished
 ToServer: TypeAlias = Hello | FromMember | Leave
 Notice: TypeAlias = Bye | Failed | Revoke | Abort | Deadlock | Mismatch | Decision
 ToWorker: TypeAlias = Roster | Refused | Left | Beat | Notice

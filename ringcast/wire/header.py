@@ -45,6 +45,7 @@ MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a s
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
 
+DERIVED = 1 << 63  # contexts from here on are those of communicators that were split off another one
 P2P = 0  # operation number of point-to-point messages
 STAGES = 16  # a call has at most so many stages, each of which is an operation
 CALLS = (1 << 32) // STAGES - 1  # calls are numbered 1, ..., CALLS, 1, ...

@@ -31,8 +31,10 @@ from ringcast.wire.control_messages import (
     Failed,
     Failing,
     Finished,
+    Freed,
     Hello,
     Left,
+    Made,
     Moving,
     Refused,
     Revoke,
@@ -42,6 +44,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
+from ringcast.wire.header import DERIVED
 from ringcast.wire.reports import CallRecord, Deadlock, Mismatch, OperationReport, StallReport
 from ringcast.wire.votes import AGREE, SHRINK, Decision, Vote
 
@@ -487,6 +490,57 @@ def votes(rank: int, *peers: int) -> Waiting:
 
 def calls(rank: int, peer: int, context: int = WORLD) -> Waiting:
     return stalled(rank, CallRecord(context, 3 * 16, 77, "barrier()", ""), peer)
+
+
+PART = DERIVED + 5
+
+
+def with_part(*members: int) -> Membership:
+    """Return a job of three ranks of which some have made a communicator of their own."""
+    roster = started()
+    for rank in members:
+        assert roster.handle(Made(rank, PART, members), 1.0) == []
+    return roster
+
+
+def test_an_agreement_of_a_part_waits_for_its_members_only() -> None:
+    roster = with_part(2, 0)
+    assert roster.handle(Vote(0, PART, 1, AGREE, 6), 2.0) == []
+    told = sent(roster.handle(Vote(2, PART, 1, AGREE, 3), 3.0))
+    assert told == {f"c{rank}": [Decision(PART, 1, (2, 0), (AGREE, AGREE), 2)] for rank in (0, 2)}
+
+
+def test_a_part_that_is_revoked_concerns_its_members_only() -> None:
+    assert [*sent(with_part(2, 0).handle(Revoke(2, PART, "timeout"), 2.0))] == ["c0"]
+    assert sent(with_part(2, 0).handle(Revoke(1, PART, "not mine"), 2.0)) == {}
+
+
+def test_a_member_that_fails_is_not_waited_for_in_a_part_and_another_rank_is_of_no_account() -> None:
+    roster = with_part(2, 0)
+    roster.handle(Died(1, Failure("killed")), 2.0)
+    roster.handle(Vote(0, PART, 1, SHRINK), 2.0)
+    told = sent(roster.handle(Died(2, Failure("killed")), 3.0))
+    (decision,) = [message for message in told["c0"] if isinstance(message, Decision)]
+    assert (decision.members, decision.unacknowledged) == ((0,), (2,))
+
+
+def test_nobody_makes_a_communicator_out_of_the_world_or_of_others() -> None:
+    roster = started()
+    roster.handle(Made(0, WORLD, (0,)), 1.0)
+    roster.handle(Made(0, PART, (1, 2)), 1.0)
+    for context in WORLD, PART:
+        assert [*sent(roster.handle(Revoke(0, context, "timeout"), 1.0))] == ["c1", "c2"]
+
+
+def test_a_rank_makes_a_bounded_number_of_communicators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.control.membership.MOST_MADE", 3)
+    roster = started()
+    for i in range(10):
+        assert roster.handle(Made(0, PART + i, (0,)), 1.0) == []
+        roster.handle(Freed(0, PART + i), 1.0)
+    found = [roster.handle(Made(0, PART + i, (0,)), 1.0) for i in range(10, 14)]
+    assert found[:3] == [[]] * 3
+    assert notices(found[3]) == [Lost(0, "it has more than 3 communicators")]
 
 
 def test_only_who_has_not_voted_is_waited_for() -> None:

@@ -1,0 +1,98 @@
+"""Communicators of a part of the ranks: split, create, dup. The context follows from the call on the parent."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Data, Group, part, plan, run_stage
+from ringcast.engine.execute import Steps
+from ringcast.engine.slots import ArraySlots
+from ringcast.errors import ArgumentError
+from ringcast.net.colocation import system
+from ringcast.ops import SUM
+from ringcast.schedules.placement import hosts_of
+from ringcast.wire.control_messages import Made
+from ringcast.wire.header import DERIVED
+from ringcast.wire.votes import FLAG_LIMIT
+
+
+def split(group: Group, color: int | None, key: int) -> Steps[Group | None]:
+    """Return the group of the ranks with this colour; see `Communicator.split`."""
+    for name, value in ("color", 0 if color is None else color), ("key", key):
+        if not (isinstance(value, int | np.integer) and -FLAG_LIMIT <= value < FLAG_LIMIT):
+            raise ArgumentError(group.rank, "split", name, f"expected a whole number of 64 bits, got {value!r}")
+    table = np.zeros((group.size, 3), np.int64)  # whether it takes part, colour, key
+    table[group.rank] = color is not None, color or 0, key
+    stage = plan(group, "allgather", AUTOMATIC, Data("int64", (3,), table.nbytes), name="split")
+    yield from run_stage(group, stage, lambda s: ArraySlots(table.reshape(-1), s, (3,) * group.size))
+    if color is None:
+        return None
+    same = [rank for rank in range(group.size) if table[rank, 0] and table[rank, 1] == color]
+    return _made(group, sorted(same, key=lambda rank: int(table[rank, 2])), int(color))
+
+
+def split_by_host(group: Group) -> Steps[Group | None]:
+    """Return the group of the ranks on this host; see `Communicator.split_by_host`."""
+    return split(group, int.from_bytes(_digest((system() or socket.gethostname()).encode())) >> 1, 0)
+
+
+def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
+    """Return the group of these ranks; see `Communicator.create`."""
+    wanted = _checked(group, ranks)
+    yield from _meet(group, "create", Data("int64", wanted))
+    return _made(group, wanted, 0) if group.rank in wanted else None
+
+
+def dup(group: Group) -> Steps[Group]:
+    """Return a group of the same ranks; see `Communicator.dup`."""
+    yield from _meet(group, "dup", NO_DATA)
+    return _made(group, range(group.size), 0)
+
+
+def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
+    wanted = tuple(ranks)
+    right = all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in wanted)
+    if not wanted or not right or len(set(wanted)) < len(wanted):
+        expected = f"expected different ranks in 0..{group.size - 1}, one at least, got {ranks!r}"
+        raise ArgumentError(group.rank, "create", "ranks", expected)
+    return tuple(map(int, wanted))
+
+
+def _meet(group: Group, operation: str, data: Data) -> Steps[Any]:
+    """Wait for all ranks, which must make the same call."""
+    stage = plan(group, "barrier", AUTOMATIC, data, name=operation)
+    nothing = np.empty(0, np.uint8)
+    return run_stage(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))
+
+
+def _made(group: Group, ranks: Sequence[int], color: int) -> Group:
+    """Return the group of some ranks of `group`, made by the call that runs now; all of them know its context."""
+    endpoint = group.endpoint
+    members = tuple(map(group.in_job, ranks))
+    context = derived(group.context, endpoint.number_of_call(), color)
+    endpoint.protocol.enrol(context, frozenset(members))
+    endpoint.control.send(Made(endpoint.rank, context, members))
+    endpoint.tell_found()  # of a member that only this rank has lost
+    endpoint.unanswered.made(context, group.context)
+    everyone = members == tuple(range(endpoint.size))
+    hosts = hosts_of([group.hosts[rank] for rank in ranks]) if group.hosts else ()
+    return part(group, context, () if everyone else members, hosts)
+
+
+def derived(parent: int, call: int, color: int) -> int:
+    """Return the context of the communicator that a call on its parent makes for a colour: the same on all ranks.
+
+    >>> derived(7, 1, 0) == derived(7, 1, 0) != derived(7, 1, 1)
+    True
+    """
+    return DERIVED | int.from_bytes(_digest(struct.pack("<QQq", parent, call, color))) >> 1
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=8).digest()
