@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringcast import collectives
-from ringcast.collectives import recovery
+from ringcast.collectives import recovery, split
 from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.drive import drive
@@ -618,7 +618,7 @@ class Communicator(NonblockingCalls):
         >>> comm.dup().size
         1
         """
-        return Communicator(self._call(collectives.dup(self._group), timeout), self.timeout)
+        return Communicator(self._call(split.dup(self._group), timeout), self.timeout)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Communicator | None:
         """Return a communicator of the ranks that give the same colour.
@@ -640,7 +640,7 @@ class Communicator(NonblockingCalls):
         >>> comm.split(comm.rank % 2, key=-comm.rank).members
         (0,)
         """
-        return self._part(self._call(collectives.split(self._group, color, key), timeout))
+        return self._part(self._call(split.split(self._group, color, key), timeout))
 
     def split_by_host(self, *, timeout: float | None = None) -> Communicator:
         """Return a communicator of the ranks on this rank's host, in their old order; see `split`.
@@ -648,7 +648,7 @@ class Communicator(NonblockingCalls):
         >>> comm.split_by_host().size
         1
         """
-        part = self._part(self._call(collectives.split_by_host(self._group), timeout))
+        part = self._part(self._call(split.split_by_host(self._group), timeout))
         assert part is not None, "every rank has a host"
         return part
 
@@ -668,7 +668,7 @@ class Communicator(NonblockingCalls):
         >>> comm.create([0]).members
         (0,)
         """
-        return self._part(self._call(collectives.create(self._group, ranks), timeout))
+        return self._part(self._call(split.create(self._group, ranks), timeout))
 
     def free(self, *, timeout: float | None = None) -> None:
         """Free a communicator that was made from another one, when all its ranks have come to this; idempotent.

@@ -13,7 +13,6 @@ from ringcast.collectives.scan import exscan, scan
 from ringcast.collectives.scatter import scatter, scatterv
 from ringcast.collectives.sendrecv import sendrecv
 from ringcast.collectives.shift import shift
-from ringcast.collectives.split import create, dup, split, split_by_host
 
 __all__ = [
     "allgather",
@@ -23,8 +22,6 @@ __all__ = [
     "alltoallv",
     "barrier",
     "bcast",
-    "create",
-    "dup",
     "exscan",
     "gather",
     "gatherv",
@@ -36,6 +33,4 @@ __all__ = [
     "scatterv",
     "sendrecv",
     "shift",
-    "split",
-    "split_by_host",
 ]

@@ -125,6 +125,7 @@ def free(group: Group) -> None:
         endpoint.protocol.retire(group.context)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))
+        endpoint.unanswered.freed(group.context)
 
 
 def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Site) -> Decision:

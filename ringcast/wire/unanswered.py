@@ -50,7 +50,7 @@ class UnansweredErrors:
 
     def __init__(self) -> None:
         self._first: dict[int, Unanswered] = {}  # by communicator, in the order in which they were raised
-        self._parents: dict[int, int] = {}  # of communicators made by `shrink`
+        self._parents: dict[int, int] = {}  # of communicators that were made from another one
 
     @property
     def first(self) -> Unanswered | None:
@@ -75,6 +75,13 @@ class UnansweredErrors:
     def made(self, context: int, parent: int) -> None:
         """Note that a communicator was made from another one."""
         self._parents[context] = parent
+
+    def freed(self, context: int) -> None:
+        """Forget a communicator; those that were made from it count as made from its parent."""
+        if context in self._first or context not in self._parents:
+            return
+        parent = self._parents.pop(context)
+        self._parents.update({child: parent for child, other in self._parents.items() if other == context})
 
     def _is_from(self, context: int | None, ancestor: int) -> bool:
         while context is not None:

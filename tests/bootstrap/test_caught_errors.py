@@ -386,3 +386,17 @@ def test_the_verdict_names_the_cause(continue_on_failure: bool) -> None:
     gone = f"exited with code 0 while rank 0 still communicated with it (PeerFailed {HOW})"
     assert verdict(continue_on_failure, *left(0, caught("PeerFailed", 2)), *left(1), *left(2)) == Verdict(1, 2, gone)
     assert verdict(continue_on_failure, *left(0, caught("PeerFailed", 9)), *left(1), *left(2)).rank == 0
+
+
+def test_a_communicator_that_is_freed_is_forgotten_and_its_children_are_of_its_parent() -> None:
+    errors = UnansweredErrors()
+    for context, parent in (2, 1), (3, 2), (4, 3):
+        errors.made(context, parent)
+    errors.freed(3)
+    errors.raised(4, Revoked(0, "why"), "barrier", SITE)
+    for context in 4, 3, 1:  # one with an error, one that is gone, and one that nobody made
+        errors.freed(context)
+    errors.answered(3)
+    assert errors.first is not None
+    errors.answered(2)
+    assert errors.first is None
