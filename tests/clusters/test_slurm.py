@@ -238,7 +238,18 @@ def waiting(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> Itera
                 assert time.monotonic() < deadline, f"{said.read_text()}\n{cluster.logs()}"
                 time.sleep(0.05)
             yield process.pid, said
-            assert process.wait(60) != 0
+            code = process.wait(60)
+    assert code != 0 or (command == "sbatch" and failed_in_the_end(cluster))
+
+
+def failed_in_the_end(cluster: slurm.Cluster) -> bool:
+    """Whether Slurm has noted that its last job failed: `sbatch --wait` may end before the exit code is known."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if re.findall(r"ExitCode=(\d+:\d+)", cluster.run("scontrol", "show", "job").stdout)[-1] != "0:0":
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.mark.parametrize("command", ["salloc", "sbatch"])
