@@ -22,14 +22,14 @@ from ringcast.wire.header import DERIVED
 from ringcast.wire.votes import FLAG_LIMIT
 
 
-def split(group: Group, color: int | None, key: int) -> Steps[Group | None]:
-    """Return the group of the ranks with this colour; see `Communicator.split`."""
-    for name, value in ("color", 0 if color is None else color), ("key", key):
+def split(group: Group, color: int | None, key: int, name: str = "split") -> Steps[Group | None]:
+    """Return the group of the ranks with this colour; see `Communicator.split`. Errors call it `name`."""
+    for argument, value in ("color", 0 if color is None else color), ("key", key):
         if not (isinstance(value, int | np.integer) and -FLAG_LIMIT <= value < FLAG_LIMIT):
-            raise ArgumentError(group.rank, "split", name, f"expected a whole number of 64 bits, got {value!r}")
+            raise ArgumentError(group.rank, name, argument, f"expected a whole number of 64 bits, got {value!r}")
     table = np.zeros((group.size, 3), np.int64)  # whether it takes part, colour, key
     table[group.rank] = color is not None, color or 0, key
-    stage = plan(group, "allgather", AUTOMATIC, Data("int64", (3,), table.nbytes), name="split")
+    stage = plan(group, "allgather", AUTOMATIC, Data("int64", (3,), table.nbytes), name=name)
     yield from run_stage(group, stage, lambda s: ArraySlots(table.reshape(-1), s, (3,) * group.size))
     if color is None:
         return None
@@ -39,7 +39,8 @@ def split(group: Group, color: int | None, key: int) -> Steps[Group | None]:
 
 def split_by_host(group: Group) -> Steps[Group | None]:
     """Return the group of the ranks on this host; see `Communicator.split_by_host`."""
-    return split(group, int.from_bytes(_digest((system() or socket.gethostname()).encode())) >> 1, 0)
+    host = _digest((system() or socket.gethostname()).encode())
+    return split(group, int.from_bytes(host) >> 1, 0, "split_by_host")
 
 
 def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:

@@ -54,6 +54,10 @@ OTHERS: dict[str, Call] = {
     "shift": lambda c, x: c.shift(x, 1),
     "barrier": lambda c, x: c.barrier(),
     "sendrecv": lambda c, x: c.sendrecv(x, 1 - c.rank, 1 - c.rank),
+    "split": lambda c, x: c.split(0),
+    "split_by_host": lambda c, x: c.split_by_host(),
+    "create": lambda c, x: c.create([0, 1]),
+    "dup": lambda c, x: c.dup(),
 }
 
 
@@ -71,7 +75,7 @@ def variants(kind: str, rank: int) -> dict[tuple[str, int], Call]:
 def test_the_calls_are_all_that_there_are() -> None:
     public = {name for name, fn in vars(Communicator).items() if callable(fn) and not name.startswith("_")}
     verbs = {"revoke", "get_failed", "ack_failed", "agree", "shrink"}  # which go through the control plane
-    assert public - {"explain", "finalize"} - verbs == {*ROOTED, *OTHERS}
+    assert public - {"explain", "finalize", "free"} - verbs == {*ROOTED, *OTHERS}
 
 
 @pytest.fixture
