@@ -93,9 +93,9 @@ class Context:
         else:
             number = after.number + 1
             assert number % STAGES, f"a call with more than {STAGES} stages"
-        self.stages[number // STAGES] = number
+        self.stages[call_of(number)] = number
         self.active[number] = op = Operation(context, number, call, granted, align, site)
-        op.calls = self.stages
+        op.stages = self.stages
         mail, grants = self.mail.get(number), self.grants.get(number)
         early = [header for _, (header, _) in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early

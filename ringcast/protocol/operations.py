@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from ringcast.errors import Where
 from ringcast.transports.base import Frame
 from ringcast.wire.call import NOWHERE, Call, Site
-from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, STAGES, call_of
+from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, call_of
 from ringcast.wire.reports import CallRecord
 
 SEGMENT = 256 << 10  # bytes of a DATA message at most
@@ -99,7 +99,6 @@ class Operation:
         "ahead",
         "align",
         "call",
-        "calls",
         "context",
         "eager",
         "error",
@@ -116,6 +115,7 @@ class Operation:
         "segment",
         "sent",
         "site",
+        "stages",
         "window",
     )
 
@@ -129,7 +129,7 @@ class Operation:
         self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
         self.label = call.collective  # its name in errors
-        self.calls: dict[int, int] = {}  # its communicator's calls under way: of each the last stage
+        self.stages: dict[int, int] = {}  # of each call under way in its communicator: the last operation
         self.pending: set[Transfer] = set()
         self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
         self.sent: dict[int, int] = {}
@@ -179,7 +179,7 @@ class Operation:
 
     def close(self) -> None:
         """End the call whose last stage this was: nothing more may arrive for it."""
-        self.calls.pop(self.number // STAGES, None)
+        self.stages.pop(call_of(self.number), None)
 
     def fail(self, error: BaseException) -> None:
         """End with an error, unless one has ended it before."""
