@@ -76,7 +76,7 @@ class Task(Generic[Result]):
         """Go on as far as possible without waiting.
 
         Raises:
-            BaseException: what is no `Exception`, as KeyboardInterrupt in an operator: that concerns the whole program.
+            BaseException: what concerns the whole program, as KeyboardInterrupt in an operator, or no memory to send.
         """
         endpoint, op = self.endpoint, self.operation
         outer, endpoint.running = endpoint.running, self
@@ -97,7 +97,7 @@ class Task(Generic[Result]):
                 self.operation.close()
         except BaseException as error:
             self.fail(error)
-            if not isinstance(error, Exception):
+            if endpoint.torn or not isinstance(error, Exception):
                 raise
         finally:
             endpoint.running = outer

@@ -6,6 +6,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked, UsageError
+from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
@@ -420,6 +421,39 @@ def test_the_first_error_ends_a_wait_for_all() -> None:
         assert not second.is_revoked  # the barrier goes on, though nobody waits for it
 
     assert job.run(work)[0] is None
+    job.close()
+
+
+def test_what_breaks_off_another_call_ends_the_wait() -> None:
+    """Rank 0 has no memory left for the second message of its first call, while it waits for the second one."""
+    job = Job("threads", 2)
+    ready = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        second = other(comm)
+        if comm.rank == 1:
+            assert ready.wait(60)
+            comm.allreduce(np.ones(10), algorithm="pipelined_ring")
+            return
+        first = comm.iallreduce(np.ones(10), algorithm="pipelined_ring")
+        transport, sends = comm._group.endpoint.transport, count()
+        whole = transport.send
+
+        def send(peer: int, frames: Any) -> None:
+            if next(sends):
+                raise MemoryError("no room")
+            whole(peer, frames)  # of the barrier
+            ready.set()
+
+        transport.send = send  # type: ignore[method-assign]
+        with pytest.raises(MemoryError):
+            second.barrier()
+        with pytest.raises(MemoryError):
+            first.wait()
+
+    errors = job.run(work)
+    assert isinstance(errors[0], JobAborted), "this rank counts as failed"
+    assert isinstance(errors[1], PeerFailed)
     job.close()
 
 
