@@ -23,7 +23,7 @@ from ringcast.errors import (
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import DERIVED
-from support.jobs import KINDS, Job
+from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -98,7 +98,7 @@ def test_the_ranks_of_this_process_are_on_one_host() -> None:
 # What can be done there.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_all_collectives_work_in_all_parts_at_the_same_time(kind: str, size: int) -> None:
     def work(comm: Communicator) -> None:

@@ -19,7 +19,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.requests.calls import NonblockingCalls
-from support.jobs import KINDS, Job
+from support.jobs import Job
 
 FORMS = sorted(name for name in vars(NonblockingCalls) if name.startswith("i"))
 
@@ -150,7 +150,7 @@ def test_every_collective_has_its_form_with_the_same_arguments() -> None:
         }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_the_results_are_those_of_the_calls_that_block(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -205,7 +205,7 @@ def _wait_for_some(open_: list[tuple[Any, Any, str]], random: Random) -> None:
         assert_same(got, expected, name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_any_number_of_calls_may_be_under_way_and_be_waited_for_in_any_order(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -216,7 +216,7 @@ def test_any_number_of_calls_may_be_under_way_and_be_waited_for_in_any_order(kin
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [2, 3, 5, 7])
 def test_many_random_programs_of_calls_that_overlap(kind: str, p: int) -> None:
     job = Job(kind, p)
