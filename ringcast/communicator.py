@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ringcast import collectives
 from ringcast.collectives import recovery, split
@@ -18,11 +14,10 @@ from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.signal_gate import gate_of_this_thread
-from ringcast.errors import ArgumentError, JobAborted, UsageError
+from ringcast.errors import UsageError
 from ringcast.ops import SUM, as_op
-from ringcast.procs.child_processes import GUARD
 from ringcast.requests.calls import NonblockingCalls, Operator, site_of
-from ringcast.wire.call import NOWHERE, Site, in_words
+from ringcast.wire.call import NOWHERE
 from ringcast.wire.unanswered import FAILURES
 
 
@@ -78,11 +73,8 @@ class Communicator(NonblockingCalls):
     """
 
     def __init__(self, group: Group, timeout: float | None = None) -> None:
-        self._group = group
-        self.timeout = timeout
-        self._owner = os.getpid(), threading.get_ident()
+        super().__init__(group, timeout)
         group.endpoint.gate = gate_of_this_thread()
-        self._closed = False
 
     @property
     def rank(self) -> int:
@@ -882,62 +874,3 @@ class Communicator(NonblockingCalls):
         except FAILURES as error:
             self._raised(error, operation, site)
             raise
-
-    def _enter(self, operation: str, timeout: float | None = None) -> float | None:
-        """Return how long a collective may take; see `_check`.
-
-        Raises:
-            UsageError: also if a request was dropped without wait.
-        """
-        timeout = self._check(operation, timeout)
-        dropped = self._group.endpoint.dropped
-        if dropped:
-            error = self._not_waited_for(dropped)
-            dropped.clear()
-            raise error
-        return timeout
-
-    def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
-        named = ", ".join(in_words(operation, site) for operation, site in calls)
-        return UsageError(
-            f"rank {self.rank}: a request was dropped without wait: {named}; call wait() of every request"
-        )
-
-    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
-        """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
-        group = self._group
-        group.endpoint.unanswered.raised(group.context, error, operation, site)
-
-    def _check(self, operation: str, timeout: float | None = None) -> float | None:
-        """Return how long a call of `operation` may take, given what it says itself.
-
-        Raises:
-            UsageError: not here, or not any more.
-            ArgumentError: that is no time.
-        """
-        pid, thread = self._owner
-        if os.getpid() != pid:
-            raise UsageError(
-                f"rank {self.rank}: this process was forked from process {pid}, to which the communicator belongs; "
-                "start ranks with ringcast-launch or ringcast.run, and children with the spawn method and init under "
-                f"`{GUARD}`"
-            )
-        if threading.get_ident() != thread:
-            raise UsageError(
-                f"rank {self.rank}: the communicator belongs to another thread; "
-                "call it only from the thread that called init"
-            )
-        if self.closed:
-            raise UsageError(f"rank {self.rank}: the communicator was finalized; call it before finalize()")
-        if self._group.endpoint.torn:
-            raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
-        timeout = self.timeout if timeout is None else timeout
-        if timeout is None:
-            return None
-        if not (isinstance(timeout, int | float | np.integer | np.floating) and timeout > 0):
-            expected = f"expected a number of seconds above 0, got {timeout!r}"
-            raise ArgumentError(self.rank, operation, "timeout", expected)
-        try:
-            return float(timeout)
-        except OverflowError:  # an int beyond all floats
-            return math.inf

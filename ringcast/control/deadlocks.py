@@ -10,7 +10,7 @@ does not report. The findings:
 2. Deadlock. A program needs its calls; an operation needs all ranks that it waits for. Of such a rank it needs the same
    operation, if that is under way there; or the program, if that has not made the call yet. What needs something that
    is stuck is stuck; a program that waits for any of several calls is so if all of them are. The communicators may be
-   different ones. A cycle of what is stuck is told.
+   different ones. The ranks of one cycle of these programs and operations get a finding.
 
 What is stuck stays so, though the reports are of different times. For an edge between two ranks counts only where
 nothing is under way between them: each has seen as many messages of the other as that has sent. Proof: suppose that
@@ -48,7 +48,7 @@ Node = TypeVar("Node")
 
 
 class _Stuck(NamedTuple):
-    """What may be stuck: a rank's program, or one of its operations."""
+    """A node of the wait-for graph: the program of a rank, or one of its operations."""
 
     rank: int
     operation: int | None  # its place in the rank's report; None: the program

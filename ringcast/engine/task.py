@@ -57,7 +57,7 @@ class Task(Generic[Result]):
 
     @property
     def result(self) -> Result:
-        """What the call returns, once it is done.
+        """The return value of the call, when it is done.
 
         Raises:
             BaseException: the error of the operation, or of the generator. The communicator is given up.

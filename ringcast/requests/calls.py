@@ -8,11 +8,12 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from ringcast import collectives
-from ringcast.collectives.stage import Choice, Group
+from ringcast.collectives.stage import Choice
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import begin
 from ringcast.ops import SUM, Op, as_op
-from ringcast.requests.request import Caller, Request
+from ringcast.requests.caller import Caller
+from ringcast.requests.request import Request
 from ringcast.wire.call import NOWHERE, Site
 
 Operator: TypeAlias = Op | Callable[[Any, Any], Any]
@@ -25,12 +26,6 @@ class NonblockingCalls(Caller):
     what the collective returns. All ranks make the same calls in the same order; a call that blocks is matched by its
     i-form. Any number of calls may be under way.
     """
-
-    _group: Group
-
-    def _enter(self, operation: str, timeout: float | None = None) -> float | None:
-        """Check whether a collective may be called, and return how long it may take."""
-        raise NotImplementedError
 
     def _begin(self, steps: Steps[Result]) -> Request[Result]:
         method = sys._getframe(1)

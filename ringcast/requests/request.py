@@ -9,20 +9,9 @@ from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.task import Task
 from ringcast.errors import UsageError
-from ringcast.wire.call import Site, in_words
+from ringcast.requests.caller import Caller
+from ringcast.wire.call import in_words
 from ringcast.wire.unanswered import FAILURES
-
-
-class Caller:
-    """What a request needs of its communicator, which defines it."""
-
-    def _check(self, operation: str, timeout: float | None = None) -> float | None:
-        """Check who calls, and return how long the call may take."""
-        raise NotImplementedError
-
-    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
-        """Note an error that the program gets now."""
-        raise NotImplementedError
 
 
 class Request(Generic[Result]):

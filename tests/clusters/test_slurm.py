@@ -243,7 +243,7 @@ def waiting(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> Itera
 
 
 def failed_in_the_end(cluster: slurm.Cluster) -> bool:
-    """Whether Slurm has noted that its last job failed: `sbatch --wait` may end before the exit code is known."""
+    """Return whether Slurm records a failure of its last job, which it may do after `sbatch --wait` has ended."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if re.findall(r"ExitCode=(\d+:\d+)", cluster.run("scontrol", "show", "job").stdout)[-1] != "0:0":

@@ -229,7 +229,7 @@ def told(*reports: StallReport) -> set[int]:
 
 
 def test_an_operation_goes_on_while_the_program_waits_for_another_one() -> None:
-    """Rank 1 waits for 2 in another call than that in which 0 waits for it: that one needs nobody who is stuck."""
+    """Rank 0 waits for rank 1 in call 5. The program of rank 1 waits in call 7, but its call 5 needs only rank 3."""
     cycle = waits(2, operation(0, call=call(6)))
     for needs, found in ((2,), {0, 1, 2}), ((3,), set()):
         one = waits(1, operation(2, call=call(7)), operation(*needs, call=call(5)))
@@ -291,7 +291,7 @@ class Overlap:
         return {b for b in self.needs[a][c] if (b, c) not in self.got[a]}
 
     def free(self, a: int) -> bool:
-        """Whether the program computes, or has nothing to wait for any more."""
+        """Return whether the program computes: it waits for no call, or its wait is over."""
         calls, every = self.waits[a]
         done = [not self.missing(a, c) for c in calls]
         return not calls or (all(done) if every else any(done))
@@ -360,7 +360,7 @@ class Overlap:
         return stuck
 
     def never(self, a: int, b: int, c: int, stuck: set[int | tuple[int, int]]) -> bool:
-        """Whether the message of `b` for call `c` of `a` never comes, if all in `stuck` is."""
+        """Return whether `b` never sends its message for call `c` to `a`, if everything in `stuck` is stuck."""
         if (a, c) in self.under_way[b]:
             return False
         return b in stuck if c >= self.made[b] else (b, c) in stuck and not self.eager[b][c]

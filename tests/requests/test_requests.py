@@ -424,7 +424,7 @@ def test_the_first_error_ends_a_wait_for_all() -> None:
     job.close()
 
 
-def test_what_breaks_off_another_call_ends_the_wait() -> None:
+def test_what_breaks_off_another_call_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 has no memory left for the second message of its first call, while it waits for the second one."""
     job = Job("threads", 2)
     ready = threading.Event()
@@ -445,7 +445,7 @@ def test_what_breaks_off_another_call_ends_the_wait() -> None:
             whole(peer, frames)  # of the barrier
             ready.set()
 
-        transport.send = send  # type: ignore[method-assign]
+        monkeypatch.setattr(transport, "send", send)
         with pytest.raises(MemoryError):
             second.barrier()
         with pytest.raises(MemoryError):

@@ -1,0 +1,84 @@
+"""Who may call a communicator, for how long a call may take, and what its errors mean to the job."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+
+from ringcast.collectives.stage import Group
+from ringcast.errors import ArgumentError, JobAborted, UsageError
+from ringcast.procs.child_processes import GUARD
+from ringcast.wire.call import Site, in_words
+
+
+class Caller:
+    """One rank's side of a communicator: the process and the thread that it belongs to."""
+
+    def __init__(self, group: Group, timeout: float | None) -> None:
+        self._group = group
+        self.timeout = timeout
+        self._owner = os.getpid(), threading.get_ident()
+        self._closed = False
+
+    def _enter(self, operation: str, timeout: float | None = None) -> float | None:
+        """Return how long a collective may take; see `_check`.
+
+        Raises:
+            UsageError: also if a request was dropped without wait.
+        """
+        timeout = self._check(operation, timeout)
+        dropped = self._group.endpoint.dropped
+        if dropped:
+            error = self._not_waited_for(dropped)
+            dropped.clear()
+            raise error
+        return timeout
+
+    def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
+        named = ", ".join(in_words(operation, site) for operation, site in calls)
+        return UsageError(
+            f"rank {self._group.rank}: a request was dropped without wait: {named}; call wait() of every request"
+        )
+
+    def _raised(self, error: BaseException, operation: str, site: Site) -> None:
+        """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
+        group = self._group
+        group.endpoint.unanswered.raised(group.context, error, operation, site)
+
+    def _check(self, operation: str, timeout: float | None = None) -> float | None:
+        """Return how long a call of `operation` may take, given what it says itself.
+
+        Raises:
+            UsageError: not here, or not any more.
+            ArgumentError: that is no time.
+        """
+        pid, thread = self._owner
+        if os.getpid() != pid:
+            raise UsageError(
+                f"rank {self._group.rank}: this process was forked from process {pid}, to which the communicator "
+                "belongs; start ranks with ringcast-launch or ringcast.run, and children with the spawn method and "
+                f"init under `{GUARD}`"
+            )
+        if threading.get_ident() != thread:
+            raise UsageError(
+                f"rank {self._group.rank}: the communicator belongs to another thread; "
+                "call it only from the thread that called init"
+            )
+        if self._closed or self._group.endpoint.closed:
+            raise UsageError(f"rank {self._group.rank}: the communicator was finalized; call it before finalize()")
+        if self._group.endpoint.torn:
+            raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
+        timeout = self.timeout if timeout is None else timeout
+        if timeout is None:
+            return None
+        if not (isinstance(timeout, int | float | np.integer | np.floating) and timeout > 0):
+            expected = f"expected a number of seconds above 0, got {timeout!r}"
+            raise ArgumentError(self._group.rank, operation, "timeout", expected)
+        try:
+            return float(timeout)
+        except OverflowError:  # an int beyond all floats
+            return math.inf
