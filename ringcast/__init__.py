@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
     from ringcast.bootstrap.world import finalize, init, terminal
+    from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status
     from ringcast.communicator import Communicator
     from ringcast.errors import (
         ArgumentError,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ringcast.requests.request import Request, wait_all, wait_any, wait_some
 
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "BAND",
     "BOR",
     "LAND",
@@ -60,6 +63,7 @@ __all__ = [
     "RingcastError",
     "RunFailed",
     "ScheduleError",
+    "Status",
     "UsageError",
     "finalize",
     "init",
@@ -79,6 +83,7 @@ _HOMES = {
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),
         "bootstrap.world": ("finalize", "init", "terminal"),
+        "collectives.status": ("ANY_SOURCE", "ANY_TAG", "Status"),
         "communicator": ("Communicator",),
         "errors": (
             "ArgumentError",

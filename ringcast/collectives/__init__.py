@@ -8,10 +8,10 @@ from ringcast.collectives.alltoall import alltoall, alltoallv
 from ringcast.collectives.broadcast import bcast
 from ringcast.collectives.gather import allgather, allgatherv, gather, gatherv
 from ringcast.collectives.merge import merge_sorted
+from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.reduce import allreduce, barrier, reduce, reduce_scatter
 from ringcast.collectives.scan import exscan, scan
 from ringcast.collectives.scatter import scatter, scatterv
-from ringcast.collectives.sendrecv import sendrecv
 from ringcast.collectives.shift import shift
 
 __all__ = [

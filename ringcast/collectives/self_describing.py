@@ -2,60 +2,105 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from ringcast.engine.datatypes import described, parse_dtype
-from ringcast.engine.objects import Codec, pack_record, unpack_record
+from ringcast.engine.datatypes import described, dtype_name, parse_dtype
+from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unpack_record
+from ringcast.ops import Array
+
+APART = 16 << 10  # bytes of a buffer in an object that travels as a frame of its own, and is not copied into the pickle
 
 
 class SelfDescribing:
-    """The sink of a message of unknown size; fulfils `Sink`."""
+    """The sink of a message of unknown size; fulfils `Sink`.
 
-    def __init__(self) -> None:
+    Attributes:
+        source: rank of the job that has sent it, when it has come; with its `tag`.
+        count: bytes of the value.
+    """
+
+    def __init__(self, out: Array | None = None) -> None:
         self.total: int | None = None
-        self._parts: list[memoryview] = []
+        self.source = self.tag = self.count = 0
+        self._out = out  # where an array is to be put
+        self._sizes: Sequence[int] = ()
         self._starts: list[int] = []
+        self._parts: list[memoryview] = []  # the record, then, when that is there, memory for the data
+        self._record: dict[str, Any] = {}
 
     @staticmethod
-    def frames(value: Any, codec: Callable[[], Codec]) -> list[memoryview]:
-        """Return `value` as the frames of a message; arrays are not copied if they are contiguous.
+    def frames(value: Any, check_objects: Callable[[], object]) -> list[memoryview]:
+        """Return `value` as the frames of a message; arrays are not copied if they are contiguous, nor within objects.
 
-        `codec` is asked for how objects travel, and may refuse them.
+        `check_objects` is called for a Python object, and raises if the job takes none.
         """
         known = described(value)
         if known is None:
-            return [memoryview(pack_record({"kind": "object"})), memoryview(codec()[0](value))]
+            check_objects()
+            return [memoryview(pack_record({"kind": "object"})), *encode_apart(value, APART)]
         record, items = known
         return [memoryview(pack_record(record)), items.view(np.uint8).data]
 
-    def announce(self, sizes: Sequence[int]) -> None:
-        if len(sizes) != 2:
-            raise ValueError(f"it has {len(sizes)} frames, not a record and its data")
-        self.total = sum(sizes)
-        self._parts = [np.empty(size, np.uint8).data for size in sizes]
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        if len(sizes) < 2 or not sizes[0] or sum(sizes) > sys.maxsize:
+            raise ValueError(f"it has {len(sizes)} frames of {sum(sizes)} bytes, not a record and its data")
+        self.source, self.tag, self.count = source, tag, sum(sizes[1:])
+        self._sizes, self.total = sizes, sum(sizes)
         self._starts = list(accumulate(sizes, initial=0))
+        self._parts = [_memory(sizes[0])]
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a part may be longer)
-        i = 0 if offset < self._starts[1] else 1
+        i = bisect_right(self._starts, offset) - 1
         return self._parts[i][offset - self._starts[i] :]
 
     def placed(self, offset: int, length: int) -> None:
-        """Nothing to do: the value is made when all is there."""
+        """Make room for the data when the record is there, which tells whether they fit into `out` as they are."""
+        if offset + length == self._starts[1]:
+            self._record = unpack_record(self._parts[0])
+            self._parts += [self._place] if self._in_place else map(_memory, self._sizes[1:])
 
-    def take(self, frames: Sequence[memoryview]) -> None:
-        """Take a copy of frames that did not travel."""
-        self.announce([len(frame) for frame in frames])
-        for part, frame in zip(self._parts, frames, strict=True):
-            part[:] = frame
+    @property
+    def _in_place(self) -> bool:
+        """Whether the data go straight into `out`."""
+        out, record = self._out, self._record
+        if out is None or record["kind"] == "object" or record["order"] != "C" or self.count > out.nbytes:
+            return False
+        return parse_dtype(record["dtype"]) == out.dtype
 
-    def value(self, codec: Callable[[], Codec]) -> Any:
-        """Return the value that has arrived; `codec` as for `frames`."""
-        record, data = unpack_record(self._parts[0]), self._parts[1]
+    @property
+    def _place(self) -> memoryview:
+        assert self._out is not None
+        return self._out.reshape(-1).view(np.uint8).data[: self.count]
+
+    def value(self, check_objects: Callable[[], object]) -> Any:
+        """Return the value that has arrived; `check_objects` as for `frames`.
+
+        Raises:
+            ValueError: it does not fit into `out`.
+        """
+        out, record = self._out, self._record
         if record["kind"] == "object":
-            return codec()[1](data)
-        array = np.frombuffer(data, parse_dtype(record["dtype"])).reshape(record["shape"], order=record["order"])
-        return array[()] if record["kind"] == "scalar" else array
+            if out is not None:
+                raise ValueError("got a Python object")
+            check_objects()
+            return decode_apart(self._parts[1:])
+        dtype = parse_dtype(record["dtype"])
+        array = np.frombuffer(self._parts[1], dtype).reshape(record["shape"], order=record["order"])
+        if out is None:
+            return array[()] if record["kind"] == "scalar" else array
+        if dtype != out.dtype or array.size > out.size:
+            raise ValueError(f"got {array.size} of dtype {dtype_name(dtype)}")
+        into = out if out.shape == array.shape else out.reshape(-1)[: array.size].reshape(array.shape)
+        if not self._in_place:
+            into[...] = array
+        return into
+
+
+def _memory(size: int) -> memoryview:
+    return np.empty(size, np.uint8).data

@@ -9,8 +9,9 @@ does not report. The findings:
    stays made, so this holds however old the reports are.
 2. Deadlock. A program needs its calls; an operation needs all ranks that it waits for. Of such a rank it needs the same
    operation, if that is under way there; or the program, if that has not made the call yet. What needs something that
-   is stuck is stuck; a program that waits for any of several calls is so if all of them are. The communicators may be
-   different ones. The ranks of one cycle of these programs and operations get a finding.
+   is stuck is stuck; a program that waits for any of several calls, or a receive from any of several ranks, is so if
+   all of them are. The communicators may be different ones. The ranks of one cycle of these programs and operations get
+   a finding.
 
 What is stuck stays so, though the reports are of different times. For an edge between two ranks counts only where
 nothing is under way between them: each has seen as many messages of the other as that has sent. Proof: suppose that
@@ -153,7 +154,8 @@ class DeadlockDetector:
         return needs
 
     def _any_will_do(self, one: _Stuck) -> bool:
-        return one.operation is None and not self._reports[one.rank].every
+        report = self._reports[one.rank]
+        return not (report.every if one.operation is None else report.operations[one.operation].every)
 
     def _needs(self, one: _Stuck) -> Iterator[_Stuck]:
         """Yield what must go on before `one` can: all of that, or any (`_any_will_do`)."""
@@ -162,9 +164,15 @@ class DeadlockDetector:
             yield from (_Stuck(one.rank, place) for place, _ in enumerate(report.operations[: report.awaited]))
             return
         mine = report.operations[one.operation]
-        for peer in mine.sources if one.receives else mine.waits:
-            if (theirs := self._reports.get(peer)) is not None and _steady(report, theirs):
-                yield from _part(mine, report.rank, theirs)
+        peers = mine.sources if one.receives else mine.waits
+        parts = [part for peer in peers for part in self._parts(report, mine, peer)]
+        if mine.every or len(parts) == len(peers):  # else one that would do is not known to wait
+            yield from parts
+
+    def _parts(self, report: StallReport, mine: OperationReport, peer: int) -> Iterator[_Stuck]:
+        """Yield the one thing that an operation needs of a rank, or nothing."""
+        if (theirs := self._reports.get(peer)) is not None and _steady(report, theirs):
+            yield from _part(mine, report.rank, theirs)
 
 
 def _steady(mine: StallReport, theirs: StallReport) -> bool:

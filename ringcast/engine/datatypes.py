@@ -99,11 +99,22 @@ def check_out(
     Raises:
         ArgumentError: it cannot.
     """
-    if type(out) not in (np.ndarray, np.memmap):
-        raise ArgumentError(rank, operation, argument, f"expected a numpy array, got {type(out).__name__}")
-    if out.shape != shape or out.dtype != dtype:
+    if type(out) in (np.ndarray, np.memmap) and (out.shape != shape or out.dtype != dtype):
         expected = f"expected shape {shape} and dtype {dtype_name(dtype)}"
         raise ArgumentError(rank, operation, argument, f"{expected}, got {out.shape} and {dtype_name(out.dtype)}")
+    return check_buffer(rank, operation, out, argument)
+
+
+def check_buffer(rank: int, operation: str, out: Any, argument: str = "out") -> Array:
+    """Return `out` if results can be received in it; errors call it `argument`.
+
+    Raises:
+        ArgumentError: they cannot.
+    """
+    if type(out) not in (np.ndarray, np.memmap):
+        raise ArgumentError(rank, operation, argument, f"expected a numpy array, got {type(out).__name__}")
+    if out.dtype.hasobject:
+        raise ArgumentError(rank, operation, argument, "expected an array without Python objects")
     if not out.flags.c_contiguous:
         raise ArgumentError(rank, operation, argument, "expected a C-contiguous array; results are received in place")
     if not out.flags.writeable:

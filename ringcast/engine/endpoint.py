@@ -168,6 +168,8 @@ class Endpoint:
         Every call that can go on then, does. Before the wait is the one place where handlers of signals run in a call.
         What they raise breaks off nothing; anything else that is raised in the middle leaves this rank `torn`.
         """
+        if self.ready:  # of a message of this rank to itself
+            deadline = self.transport.clock()
         gate = self.gate
         gate.waiter = self
         while gate.pending:

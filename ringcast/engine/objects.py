@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgpack
@@ -12,14 +12,13 @@ import msgpack
 from ringcast.transports.base import Frame
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[memoryview], Any]]
+MOST_APART = 10_000  # buffers beside a pickle: their sizes have to fit in a message
 ALIGNMENT = 16  # bytes; arrays inside objects are used where they arrive, and numpy allocates no less
 
 
 def encode(value: Any) -> bytes:
     """Return `value` as one run of bytes: the sizes, then the pickle (protocol 5) and its buffers, each aligned."""
-    buffers: list[pickle.PickleBuffer] = []
-    body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    parts: list[Frame] = [body, *(buffer.raw() for buffer in buffers)]
+    parts = encode_apart(value)
     run: list[Frame] = [struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))]
     end = len(run[0])
     for part in parts:
@@ -27,6 +26,24 @@ def encode(value: Any) -> bytes:
         run += [bytes(gap), part]
         end += gap + len(part)
     return b"".join(run)
+
+
+def encode_apart(value: Any, least: int = 0) -> list[memoryview]:
+    """Return the pickle of `value`, and the buffers in it of `least` bytes or more, which are not copied.
+
+    What is smaller, or comes after MOST_APART of them, is in the pickle.
+    """
+    buffers: list[memoryview] = []
+
+    def within(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        apart = raw.nbytes >= least and len(buffers) < MOST_APART
+        if apart:
+            buffers.append(raw)
+        return not apart
+
+    body = pickle.dumps(value, protocol=5, buffer_callback=within)
+    return [memoryview(body), *buffers]
 
 
 def decode(data: memoryview) -> Any:
@@ -41,6 +58,11 @@ def decode(data: memoryview) -> Any:
         start += -start % ALIGNMENT
         parts.append(data[start : start + size])
         start += size
+    return decode_apart(parts)
+
+
+def decode_apart(parts: Sequence[memoryview]) -> Any:
+    """Return the value that `encode_apart` was given; see `decode`."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
 

@@ -20,8 +20,8 @@ class _Stamped:
         self.total = sink.total
         self.last: float | None = None
 
-    def announce(self, sizes: Sequence[int]) -> None:
-        self._sink.announce(sizes)
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        self._sink.announce(source, tag, sizes)
         self.total = self._sink.total
 
     def view(self, offset: int, length: int) -> memoryview:

@@ -177,7 +177,7 @@ class Store:
         self._starts = [0] if len(views) == 1 else [0, *accumulate(map(len, views))]
         self.total: int | None = len(views[0]) if len(views) == 1 else self._starts[-1]
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a piece may hold more than that)
@@ -203,7 +203,7 @@ class _Stream:
         self.total: int | None = self._starts[-1] * self._itemsize
         self._memory = room.view(np.uint8).data
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (every segment goes to the same room)
@@ -234,7 +234,7 @@ class _Collect:
         self._memory = self._room.view(np.uint8).data
         self.total: int | None = len(self._memory)
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
 
     def view(self, offset: int, length: int) -> memoryview:
@@ -307,7 +307,7 @@ class _Values:
         self._frames: list[memoryview] = []
         self._starts: list[int] = []
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:  # noqa: ARG002 (known from the schedule)
         if len(sizes) != len(self._slots):
             raise ValueError(f"a message of {len(sizes)} values where {len(self._slots)} are expected")
         self.total = sum(sizes)

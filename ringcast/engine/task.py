@@ -111,6 +111,18 @@ class Task(Generic[Result]):
             self.operation.on_ready = None
             self.endpoint.fail(self.operation, error)
 
+    def cancel(self) -> bool:
+        """End a receive for which no message has come; return whether it was one."""
+        op = self.operation
+        if self.done or op is None or op.error is not None or not self.endpoint.protocol.cancel(op):
+            return False
+        op.on_ready = None
+        self._steps.close()
+        self.done = True
+        self.endpoint.ended += 1
+        self.endpoint.recorder.done(op)
+        return True
+
     def _awaits_explanation(self, op: Operation) -> bool:
         """Return whether this ends with a mismatch whose other side has not sent its call yet."""
         error = self.endpoint.protocol.error_of(op)

@@ -12,7 +12,8 @@ from ringcast.protocol.communicators import Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory, own_call, own_side
-from ringcast.protocol.operations import Operation, Send
+from ringcast.protocol.matching import ANY
+from ringcast.protocol.operations import Operation, Receive, Send, on_wire
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
@@ -71,7 +72,8 @@ class Aborter:
                 self._sending.drop(transfer)
             else:
                 self._receiving.drop(transfer)
-            self._pass_on(transfer.peer, op.context, op.number, transfer.ordinal, error, notified)
+            if transfer.peer != ANY:
+                self._pass_on(transfer.peer, op.context, op.number, on_wire(transfer.ordinal), error, notified)
 
     def _pass_on(
         self, peer: int, context: int, number: int, ordinal: int, error: BaseException, notified: set[int]
@@ -132,8 +134,20 @@ class Aborter:
         """Invalidate communicators with an operation that waits for a rank that has left."""
         for state in list(self._contexts.values()):
             for op in state.operations():
-                if any(t.peer == peer for t in op.pending) and self.left(op, peer):
+                if self.needs(op, peer) and self.left(op, peer):
                     break
+
+    def needs(self, op: Operation, peer: int) -> bool:
+        """Return whether an operation needs a rank that has left; of several that would do, it needs the last one."""
+        gone = self._counters.seen_all(peer)
+        for transfer in op.pending:
+            if transfer.peer == peer:
+                return True
+            if isinstance(transfer, Receive) and peer in transfer.sources and gone:
+                if len(transfer.sources) == 1:
+                    return True
+                transfer.sources.discard(peer)
+        return False
 
     def left(self, op: Operation, peer: int) -> bool:
         """End `op`, which needs `peer`, if that has left and all its messages have been seen; return whether it has."""

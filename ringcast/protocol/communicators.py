@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from ringcast.errors import CollectiveMismatch, Where, blames
-from ringcast.protocol.matching import Mailbox
+from ringcast.protocol.matching import Mailbox, TaggedMailbox
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame
 from ringcast.wire.call import Call, Site
@@ -21,6 +21,24 @@ NAMED = 4096  # communicators that a peer may name before this rank has register
 REMEMBERED = 64  # calls that have ended, whose late messages can be recognised
 
 Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a CTS has no frames
+Tagged: TypeAlias = TaggedMailbox[Receive, Waiting]
+Box: TypeAlias = "Mailbox[Receive, Waiting] | Tagged"
+
+
+class Mail(dict[int, Box]):
+    """The mailboxes of a communicator by the number of the operation; a missing one is created on access."""
+
+    def __missing__(self, number: int) -> Box:
+        box: Box = Mailbox() if number != P2P else TaggedMailbox()
+        self[number] = box
+        return box
+
+    @property
+    def tagged(self) -> Tagged:
+        """The one of the point-to-point calls."""
+        box = self[P2P]
+        assert isinstance(box, TaggedMailbox)
+        return box
 
 
 class Context:
@@ -37,6 +55,7 @@ class Context:
         "members",
         "namer",
         "notified",
+        "probes",
         "reported",
         "stages",
     )
@@ -48,7 +67,8 @@ class Context:
         self.ended: dict[int, Operation] = {}  # the last collectives that have ended
         self.active: dict[int, Operation] = {}  # collectives under way, by number
         self.exchanges: set[Operation] = set()  # point-to-point
-        self.mail: dict[int, Mailbox[Receive, Waiting]] = defaultdict(Mailbox)
+        self.probes: list[Receive] = []  # waits for a point-to-point message that it does not take
+        self.mail = Mail()
         self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
         self.error: BaseException | None = None
         self.reported = False
@@ -97,7 +117,7 @@ class Context:
         self.active[number] = op = Operation(context, number, call, granted, align, site)
         op.stages = self.stages
         mail, grants = self.mail.get(number), self.grants.get(number)
-        early = [header for _, (header, _) in mail.unclaimed()] if mail is not None else []
+        early = [header for header, _ in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early
 
     def end(self, op: Operation) -> None:
@@ -126,7 +146,7 @@ class Context:
     def finish(self, op: Operation) -> list[Waiting]:
         """End an operation if all its messages were matched; else remove and return those that were not."""
         mail, grants = self.mail.pop(op.number, None), self.grants.pop(op.number, None)
-        left = [message for _, message in mail.unclaimed()] if mail else []
+        left = [*mail.unclaimed()] if mail else []
         if grants:
             left += [(grant, ()) for grant in grants.values()]
         if not left:
@@ -136,8 +156,7 @@ class Context:
     def waiting(self) -> Iterator[Waiting]:
         """Return all messages that arrived and were not matched."""
         for mail in self.mail.values():
-            for _, message in mail.unclaimed():
-                yield message
+            yield from mail.unclaimed()
         for grants in self.grants.values():
             for grant in grants.values():
                 yield grant, ()
@@ -151,6 +170,7 @@ class Context:
         for op in list(self.active.values()):
             self.end(op)
         self.exchanges.clear()
+        self.probes.clear()
         self.stages.clear()
         self.mail.clear()
         self.grants.clear()

@@ -18,7 +18,8 @@ KEPT = 256  # bytes that an unmatched RTS or CTS counts for, of EAGER_CREDIT per
 class EagerCredits:
     """The eager credits of one rank. A message counts with its header, until it is matched or dropped."""
 
-    def __init__(self, size: int, outbox: Outbox) -> None:
+    def __init__(self, rank: int, size: int, outbox: Outbox) -> None:
+        self._rank = rank
         self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
         self.spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
         self.held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
@@ -53,6 +54,8 @@ class EagerCredits:
     def give_back(self, h: Header) -> None:
         """Return a message's credit to its sender: with the next message to it, or at once if half of all is owed."""
         source, size = h.source, h.length + SIZE
+        if source == self._rank:  # what a rank sends to itself needs none
+            return
         self.held[source] -= size
         self.owed[source] += size
         if self.owed[source] >= self.each // 2:

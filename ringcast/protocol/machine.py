@@ -25,7 +25,9 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
 9. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
-10. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
+10. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
+   receive the message that has come first (`matching`). What a rank sends to itself is kept, and never travels.
+11. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
+from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
-from ringcast.protocol.operations import Operation, Receive, Send, Sink, place
+from ringcast.protocol.operations import Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
@@ -61,6 +64,7 @@ from ringcast.wire.header import (
     REFUSE,
     RTS,
     SIZE,
+    VERSION,
     Header,
     label_of,
     unpack,
@@ -83,7 +87,7 @@ class Protocol:
         self.rank, self.size, self.nonce = rank, size, nonce
         self._contexts, self._counters, self._errors = Contexts(), Counters(), ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
-        self._eager_credits = EagerCredits(size, self._outbox)
+        self._eager_credits = EagerCredits(rank, size, self._outbox)
         self._sending = Sending(self._outbox, lookahead)
         self._receiving = Receiving(self._outbox, lookahead)
         parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
@@ -161,6 +165,14 @@ class Protocol:
             PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time;
             Revoked: afterwards.
         """
+        state = self._usable(context)
+        op, early = state.begin(context, call, granted, align, p2p, site, after)
+        for header in early:
+            self._aborter.agree(op, header)
+        return op
+
+    def _usable(self, context: int) -> Context:
+        """Return the state of a communicator in which a call may begin; raises as `begin`."""
         if context in self._contexts.retired:
             raise self._errors.freed()
         if self.aborted is not None:
@@ -170,10 +182,7 @@ class Protocol:
             self.enrol(context, range(self.size))
         if state.error is not None:
             raise self._cause(state)
-        op, early = state.begin(context, call, granted, align, p2p, site, after)
-        for header in early:
-            self._aborter.agree(op, header)
-        return op
+        return state
 
     def _cause(self, state: Context) -> BaseException:
         assert state.error is not None
@@ -205,6 +214,9 @@ class Protocol:
         op.sent[peer] = ordinal + 1
         total = sum(map(len, frames))
         self.posted[peer] += 1
+        if peer == self.rank:
+            self._send_to_itself(op, ordinal, total, _copies(frames))
+            return None
         if peer in self.finished and self._aborter.left(op, peer):
             return None
         eager_credits = self._eager_credits
@@ -228,8 +240,9 @@ class Protocol:
     def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None, ahead: bool = False) -> Receive:
         """Post a receive; `op.pending` holds it until it is complete.
 
-        With `ahead` it is the one of the next round, which `op.ahead` holds: it is granted when this round's receive
-        is complete, also while this round's send is under way, and `catch_up` moves it to `op.pending`.
+        Point-to-point, `peer` and `tag` may be ANY. With `ahead` it is the one of the next round, which `op.ahead`
+        holds: it is granted when this round's receive is complete, also while this round's send is under way, and
+        `catch_up` moves it to `op.pending`.
         """
         ordinal = op.received.get(peer, 0) if tag is None else tag
         op.received[peer] = ordinal + 1
@@ -250,9 +263,48 @@ class Protocol:
                 self._aborter.broke(peer, how)
         elif op.granted:
             self._receiving.allow(recv)
-        if peer in self.finished and recv in op.pending:
-            self._aborter.left(op, peer)
+        if (peer in self.finished or peer == ANY) and recv in op.pending:
+            self._await_senders(recv)
         return recv
+
+    def look(self, context: int, peer: int, tag: int, sink: Sink) -> bool:
+        """Return whether the point-to-point message has come that a receive would match now: `sink` gets its sizes.
+
+        Raises:
+            RingcastError: see `begin`.
+        """
+        found = self._usable(context).mail.tagged.peek((peer, tag))
+        return found is not None and self._announce(sink, *found)
+
+    def await_message(self, op: Operation, peer: int, tag: int, sink: Sink) -> None:
+        """Wait for a point-to-point message without taking it: `sink` gets its announcement, and nothing else."""
+        if not self.look(op.context, peer, tag, sink):
+            recv = Receive(op, peer, tag, sink)
+            op.pending.add(recv)
+            self._contexts[op.context].probes.append(recv)
+            self._await_senders(recv)
+
+    def cancel(self, op: Operation) -> bool:
+        """End a receive point-to-point, and return whether that was possible: no message has come for it."""
+        recv = next(iter(op.pending), None)
+        if not isinstance(recv, Receive) or recv.total is not None:
+            return False
+        self._contexts[op.context].mail.tagged.cancel((recv.peer, recv.ordinal), recv)
+        op.pending.clear()
+        self.end(op)
+        return True
+
+    def _await_senders(self, recv: Receive) -> None:
+        """Note of which ranks one has to send what is received here, and end the operation if all have left."""
+        op, peer = recv.operation, recv.peer
+        if peer == ANY:
+            members = self._contexts[op.context].members or ()
+            recv.sources = {member for member in members if member != self.rank} or {self.rank}
+            for member in recv.sources.intersection(self.finished):
+                if self._aborter.needs(op, member):
+                    self._aborter.left(op, member)
+        elif peer in self.finished:
+            self._aborter.left(op, peer)
 
     def catch_up(self, op: Operation) -> None:
         """Wait from now on for the receive that was posted ahead, if it is not complete."""
@@ -269,12 +321,14 @@ class Protocol:
         """
         left = set()
         for op in stalled:
-            for peer, transfer in {transfer.peer: transfer for transfer in op.pending}.items():
+            for peer, tag in {peer: t.ordinal for t in op.pending for peer in awaited(t)}.items():
+                if peer == self.rank:
+                    continue
                 if peer in self.finished:
                     left.add(peer)
                 else:
                     self._counters.keepalives_sent[peer] += 1
-                    self._outbox.emit(CTS, PROBE, peer, op, transfer.ordinal, 0, 0, 0)
+                    self._outbox.emit(CTS, PROBE, peer, op, on_wire(tag), 0, 0, 0)
         for peer in left:
             if self._counters.probes_exhausted(peer):
                 missing = self.finished[peer] - self.seen[peer]
@@ -314,12 +368,15 @@ class Protocol:
     def _report_of(self, op: Operation) -> OperationReport:
         withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
+        # Of a send, and a receive from any rank, the send alone: that needs one certain rank.
+        known = {t for t in waits if t.peer != ANY} or waits
         return OperationReport(
             op.call_record,
             op.round,
-            waits=tuple(sorted({t.peer for t in waits})),
-            sources=tuple(sorted({t.peer for t in waits if isinstance(t, Receive)})),
-            owes=tuple(sorted({recv.peer for recv in withheld})),
+            waits=_ranks(known),
+            sources=_ranks(t for t in known if isinstance(t, Receive)),
+            owes=_ranks(withheld),
+            every=any(t.peer != ANY for t in known),
         )
 
     # Invalidation of communicators.
@@ -449,18 +506,28 @@ class Protocol:
         recv = state.mail[h.operation].arrive((h.source, h.ordinal), (h, frames))
         if recv is not None:
             self._meet(recv, h, frames)
-        elif h.kind == RTS:
+            return
+        if h.kind == RTS:
             self._eager_credits.keep(h, len(frames[0]))
+        for probe in [probe for probe in state.probes if _fits(probe, h)] if h.operation == P2P else ():
+            state.probes.remove(probe)
+            if self._announce(probe.sink, h, frames):
+                probe.operation.complete(probe)
 
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
         """Match a posted receive with its message; for collectives the calls were compared when it arrived."""
         op = recv.operation
-        if op.number == P2P and not self._aborter.agree(op, h):
-            self._forget_eager(h)
-            return
-        if recv.total is None:
-            if not self._announce(recv, h, frames):
+        if op.number == P2P:
+            if not self._aborter.agree(op, h):
+                self._forget_eager(h)
                 return
+            recv.peer, recv.ordinal = h.source, h.ordinal
+            recv.sources.clear()
+        if recv.total is None:
+            if not self._announce(recv.sink, h, frames):
+                self._forget_eager(h)
+                return
+            recv.total = h.length
         elif recv.total != h.length:
             self._forget_eager(h)
             self._aborter.mismatch(op, h, f"a message of {h.length} bytes where {recv.total} are expected")
@@ -480,20 +547,23 @@ class Protocol:
         self.matched[h.source] += 1
         op.complete(recv)
 
-    def _announce(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> bool:
-        """Announce the sizes of a message to a receive of any size; return whether it can take them."""
-        sizes = [len(f) for f in frames] if h.kind == EAGER else [s for (s,) in _U64.iter_unpack(frames[0])]
+    def _announce(self, sink: Sink, h: Header, frames: Sequence[Frame]) -> bool:
+        """Announce the sizes of a message to a sink of any size; return whether it can take them."""
+        sizes = [len(f) for f in frames] if h.kind == EAGER else [size for (size,) in _U64.iter_unpack(frames[0])]
         try:
-            recv.sink.announce(sizes)
+            sink.announce(h.source, h.ordinal, sizes)
         except MemoryError as error:  # that is no fault of the peer
-            self._forget_eager(h)
-            self.invalidate(recv.operation.context, error)
+            self.invalidate(h.context, error)
             return False
         except (ValueError, OverflowError) as error:
             self.lose(h.source, f"it announced a message of {h.length} bytes that cannot be taken: {error}")
             return False
-        recv.total = h.length
         return True
+
+    def _send_to_itself(self, op: Operation, tag: int, total: int, frames: Sequence[Frame]) -> None:
+        """Deliver a message of this rank to itself; what nobody receives yet is kept, however large it is."""
+        fields = op.context, P2P, tag, 0, 0, total, 0, op.fingerprint
+        self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), frames)
 
     def _forget_eager(self, h: Header) -> None:
         """Return the credit of a message that will not be matched."""
@@ -582,7 +652,19 @@ class Protocol:
         op = state.active.get(h.operation) if state else None
         if state is None or op is None or not op.granted:
             return None
-        recv = state.mail[h.operation].take_posted((h.source, h.ordinal))
+        mailbox = state.mail[h.operation]
+        assert isinstance(mailbox, Mailbox), "rounds are granted in collectives only"
+        recv = mailbox.take_posted((h.source, h.ordinal))
         if recv is not None:
             self._receiving.start(recv, h)
         return recv
+
+
+def _ranks(transfers: Iterable[Transfer]) -> tuple[int, ...]:
+    """Return the ranks that transfers wait for, as a report has them."""
+    return tuple(sorted(set().union(*map(awaited, transfers))))
+
+
+def _fits(recv: Receive, h: Header) -> bool:
+    """Return whether a receive, which may be open, takes such a message."""
+    return recv.peer in (h.source, ANY) and recv.ordinal in (h.ordinal, ANY)

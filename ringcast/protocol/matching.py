@@ -1,14 +1,17 @@
-"""Posted receives meet arrived messages: a pure table, one for each operation of a communicator.
+"""Posted receives meet arrived messages: pure tables, one for each collective, and one for all point-to-point calls.
 
-Keys are (source, ordinal); for point-to-point the tag stands in place of the ordinal, so several entries may wait
-under one key, first come first served.
+In a collective both sides know the source and the ordinal of a message. In point-to-point the tag stands in place of
+the ordinal, and a receive may leave both open.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from itertools import count
 from typing import Generic, TypeAlias, TypeVar
+
+ANY = -1  # as a source or a tag: whatever comes
 
 Key: TypeAlias = "tuple[int, int]"
 Posted = TypeVar("Posted")
@@ -41,9 +44,84 @@ class Mailbox(Generic[Posted, Arrived]):
         for key in [key for key in self._arrived if key[0] == source]:
             del self._arrived[key]
 
-    def unclaimed(self) -> Iterator[tuple[Key, Arrived]]:
+    def unclaimed(self) -> Iterator[Arrived]:
         """Return the messages for which no receive was posted."""
-        return ((key, arrived) for key, queue in self._arrived.items() for arrived in queue)
+        return (arrived for queue in self._arrived.values() for arrived in queue)
+
+
+class TaggedMailbox(Generic[Posted, Arrived]):
+    """The unmatched receives and messages of all point-to-point calls on one communicator.
+
+    Keys are (source, tag); `ANY` stands for either in the key of a receive. A message meets the receive that was posted
+    first of those that fit it, a receive the message that has come first: so of two messages between the same ranks
+    that fit the same receive, the second one never overtakes. All takes constant time, as a message that waits is
+    listed under each key that fits it.
+    """
+
+    __slots__ = ("_arrived", "_numbers", "_posted")
+
+    def __init__(self) -> None:
+        self._numbers = count()  # the order in which receives were posted, and in which messages have come
+        self._posted: defaultdict[Key, OrderedDict[int, Posted]] = defaultdict(OrderedDict)
+        self._arrived: defaultdict[Key, OrderedDict[int, tuple[Key, Arrived]]] = defaultdict(OrderedDict)
+
+    def post(self, key: Key, posted: Posted) -> Arrived | None:
+        """Return the message that was waiting for this receive, or keep the receive."""
+        waiting = self._arrived.get(key)
+        if waiting is None:
+            self._posted[key][next(self._numbers)] = posted
+            return None
+        number, (own, arrived) = next(iter(waiting.items()))
+        self._remove(number, own)
+        return arrived
+
+    def arrive(self, key: Key, arrived: Arrived) -> Posted | None:
+        """Return the receive that was waiting for this message, or keep the message."""
+        waiting = [(next(iter(self._posted[fit])), fit) for fit in _fitting(key) if fit in self._posted]
+        if not waiting:
+            number = next(self._numbers)
+            for fit in _fitting(key):
+                self._arrived[fit][number] = key, arrived
+            return None
+        number, fit = min(waiting)
+        posted = self._posted[fit].pop(number)
+        if not self._posted[fit]:
+            del self._posted[fit]
+        return posted
+
+    def peek(self, key: Key) -> Arrived | None:
+        """Return the message that a receive would meet now, and keep it."""
+        waiting = self._arrived.get(key)
+        return next(iter(waiting.values()))[1] if waiting is not None else None
+
+    def cancel(self, key: Key, posted: Posted) -> None:
+        """Forget a receive that waits under `key`."""
+        waiting = self._posted[key]
+        del waiting[next(number for number, other in waiting.items() if other is posted)]
+        if not waiting:
+            del self._posted[key]
+
+    def forget(self, source: int) -> None:
+        """Drop all messages of `source` for which no receive was posted."""
+        for number, (key, _) in list(self._arrived.get((source, ANY), {}).items()):
+            self._remove(number, key)
+
+    def unclaimed(self) -> Iterator[Arrived]:
+        """Return the messages for which no receive was posted."""
+        return (arrived for _, arrived in self._arrived.get((ANY, ANY), {}).values())
+
+    def _remove(self, number: int, key: Key) -> None:
+        for fit in _fitting(key):
+            waiting = self._arrived[fit]
+            del waiting[number]
+            if not waiting:
+                del self._arrived[fit]
+
+
+def _fitting(key: Key) -> tuple[Key, ...]:
+    """Return the keys of all receives that a message with this key fits."""
+    source, tag = key
+    return key, (source, ANY), (ANY, tag), (ANY, ANY)
 
 
 T = TypeVar("T")

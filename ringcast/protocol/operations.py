@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
 from ringcast.errors import Where
@@ -19,10 +19,10 @@ WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
 class Sink(Protocol):
     """Destination of an arriving message. Offsets count bytes from the start of the message."""
 
-    total: int | None  # bytes expected; None: any number, which `announce` gives
+    total: int | None  # bytes expected; None: any number, in a point-to-point message, which `announce` gives
 
-    def announce(self, sizes: Sequence[int]) -> None:
-        """Take the sizes of the frames, where `total` is None; called before any byte."""
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        """Take the sender, the tag and the sizes of the frames, where `total` is None; called before any byte."""
 
     def view(self, offset: int, length: int) -> memoryview:
         """Return writable memory for the bytes from `offset` on: `length` of them, fewer at the end of a piece."""
@@ -80,16 +80,27 @@ class Send:
 class Receive:
     """A posted receive that is not complete."""
 
-    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "total", "transfer")
+    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "sources", "total", "transfer")
 
     def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
         self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
+        self.sources: set[int] = set()  # while `peer` is ANY: the ranks of which one has to send
         self.total = sink.total
         self.transfer = 0
         self.granted = self.received = 0
 
 
 Transfer: TypeAlias = "Send | Receive"
+
+
+def on_wire(ordinal: int) -> int:
+    """Return an ordinal, or a tag, as messages other than the data carry it: 0 for a tag that is left open."""
+    return max(ordinal, 0)
+
+
+def awaited(transfer: Transfer) -> Collection[int]:
+    """Return the rank at the other end; all that may be, where a receive leaves that open."""
+    return transfer.sources if isinstance(transfer, Receive) and transfer.sources else (transfer.peer,)
 
 
 class Operation:
@@ -166,7 +177,7 @@ class Operation:
     @property
     def waiting_for(self) -> tuple[int, ...]:
         """Ranks whose messages, grants or completions are missing."""
-        return tuple(sorted({t.peer for t in self.pending}))
+        return tuple(sorted(set().union(*(awaited(t) for t in self.pending))))
 
     def complete(self, transfer: Transfer) -> None:
         """Remove a transfer that is complete from the pending ones."""

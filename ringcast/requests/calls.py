@@ -1,4 +1,4 @@
-"""The collectives that do not block: each begins the call, and returns a request for its result."""
+"""The calls that do not block: each begins the call, and returns a request for its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from ringcast import collectives
+from ringcast.collectives import point_to_point
+from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.stage import Choice
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import begin
 from ringcast.ops import SUM, Op, as_op
@@ -20,10 +23,10 @@ Operator: TypeAlias = Op | Callable[[Any, Any], Any]
 
 
 class NonblockingCalls(Caller):
-    """The i-forms of the collectives, of which each is the collective without the `i`, but for its result.
+    """The i-forms of the calls, of which each is the call without the `i`, but for its result.
 
     They take the same arguments, raise at once what is wrong with them, and return a `Request`, whose `wait` returns
-    what the collective returns. All ranks make the same calls in the same order; a call that blocks is matched by its
+    what that call returns. All ranks make the same collectives in the same order; one that blocks is matched by its
     i-form. Any number of calls may be under way.
     """
 
@@ -232,6 +235,26 @@ class NonblockingCalls(Caller):
         >>> comm.ibarrier().wait()
         """
         return self._begin(collectives.barrier(self._group))
+
+    def isend(self, value: Any, dest: int | None, tag: int = 0) -> Request[None]:
+        """Begin `send`, and return a request, whose `wait` returns when the program may change the value again.
+
+        >>> ringcast.wait_all([comm.isend("a", 0), comm.irecv(0)])
+        [None, 'a']
+        """
+        return self._begin(point_to_point.send(self._group, value, dest, tag))
+
+    def irecv(
+        self, source: Source = ANY_SOURCE, tag: Tag = ANY_TAG, *, out: Any = None, status: Status | None = None
+    ) -> Request[Any]:
+        """Begin `recv`, and return a request for what that returns; only this one can be cancelled.
+
+        >>> request = comm.irecv(0)
+        >>> comm.send("a", 0)
+        >>> request.wait()
+        'a'
+        """
+        return self._begin(point_to_point.recv(self._group, source, tag, out, status))
 
 
 def site_of(method: FrameType) -> Site:

@@ -74,6 +74,30 @@ class Request(Generic[Result]):
             endpoint.catch_up()
             return self._task.poll()
 
+    def cancel(self) -> bool:
+        """Take back a receive, and return whether that was possible: no message has come for it by now.
+
+        Then the request is at its end, and has not to be waited for; else it has.
+
+        Returns:
+            True if nothing is received; False if the message has come, or begun to come.
+
+        Raises:
+            UsageError: it is no receive; or see `test`.
+
+        >>> comm.irecv().cancel()
+        True
+        """
+        self._usable("cancel", None)
+        if self._operation != "irecv":
+            call = in_words(self._operation, self._task.site)
+            raise UsageError(f"rank {self._task.endpoint.rank}: cancel of {call}; only a receive can be cancelled")
+        with self._task.endpoint.gate:
+            cancelled = self._task.cancel()
+        if cancelled:
+            self._forget()
+        return cancelled
+
     def __del__(self) -> None:
         endpoint = self._task.endpoint
         call = endpoint.requests.pop(id(self), None)

@@ -29,9 +29,10 @@ class OperationReport:
 
     call: CallRecord
     round: Count | None
-    waits: tuple[Rank, ...]  # the wait-for set: it needs a message of all of these ranks
+    waits: tuple[Rank, ...]  # the wait-for set: the ranks of which it needs a message …
     sources: tuple[Rank, ...]  # those from which it receives
     owes: tuple[Rank, ...]  # ranks to which it withholds a grant until it has received from `sources`
+    every: bool = True  # … of all of them; else of any
 
 
 @dataclass(frozen=True, slots=True)

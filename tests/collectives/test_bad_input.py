@@ -178,7 +178,6 @@ ALONE: list[tuple[str, str, Call]] = [
     ("a comparison as operator on dates", "op", lambda c: c.allreduce(np.zeros(2, "M8[s]"), np.less)),
     *((f"dest {d!r}", "dest", lambda c, d=d: c.sendrecv(1, d, None)) for d in (-1, 3, 1.0, "0")),
     *((f"source {s!r}", "source", lambda c, s=s: c.sendrecv(1, None, s)) for s in (-1, 3, 1.0, "0")),
-    ("one end at this rank", "dest", lambda c: c.sendrecv(1, c.rank, None)),
     *((f"tag {t!r}", "tag", lambda c, t=t: c.sendrecv(1, None, None, t)) for t in (-1, 1 << 32, 1.5, "a", None)),
 ]
 

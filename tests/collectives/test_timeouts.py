@@ -35,12 +35,15 @@ CALLS: dict[str, Call] = {
     "shift": lambda c, t: c.shift(LARGE, 1, timeout=t),
     "barrier": lambda c, t: c.barrier(timeout=t),
     "sendrecv": lambda c, t: c.sendrecv(None, dest=None, source=0, timeout=t),
+    "send": lambda c, t: c.send(LARGE, 0, timeout=t),
+    "recv": lambda c, t: c.recv(0, timeout=t),
+    "probe": lambda c, t: c.probe(timeout=t),
     "split": lambda c, t: c.split(0, timeout=t),
     "split_by_host": lambda c, t: c.split_by_host(timeout=t),
     "create": lambda c, t: c.create([0], timeout=t),
     "dup": lambda c, t: c.dup(timeout=t),
 }
-NOT_CALLS = {"explain", "finalize", "free", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
+NOT_CALLS = {"iprobe", "explain", "finalize", "free", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
 
 
 @pytest.fixture(scope="module")

@@ -118,11 +118,14 @@ def test_a_withheld_grant_waits_for_what_is_received_only() -> None:
 
 
 class World:
-    """Ranks that compute, send, and wait for a message of each of several others; their reports come late, in order."""
+    """Ranks that compute, send, and wait for a message of each of several others, or of any; their reports come late,
+    in order.
+    """
 
     def __init__(self, p: int) -> None:
         self.p, self.board, self.now = p, DeadlockDetector(), 0.0
         self.needs: list[set[int]] = [set() for _ in range(p)]  # empty: computes
+        self.every = [True] * p
         self.sent: Counter[tuple[int, int]] = Counter()
         self.seen: Counter[tuple[int, int]] = Counter()  # [a, b]: of those from b
         self.spare: Counter[tuple[int, int]] = Counter()  # seen, and not used yet
@@ -132,9 +135,13 @@ class World:
     def stuck(self) -> set[int]:
         """Return the ranks that can never go on: the largest set each of which needs another one of it."""
         ranks = set(range(self.p))
-        while free := {a for a in ranks if not any(b in ranks and self._missing(a, b) for b in self.needs[a])}:
+        while free := {a for a in ranks if not self._held(a, ranks)}:
             ranks -= free
         return ranks
+
+    def _held(self, a: int, ranks: set[int]) -> bool:
+        held = [b in ranks and self._missing(a, b) for b in self.needs[a]]
+        return any(held) if self.every[a] else bool(held) and all(held)
 
     def _missing(self, a: int, b: int) -> bool:
         return self.sent[b, a] == self.seen[a, b]
@@ -150,15 +157,18 @@ class World:
             self._moved(b)
             self._use(b)
 
-    def wait(self, a: int, peers: set[int]) -> None:
+    def wait(self, a: int, peers: set[int], every: bool) -> None:
         if not self.needs[a]:
-            self.needs[a] = set(peers)
+            self.needs[a], self.every[a] = set(peers), every
             self._use(a)
 
     def _use(self, a: int) -> None:
-        for b in [b for b in self.needs[a] if self.spare[a, b]]:
+        come = [b for b in self.needs[a] if self.spare[a, b]]
+        for b in come if self.every[a] else come[:1]:
             self.spare[a, b] -= 1
             self.needs[a].discard(b)
+        if come and not self.every[a]:
+            self.needs[a].clear()
 
     def _moved(self, a: int) -> None:
         if self.times[a]:
@@ -172,7 +182,8 @@ class World:
             peers = tuple(sorted(self.needs[a]))
             call = replace(CALL, context=a)
             sent, seen = counts
-            said = waits(a, operation(*peers, call=call), sent=sent, seen=seen, times=self.times[a])
+            needs = replace(operation(*peers, call=call), every=self.every[a])
+            said = waits(a, needs, sent=sent, seen=seen, times=self.times[a])
             self.line[a].append(said)
 
     def hear(self, a: int) -> list[Any]:
@@ -196,7 +207,7 @@ def test_findings_are_true_at_any_time_and_complete_in_the_end(p: int, data: st.
         if step in ("send", "deliver"):
             getattr(world, step)(a, data.draw(rank))
         elif step == "wait":
-            world.wait(a, data.draw(st.sets(rank, min_size=1)))
+            world.wait(a, data.draw(st.sets(rank, min_size=1)), data.draw(st.booleans()))
         elif step == "report":
             world.report(a)
         else:
@@ -262,6 +273,15 @@ def test_an_exchange_needs_the_program_of_its_peer_unless_that_owes_a_grant() ->
     for owes, found in ((), {0, 1}), ((0,), set()):
         other = waits(1, operation(0, call=call(6)), operation(call=exchange, sources=(), owes=owes))
         assert told(waits(0, operation(1, call=exchange)), other) == found
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_receive_from_any_rank_needs_all_of_them_to_be_stuck(every: bool) -> None:
+    """Rank 0 waits for 1, which waits for 0, and for 2, of which nothing is known, or which waits for 0 as well."""
+    any_rank = replace(operation(1, 2, call=replace(call(5), number=0)), every=every)
+    others = [waits(rank, operation(0, call=call(6 + rank))) for rank in (1, 2)]
+    assert (told(waits(0, any_rank), others[0]) != set()) == every
+    assert told(waits(0, any_rank), *others) >= {0}
 
 
 class Overlap:

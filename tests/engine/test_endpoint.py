@@ -14,14 +14,12 @@ from ringcast import collectives
 from ringcast.algorithms import Params, build
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.simulate import simulate
-from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
 from ringcast.engine.drive import drive, drive_together
 from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.engine.execute import Steps
 from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoints, thread_endpoints
-from ringcast.engine.objects import decode, encode
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import SUM, Op
@@ -420,13 +418,6 @@ def test_notices_go_to_all_others() -> None:
             assert wire.unpack(arrival.header).kind == wire.Kind.NOTICE
             assert codec.decode(arrival.read(), NOTICES) == revoke
     quietly_close(made)
-
-
-def test_message_is_what_was_sent() -> None:
-    for value in (1, "text", np.arange(5), np.float32(2), None):
-        message = SelfDescribing()
-        message.take(SelfDescribing.frames(value, lambda: (encode, decode)))
-        assert np.array_equal(message.value(lambda: (encode, decode)), value)
 
 
 @pytest.mark.parametrize("told", [True, False])

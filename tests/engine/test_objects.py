@@ -274,7 +274,7 @@ def test_a_record_is_told_as_it_is() -> None:
 def test_a_message_comes_together_from_pieces(value: Any, step: int) -> None:
     frames = SelfDescribing.frames(value, lambda: (encode, decode))
     message, data = SelfDescribing(), b"".join(frames)
-    message.announce([len(frame) for frame in frames])
+    message.announce(2, 5, [len(frame) for frame in frames])
     offset = 0
     while offset < len(data):
         view = message.view(offset, step)

@@ -256,7 +256,7 @@ def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
     assert (len(packed), joined) == (2, False)
     here = ObjectSlots(["A", "B", "C"], layout(3), CODEC)
     buffer = here.receive_buffer(Step(recv_from=0, recv=(1, 2)))
-    buffer.announce([len(frame) for frame in packed])
+    buffer.announce(0, 0, [len(frame) for frame in packed])
     receive(buffer, b"".join(packed), [3, len(packed[0])])
     assert here.values[0] == "A"
     assert here.values[1]["x"].tolist() == [0, 1, 2]
@@ -268,7 +268,7 @@ def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
     op = Op(lambda a, b: a + b)
     here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), CODEC, op)
     buffer = here.receive_buffer(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
-    buffer.announce([len(frame) for frame in packed])
+    buffer.announce(0, 0, [len(frame) for frame in packed])
     receive(buffer, b"".join(packed), [])
     assert here.values == ["xA", "By", "z", None]
     here.apply(Copy(3, 0))
@@ -279,4 +279,4 @@ def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
 def test_a_message_with_another_number_of_objects_is_refused() -> None:
     buffer = ObjectSlots(["A", "B"], layout(2), CODEC).receive_buffer(Step(recv_from=0, recv=(0, 1)))
     with pytest.raises(ValueError, match="1 values where 2 are expected"):
-        buffer.announce([5])
+        buffer.announce(0, 0, [5])

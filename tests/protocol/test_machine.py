@@ -51,7 +51,7 @@ class Open(Buffer):
         super().__init__()
         self.total = None
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         self.pieces = [bytearray(size) for size in sizes]
 
 
@@ -407,7 +407,7 @@ def test_communicators_that_are_freed_without_a_call_count_no_more() -> None:
 @pytest.mark.parametrize("size", [10, 1_000_000])
 def test_who_has_no_memory_for_a_message_blames_nobody(size: int) -> None:
     class Full(Open):
-        def announce(self, sizes: Sequence[int]) -> None:
+        def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
             raise MemoryError(f"no room for {sum(sizes)} bytes")
 
     net = Net(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.protocol.matching import Key, Mailbox
+from ringcast.protocol.matching import ANY, Key, Mailbox, TaggedMailbox
 
 keys = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
@@ -41,7 +41,7 @@ def test_a_mailbox_does_what_two_lists_do(acts: list[tuple[str, Key]]) -> None:
             assert box.arrive(key, number) == model.meet(model.posted, model.arrived, key, number)
         else:
             assert box.take_posted(key) == model.take(model.posted, key)
-        assert sorted(box.unclaimed()) == sorted(model.arrived)
+        assert sorted(box.unclaimed()) == sorted(item for _, item in model.arrived)
 
 
 def test_first_come_first_served_under_one_key() -> None:
@@ -68,5 +68,47 @@ def test_nothing_is_left_when_all_have_met(pairs: list[Key]) -> None:
     for key in pairs:
         assert box.arrive(key, 0) is not None
     assert list(box.unclaimed()) == []
+    assert not box._posted
+    assert not box._arrived
+
+
+# Point-to-point, where receives leave source and tag open.
+
+
+def fits(receive: Key, message: Key) -> bool:
+    return all(wanted in (ANY, own) for wanted, own in zip(receive, message, strict=True))
+
+
+open_keys = st.tuples(st.integers(ANY, 2), st.integers(ANY, 2))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["post", "arrive", "peek", "cancel", "forget"]), keys, open_keys), max_size=60)
+)
+def test_a_tagged_mailbox_does_what_two_lists_do(acts: list[tuple[str, Key, Key]]) -> None:
+    box: TaggedMailbox[int, int] = TaggedMailbox()
+    posted: list[tuple[Key, int]] = []
+    arrived: list[tuple[Key, int]] = []
+    for number, (act, own, wanted) in enumerate(acts):
+        message = next((each for each in arrived if fits(wanted, each[0])), None)
+        if act == "post":
+            assert box.post(wanted, number) == (message and message[1])
+            arrived.remove(message) if message else posted.append((wanted, number))
+        elif act == "arrive":
+            receive = next((each for each in posted if fits(each[0], own)), None)
+            assert box.arrive(own, number) == (receive and receive[1])
+            posted.remove(receive) if receive else arrived.append((own, number))
+        elif act == "peek":
+            assert box.peek(wanted) == (message and message[1])
+        elif act == "cancel" and posted:
+            box.cancel(*posted.pop(number % len(posted)))
+        elif act == "forget":
+            box.forget(own[0])
+            arrived = [each for each in arrived if each[0][0] != own[0]]
+        assert list(box.unclaimed()) == [item for _, item in arrived]
+    for key, item in posted:
+        box.cancel(key, item)
+    for source in range(3):
+        box.forget(source)
     assert not box._posted
     assert not box._arrived

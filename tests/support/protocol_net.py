@@ -37,7 +37,7 @@ class Buffer:
         self.total: int | None = sum(sizes)
         self.filled = 0
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         raise AssertionError("the total is known")
 
     def view(self, offset: int, length: int) -> memoryview:

@@ -88,7 +88,7 @@ class Nowhere:
     def __init__(self) -> None:
         self._memory = memoryview(bytearray(CONTROL))
 
-    def announce(self, sizes: Sequence[int]) -> None:
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         raise AssertionError(sizes)
 
     def view(self, offset: int, length: int) -> memoryview:

@@ -1,0 +1,166 @@
+"""Point-to-point: send, recv, sendrecv and probe. A message meets a receive of its source and tag.
+
+All of them make the same `Call`, as any sort of send meets any sort of receive: ranks agree on nothing but the tag.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ringcast.collectives.self_describing import SelfDescribing
+from ringcast.collectives.stage import Group, pickled
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
+from ringcast.engine.datatypes import check_buffer, dtype_name
+from ringcast.engine.endpoint import Exchange
+from ringcast.engine.execute import Steps
+from ringcast.errors import ArgumentError
+from ringcast.monitoring.recorder import encoded
+from ringcast.ops import Array
+from ringcast.protocol.matching import ANY
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import Call
+
+Source: TypeAlias = int | Wildcard | None
+Tag: TypeAlias = int | Wildcard
+
+_CALL = Call("sendrecv")
+_TAGS = 1 << 32
+
+
+def send(group: Group, value: Any, dest: int | None, tag: int) -> Steps[None]:
+    """Send a value; see `Communicator.send`."""
+    dest, tag = _rank(group, "send", "dest", dest), _tag(group, "send", tag)
+    if dest is None:
+        return
+    frames = SelfDescribing.frames(value, partial(pickled, group, "send"))
+    op = _begin(group, "send", dest, None, tag)
+    yield Exchange(op, group.in_job(dest), frames, False, None, None, tag)
+    group.endpoint.end(op)
+
+
+def recv(group: Group, source: Source, tag: Tag, out: Any, status: Status | None) -> Steps[Any]:
+    """Return a value that was sent; see `Communicator.recv`."""
+    origin, tag = _source(group, "recv", source), _open_tag(group, "recv", tag)
+    message = SelfDescribing(None if out is None else check_buffer(group.rank, "recv", out))
+    if origin is None:
+        return None
+    op = _begin(group, "recv", None, origin, tag)
+    yield Exchange(op, None, [], False, _in_job(group, origin), message, tag)
+    group.endpoint.end(op)
+    return _received(group, "recv", message, out, status)
+
+
+def sendrecv(
+    group: Group,
+    value: Any,
+    dest: int | None,
+    source: Source,
+    tag: int,
+    out: Any = None,
+    status: Status | None = None,
+) -> Steps[Any]:
+    """Send a value and receive one at the same time; see `Communicator.sendrecv`."""
+    dest, origin = _rank(group, "sendrecv", "dest", dest), _source(group, "sendrecv", source)
+    tag = _tag(group, "sendrecv", tag)
+    message = SelfDescribing(None if out is None else check_buffer(group.rank, "sendrecv", out))
+    frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
+    op = _begin(group, "sendrecv", dest, origin, tag)
+    to = None if dest is None else group.in_job(dest)
+    if origin is None:
+        yield Exchange(op, to, frames, False, None, None, tag)
+    else:
+        yield Exchange(op, to, frames, False, _in_job(group, origin), message, tag)
+    group.endpoint.end(op)
+    return None if origin is None else _received(group, "sendrecv", message, out, status)
+
+
+def probe(group: Group, source: Source, tag: Tag) -> Steps[Status]:
+    """Wait for a message and leave it where it is; see `Communicator.probe`."""
+    origin, tag = _some_source(group, "probe", source), _open_tag(group, "probe", tag)
+    message, op = SelfDescribing(), _begin(group, "probe", None, origin, tag)
+    group.endpoint.protocol.await_message(op, _in_job(group, origin), tag, message)
+    yield Exchange(op, None, [], False, None, None)
+    group.endpoint.end(op)
+    return _filled(group, Status(), message)
+
+
+def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
+    """Return what is known of a message that has come, or None; see `Communicator.iprobe`."""
+    origin, tag = _some_source(group, "iprobe", source), _open_tag(group, "iprobe", tag)
+    endpoint, message = group.endpoint, SelfDescribing()
+    with endpoint.gate:
+        endpoint.catch_up()
+        found = endpoint.protocol.look(group.context, _in_job(group, origin), tag, message)
+    return _filled(group, Status(), message) if found else None
+
+
+def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
+    op = group.endpoint.begin(group.context, _CALL, _record(name, dest, source, tag), p2p=True)
+    op.label = f"{name} with tag {tag}" if tag != ANY else f"{name} with any tag"
+    return op
+
+
+def _received(group: Group, name: str, message: SelfDescribing, out: Array | None, status: Status | None) -> Any:
+    if status is not None:
+        _filled(group, status, message)
+    try:
+        return message.value(partial(pickled, group, name))
+    except ValueError as error:
+        if out is None:
+            raise
+        room = f"expected room for the message of rank {group.here(message.source)} with tag {message.tag}"
+        has = f"into {out.size} of dtype {dtype_name(out.dtype)}"
+        raise ArgumentError(group.rank, name, "out", f"{room}, {error}, {has}") from None
+
+
+def _filled(group: Group, status: Status, message: SelfDescribing) -> Status:
+    status.fill(group.here(message.source), message.tag, message.count)
+    return status
+
+
+def _in_job(group: Group, source: int) -> int:
+    return ANY if source == ANY else group.in_job(source)
+
+
+def _rank(group: Group, name: str, argument: str, rank: Any, also: str = "") -> int | None:
+    if rank is None:
+        return None
+    if not (isinstance(rank, int | np.integer) and 0 <= rank < group.size):
+        expected = f"expected a rank in 0..{group.size - 1}{also} or None, got {rank!r}"
+        raise ArgumentError(group.rank, name, argument, expected)
+    return int(rank)  # numpy's own numbers would overflow in sums with ours
+
+
+def _source(group: Group, name: str, source: Any) -> int | None:
+    return ANY if source is ANY_SOURCE else _rank(group, name, "source", source, ", ANY_SOURCE")
+
+
+def _some_source(group: Group, name: str, source: Any) -> int:
+    origin = _source(group, name, source)
+    if origin is None:
+        expected = f"expected a rank in 0..{group.size - 1} or ANY_SOURCE, got None"
+        raise ArgumentError(group.rank, name, "source", expected)
+    return origin
+
+
+def _tag(group: Group, name: str, tag: Any, also: str = "") -> int:
+    if not (isinstance(tag, int | np.integer) and 0 <= tag < _TAGS):
+        expected = f"expected a number from 0 to 2**32 - 1{also}, got {tag!r}"
+        raise ArgumentError(group.rank, name, "tag", expected)
+    return int(tag)
+
+
+def _open_tag(group: Group, name: str, tag: Any) -> int:
+    return ANY if tag is ANY_TAG else _tag(group, name, tag, " or ANY_TAG")
+
+
+@lru_cache(maxsize=1024)
+def _record(name: str, dest: int | None, source: int | None, tag: int) -> bytes:
+    """Return the call as the flight recorder keeps it."""
+    to = f"to {dest}" if dest is not None else ""
+    origin = "" if source is None else "from any" if source == ANY else f"from {source}"
+    with_tag = f"tag {tag}" if tag != ANY else "any tag"
+    return encoded(Call(name), f"({', '.join(filter(None, [to, origin, with_tag]))})")
