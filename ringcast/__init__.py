@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
     from ringcast.bootstrap.world import finalize, init, terminal
+    from ringcast.collectives.cartesian import Grid, dims_create
     from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status
     from ringcast.communicator import Communicator
     from ringcast.errors import (
@@ -52,6 +53,7 @@ __all__ = [
     "CollectiveTimeout",
     "Communicator",
     "ConfigError",
+    "Grid",
     "JobAborted",
     "LinkLost",
     "ObjectsRefused",
@@ -65,6 +67,7 @@ __all__ = [
     "ScheduleError",
     "Status",
     "UsageError",
+    "dims_create",
     "finalize",
     "init",
     "on_dask",
@@ -83,6 +86,7 @@ _HOMES = {
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),
         "bootstrap.world": ("finalize", "init", "terminal"),
+        "collectives.cartesian": ("Grid", "dims_create"),
         "collectives.status": ("ANY_SOURCE", "ANY_TAG", "Status"),
         "communicator": ("Communicator",),
         "errors": (

@@ -9,6 +9,7 @@ from typing import Any
 
 from ringcast import collectives
 from ringcast.collectives import point_to_point, recovery, split
+from ringcast.collectives.cartesian import Grid, grid_of
 from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.stage import Choice, Group
@@ -769,6 +770,30 @@ class Communicator(NonblockingCalls):
         (0,)
         """
         return self._part(self._call(split.create(self._group, ranks), timeout))
+
+    def cart(
+        self, dims: int | Sequence[int], periods: bool | Sequence[bool] = False, *, timeout: float | None = None
+    ) -> Grid[Communicator] | None:
+        """Return a Cartesian grid of ranks, with a communicator of its own.
+
+        Collective: all ranks call it, also those for which the grid has no room.
+
+        Cost: as `barrier`.
+
+        Args:
+            dims: number of ranks along each axis, one or more axes; 0 for those that are to be found, as
+                `ringcast.dims_create` does. Equal on all ranks, as are `periods`.
+            periods: whether each axis is closed to a ring; one value for all of them, or one for each.
+
+        Returns:
+            A `Grid`, whose `comm` is a Communicator of the first ranks in their order; None on ranks beyond these.
+
+        >>> comm.cart([0, 0]).dims
+        (1, 1)
+        """
+        shape, rings = grid_of(self.rank, self.size, dims, periods)
+        part = self._part(self._call(split.cart(self._group, shape, rings), timeout))
+        return None if part is None else Grid(part, shape, rings)
 
     def free(self, *, timeout: float | None = None) -> None:
         """Free a communicator that was made from another one, when all its ranks have come to this; idempotent.

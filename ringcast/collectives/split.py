@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,13 @@ def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
     wanted = _checked(group, ranks)
     yield from _meet(group, "create", Data("int64", wanted))
     return _made(group, wanted, 0) if group.rank in wanted else None
+
+
+def cart(group: Group, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Steps[Group | None]:
+    """Return the group of the first ranks, as many as a grid has; see `Communicator.cart`."""
+    yield from _meet(group, "cart", Data("int64", (*dims, *map(int, periods))))
+    size = prod(dims)
+    return _made(group, range(size), 0) if group.rank < size else None
 
 
 def dup(group: Group) -> Steps[Group]:

@@ -42,6 +42,7 @@ CALLS: dict[str, Call] = {
     "split_by_host": lambda c, t: c.split_by_host(timeout=t),
     "create": lambda c, t: c.create([0], timeout=t),
     "dup": lambda c, t: c.dup(timeout=t),
+    "cart": lambda c, t: c.cart(c.size, timeout=t),
 }
 NOT_CALLS = {"iprobe", "explain", "finalize", "free", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
 

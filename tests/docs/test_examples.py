@@ -34,6 +34,31 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("n", [1, 2, 4, 5])
+def test_a_plate_is_that_of_one_process(n: int) -> None:
+    for options in ((), ("--plain", "--points", "7")):
+        text = launch(n, "jacobi.py", *options, "--steps", "100")
+        assert text.startswith("100 steps on ")
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_network_learns_what_it_does_on_one_process(n: int) -> None:
+    assert launch(n, "sgd.py", "--steps", "30").endswith("as with one process\n")
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_tasks_are_done_by_whoever_is_free(n: int) -> None:
+    assert launch(n, "tasks.py") == f"{n} ranks began, {n} finished 60 tasks: 11301 primes\n"
+
+
+@pytest.mark.parametrize("lost", [[2], [1, 3], [1, 2, 3]])
+def test_the_tasks_of_workers_that_die_are_done_again(lost: list[int]) -> None:
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", "4", "--output", "none", "--on-failure", "continue")
+    options = [option for rank in lost for option in ("--lose", str(rank))]
+    text = run(*launcher, str(EXAMPLES / "tasks.py"), *options)
+    assert text == f"4 ranks began, {4 - len(lost)} finished 60 tasks: 11301 primes\n"
+
+
 @pytest.mark.parametrize("n", [1, 3, 4])
 def test_identifiers_finds_the_numbers_that_are_there(n: int, tree: Path) -> None:
     text = launch(n, "identifiers.py", "--path", str(tree), "--top", "3")
