@@ -46,6 +46,13 @@ def nothing_left() -> Iterator[None]:
 
 
 @pytest.fixture
+def soon_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ranks of this process report that they wait after a twentieth of a second, instead of a second."""
+    for module in "engine.drive", "collectives.recovery":
+        monkeypatch.setattr(f"ringcast.{module}.QUIET", 0.05)
+
+
+@pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory for which the names of sockets are not too long, as they are in tmp_path: jobs lie in it."""
     with tempfile.TemporaryDirectory(prefix="rc-", dir=jobs.bases()[0]) as name:

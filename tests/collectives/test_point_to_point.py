@@ -465,6 +465,7 @@ def test_who_waits_for_any_rank_goes_on_until_the_last_one_has_left() -> None:
 # Deadlocks.
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_ranks_that_all_wait_for_any_message(p: int) -> None:
     job = Job("threads", p)
@@ -477,6 +478,7 @@ def test_ranks_that_all_wait_for_any_message(p: int) -> None:
     job.close()
 
 
+@pytest.mark.usefixtures("soon_stalled")
 def test_a_rank_that_waits_for_itself() -> None:
     job = Job("threads", 2)
     errors = job.run(lambda c: c.recv(c.rank))
@@ -485,6 +487,7 @@ def test_a_rank_that_waits_for_itself() -> None:
     job.close()
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("how", ["probe", "irecv", "sendrecv"])
 def test_every_wait_for_a_message_is_found(how: str) -> None:
     job = Job("threads", 2)

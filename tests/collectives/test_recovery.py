@@ -433,6 +433,7 @@ def test_finalize_of_a_shrunk_communicator_leaves_the_job_as_it_is(kind: str) ->
     run(kind, 3, work)
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", ["agree", "shrink"])
 def test_who_votes_where_another_makes_a_call_is_in_a_cycle(kind: str, verb: str) -> None:

@@ -230,6 +230,7 @@ def test_a_part_that_is_revoked_leaves_the_others_as_they_are() -> None:
     assert run("threads", 4, work) == [True, False, True, False]
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
 def test_a_cycle_through_parts_is_named(kind: str) -> None:
     """Ranks 0, 1, 2 each share a part with the next one, and call there first with the one before."""

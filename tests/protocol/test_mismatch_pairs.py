@@ -58,6 +58,7 @@ OTHERS: dict[str, Call] = {
     "split_by_host": lambda c, x: c.split_by_host(),
     "create": lambda c, x: c.create([0, 1]),
     "dup": lambda c, x: c.dup(),
+    "cart": lambda c, x: c.cart(2),
 }
 
 
@@ -100,7 +101,7 @@ def pool() -> Iterator[Callable[[str, int], SimpleQueue[Job]]]:
     ("kind", "size"),
     [
         ("threads", 1),
-        ("ipc", 100_000),
+        pytest.param("ipc", 100_000, marks=pytest.mark.live),
         *(pytest.param(*case, marks=pytest.mark.long) for case in (("threads", 100_000), ("ipc", 1))),
     ],
 )
@@ -186,6 +187,7 @@ def test_the_place_of_a_call_that_has_ended_is_told_too() -> None:
 # Circles.
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
 @pytest.mark.parametrize("p", [2, 3, 5])
 def test_exchanges_in_a_cycle_with_tags_that_never_match(kind: str, p: int) -> None:
@@ -204,6 +206,7 @@ def place(error: CollectiveTimeout) -> str:
     return error.calls[0].rpartition(" at ")[2]
 
 
+@pytest.mark.usefixtures("soon_stalled")
 def test_who_waits_for_a_cycle_learns_of_it() -> None:
     job = Job("threads", 4)
     errors = job.run(lambda c: c.sendrecv(None, None, (1, 0, 1, 2)[c.rank]))
@@ -212,6 +215,7 @@ def test_who_waits_for_a_cycle_learns_of_it() -> None:
     job.close()
 
 
+@pytest.mark.usefixtures("soon_stalled")
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
 def test_a_cycle_through_two_communicators(kind: str) -> None:
     job = Job(kind, 2)
