@@ -315,9 +315,10 @@ class Membership:
             return []
         found: list[Action] = []
         for rank, member in self._members.items():
-            if member.finished is None or rank == event.rank:
+            if member.finished is None:
                 continue
-            for source, sink in (event, member.finished), (member.finished, event):
+            back = [(member.finished, event)] if rank != event.rank else []  # a rank may send to itself
+            for source, sink in (event, member.finished), *back:
                 count = source.posted.get(sink.rank, 0) - sink.matched.get(source.rank, 0)
                 if count > 0:
                     found.append(Unread(sink.rank, source.rank, count))

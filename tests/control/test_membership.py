@@ -404,6 +404,13 @@ def test_a_message_that_nobody_took_is_noticed_when_both_ends_have_left() -> Non
     assert notices(roster.handle(last, 2.0)) == [last, Unread(1, 0, 2)]
 
 
+def test_what_a_rank_has_sent_to_itself_is_noticed_once() -> None:
+    roster = started(2)
+    left = Finished(1, {}, {1: 3}, {1: 1})
+    assert notices(roster.handle(left, 1.0)) == [left, Unread(1, 1, 2)]
+    assert notices(roster.handle(Finished(0, {}), 2.0)) == [Finished(0, {})]
+
+
 def test_what_was_taken_to_the_end_is_no_notice() -> None:
     roster = started(3)
     for rank in range(3):
