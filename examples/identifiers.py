@@ -86,7 +86,7 @@ def count_together(comm: ringcast.Communicator, options: argparse.Namespace) -> 
     together = time.perf_counter() - start
 
     rows, times = comm.gather(mine.figures), comm.gather(seconds)
-    if root:
+    if rows is not None and times is not None:  # at the root
         console.print(table_of_names(names, options.top), table_of_figures(rows, times, total, together))
     return same_alone(comm, console, sources, stop, Count(names, total))
 

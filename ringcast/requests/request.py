@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
@@ -13,8 +13,10 @@ from ringcast.requests.caller import Caller
 from ringcast.wire.call import in_words
 from ringcast.wire.unanswered import FAILURES
 
+Returned = TypeVar("Returned", covariant=True)  # what the call returns: a list of requests may have several types
 
-class Request(Generic[Result]):
+
+class Request(Generic[Returned]):
     """A call under way: `Communicator.iallreduce`, and all whose names begin with an i, return one.
 
     The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it is done
@@ -25,7 +27,7 @@ class Request(Generic[Result]):
     array([0, 1, 2])
     """
 
-    def __init__(self, caller: Caller, task: Task[Result], operation: str) -> None:
+    def __init__(self, caller: Caller, task: Task[Returned], operation: str) -> None:
         self._caller, self._task, self._operation = caller, task, operation
         self._waited = False
         task.endpoint.requests[id(self)] = operation, task.site
@@ -33,7 +35,7 @@ class Request(Generic[Result]):
     def __repr__(self) -> str:
         return f"<Request: {in_words(self._operation, self._task.site)}, {'done' if self._task.done else 'under way'}>"
 
-    def wait(self, timeout: float | None = None) -> Result:
+    def wait(self, timeout: float | None = None) -> Returned:
         """Return what the call returns, when this rank's part of it is done.
 
         Args:
@@ -115,7 +117,7 @@ class Request(Generic[Result]):
         self._waited = True
         self._task.endpoint.requests.pop(id(self), None)
 
-    def _take(self) -> Result:
+    def _take(self) -> Returned:
         """Return the result, once."""
         self._forget()
         try:
@@ -125,7 +127,7 @@ class Request(Generic[Result]):
             raise
 
 
-def wait_all(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[Any]:
+def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) -> list[Result]:
     """Wait for all requests.
 
     Args:
@@ -152,7 +154,7 @@ def wait_all(requests: Iterable[Request[Any]], timeout: float | None = None) -> 
     return [failed._take()]
 
 
-def wait_any(requests: Iterable[Request[Any]], timeout: float | None = None) -> tuple[int, Any]:
+def wait_any(requests: Iterable[Request[Result]], timeout: float | None = None) -> tuple[int, Result]:
     """Wait for any of several requests, the first one of those that are done.
 
     Args:
@@ -174,7 +176,7 @@ def wait_any(requests: Iterable[Request[Any]], timeout: float | None = None) -> 
     return place, asked[place]._take()
 
 
-def wait_some(requests: Iterable[Request[Any]], timeout: float | None = None) -> list[tuple[int, Any]]:
+def wait_some(requests: Iterable[Request[Result]], timeout: float | None = None) -> list[tuple[int, Result]]:
     """Wait until at least one of several requests is done.
 
     Args:

@@ -14,33 +14,51 @@ from typing import Any
 import pytest
 
 import ringcast
+import ringcast.communicator
 from ringcast import errors
 from ringcast.communicator import Communicator
+from ringcast.communicator.nonblocking import NonblockingCalls
 from ringcast.ops import Op
-from ringcast.requests.calls import NonblockingCalls
 from ringcast.requests.request import Request
+from support.public import FORMS, PUBLIC
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
 EXAMPLES = """
-import doctest, importlib, sys
+import doctest, importlib, itertools, sys
 import numpy as np
 import ringcast
 
-module, runner = importlib.import_module(sys.argv[1]), doctest.DocTestRunner()
-for test in doctest.DocTestFinder().find(module):
+runner = doctest.DocTestRunner()
+modules = [importlib.import_module(name) for name in sys.argv[1:]]
+tests = [doctest.DocTestFinder().find(module) for module in modules]
+for test in itertools.chain(*tests):
     with ringcast.init() as comm:
         test.globs.update(comm=comm, np=np, ringcast=ringcast)
         runner.run(test)
 results = runner.summarize()
-sys.exit(results.failed > 0 or results.attempted == 0)
+sys.exit(results.failed > 0 or not all(any(test.examples for test in found) for found in tests))
 """
+CALLS = (
+    "communicator",
+    "distribution",
+    "exchange",
+    "reduction",
+    "messages",
+    "groups",
+    "recovery",
+    "lifetime",
+    "nonblocking",
+)
+MODULES = [f"ringcast.communicator.{name}" for name in CALLS]
+MODULES += [f"ringcast.{name}" for name in ("requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run")]
 FUNCTIONS = {
     name: getattr(ringcast, name)
     for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
 }
-METHODS = {
+METHODS = {f"Communicator.{name}": value for name, value in PUBLIC.items()}
+METHODS |= {
     f"{kind.__name__}.{name}": value
-    for kind in (Communicator, Request, Op)
+    for kind in (Request, Op)
     for name, value in vars(kind).items()
     if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
 } | {"Op": Op}
@@ -49,14 +67,10 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["communicator", "requests.calls", "requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run"],
-)
-def test_examples(module: str) -> None:
+def test_examples() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     done = subprocess.run(
-        [sys.executable, "-c", EXAMPLES, f"ringcast.{module}"],
+        [sys.executable, "-c", EXAMPLES, *MODULES],
         env=environment,
         capture_output=True,
         text=True,
@@ -80,7 +94,7 @@ def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str
     assert told or returns == "None"
 
 
-@pytest.mark.parametrize("name", [name for name in vars(NonblockingCalls) if not name.startswith("_")])
+@pytest.mark.parametrize("name", sorted(FORMS))
 def test_every_form_that_does_not_block_names_the_one_that_does(name: str) -> None:
     text = inspect.getdoc(getattr(NonblockingCalls, name)) or ""
     assert text.startswith(f"Begin `{name[1:]}`, and return a request")

@@ -22,13 +22,13 @@ import pytest
 
 from ringcast import errors
 from ringcast.commands.bench.bed import Bed
-from ringcast.communicator import Communicator
 from ringcast.config import worker
 from ringcast.wire import header
 from ringcast.wire.control_messages import NOTICES
 from ringcast_launcher.cli import _parser
 from support.beds import run_on
 from support.places import ROOT
+from support.public import PUBLIC
 from support.sshd import ssh_bed
 
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
@@ -251,8 +251,7 @@ def test_the_launching_page_has_every_option_and_variable() -> None:
 
 def test_the_usage_page_has_every_collective_and_error() -> None:
     text = (ROOT / "docs/use/usage.md").read_text()
-    methods = {name for name in vars(Communicator) if not name.startswith("_")}
-    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
+    assert {name for name in PUBLIC if not re.search(rf"\b{name}\b", text)} == set()
     own = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert {name for name in own if f"`{name}`" not in text} == set()
 

@@ -22,6 +22,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.in_process import LocalControl, SharedControl
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked
 from support.jobs import Job
+from support.public import METHODS
 
 LIMIT = 6.0  # seconds; on a free machine a mismatch takes half of that at most, and so does a deadlock
 AT_ONCE = 40  # jobs; most of the time their ranks wait
@@ -74,10 +75,9 @@ def variants(kind: str, rank: int) -> dict[tuple[str, int], Call]:
 
 
 def test_the_calls_are_all_that_there_are() -> None:
-    public = {name for name, fn in vars(Communicator).items() if callable(fn) and not name.startswith("_")}
     verbs = {"revoke", "get_failed", "ack_failed", "agree", "shrink"}  # which go through the control plane
     not_collective = {"send", "recv", "probe", "iprobe"}  # `sendrecv` stands for them
-    assert public - {"explain", "finalize", "free"} - not_collective - verbs == {*ROOTED, *OTHERS}
+    assert METHODS - {"explain", "finalize", "free"} - not_collective - verbs == {*ROOTED, *OTHERS}
 
 
 @pytest.fixture

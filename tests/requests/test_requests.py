@@ -18,7 +18,7 @@ from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFail
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.requests.calls import NonblockingCalls
+from ringcast.communicator.nonblocking import NonblockingCalls
 from support.jobs import Job
 
 FORMS = sorted(name for name in vars(NonblockingCalls) if name.startswith("i"))

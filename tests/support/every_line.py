@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import communicator
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
-from ringcast.communicator import Communicator
+from ringcast.communicator import Communicator, lifetime
 from ringcast.engine.in_process import endpoints
 from ringcast.errors import RingcastError
 from ringcast.transports.base import MemoryArrival
@@ -146,7 +145,7 @@ class Run:
 
     def run(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(communicator, "gate_of_this_thread", lambda: self._local.gate)
+            patch.setattr(lifetime, "gate_of_this_thread", lambda: self._local.gate)
             self._wire.run([partial(self._program, rank) for rank in range(self.size)])
 
     def _program(self, rank: int) -> None:

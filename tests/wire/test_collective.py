@@ -15,6 +15,7 @@ from ringcast.commands.bench.limits import FORMULAS
 from ringcast.commands.bench.systems.workload import COMBINING
 from ringcast.wire.collective import BY_BYTE, COLLECTIVES, Collective, Parts, Volume
 from soak.calls import MAKERS
+from support.public import METHODS
 
 EVERY = set(COLLECTIVES)
 LISTED = {facts.name for facts in COLLECTIVES.values() if facts.listed}
@@ -27,7 +28,7 @@ COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
         ("ringcast.algorithms.ALGORITHMS", ALGORITHMS, LISTED),
         ("ringcast.analysis.postconditions.POSTCONDITIONS", POSTCONDITIONS, LISTED),
         ("ringcast.collectives", set(collectives.__all__), EVERY),
-        ("ringcast.Communicator", EVERY & set(vars(Communicator)), EVERY),
+        ("ringcast.Communicator", EVERY & METHODS, EVERY),
         ("ringcast.commands.bench.limits.FORMULAS", FORMULAS, set(Volume) - {Volume.NONE}),
         ("ringcast.commands.bench.systems.workload.COMBINING", COMBINING, COMBINED | {"merge_sorted"}),
         ("tests.soak.calls.MAKERS", {maker.__name__ for maker in MAKERS} - {"agree", "allreduce_texts"}, EVERY),

@@ -80,7 +80,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         lookahead = best_lookahead(comm)
         if screen is not None:
             screen.write("\r\033[K")
-    if comm.rank:
+    if hosts is None:  # not the root
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:

@@ -84,7 +84,7 @@ class RingcastSystem:
         mine = out if self.rank == root else None
         rows = given.reshape(self.size, -1) if work.collective == "scatter" and self.rank == root else None
         stacked = out.reshape(self.size, -1) if work.collective in ("allgather", "gather") and len(out) else None
-        table, turned = (a.reshape(self.size, -1) if work.collective == "alltoall" else None for a in (given, out))
+        table, turned = (a.reshape(self.size, -1) if work.collective == "alltoall" else a for a in (given, out))
         return {
             "bcast": lambda: comm.bcast(out, root, **wish),
             "reduce": lambda: comm.reduce(given, SUM, root, out=mine, **wish),

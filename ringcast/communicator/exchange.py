@@ -1,0 +1,273 @@
+"""Collectives without a root that move values as they are: allgather, alltoall, shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from numpy.typing import NDArray
+
+from ringcast import collectives
+from ringcast.collectives.stage import Choice
+from ringcast.communicator.types import Scalar, Value
+from ringcast.ops import Array
+from ringcast.requests.calls import Calls
+
+
+class Exchange(Calls):
+    """Collectives in which every rank gives values and gets those of others."""
+
+    @overload
+    def allgather(
+        self,
+        value: NDArray[Scalar],
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def allgather(
+        self,
+        value: Scalar,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def allgather(
+        self,
+        value: Value,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Value]: ...
+    def allgather(
+        self,
+        value: Any,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return the values of all ranks on every rank.
+
+        Cost: q rounds (Träff 2022, Algorithm 7), or (p-1)n around a ring, where transfers hide the rounds (Träff et al.
+        2010); every rank receives m(p-1)/p bytes.
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            out: of shape (p, *value.shape).
+
+        Returns:
+            An array of shape (p, *value.shape), or a list of p objects.
+
+        >>> comm.allgather("text")
+        ['text']
+        """
+        return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
+
+    @overload
+    def allgatherv(
+        self,
+        value: NDArray[Scalar],
+        counts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def allgatherv(
+        self,
+        value: list[Value] | tuple[Value, ...],
+        counts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Value]: ...
+    def allgatherv(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        nblocks: int | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return the rows of all ranks, of which each has any number, on every rank, in rank order.
+
+        Cost: q rounds of 8 bytes a rank if counts are left out. Then q rounds, or n-1+q for very irregular counts
+        (Träff 2022, Algorithm 9), or (p-1)n around a ring, where transfers hide the rounds (Träff et al. 2010); every
+        rank receives exactly what the others contribute.
+
+        Args:
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
+                a list or tuple of objects.
+            counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged.
+            out: with sum(counts) rows.
+
+        Returns:
+            An array with sum(counts) rows, or a list of sum(counts) objects.
+
+        Raises:
+            ArgumentError: as in `gatherv`.
+
+        >>> comm.allgatherv(np.arange(3))
+        array([0, 1, 2])
+        """
+        return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout)
+
+    def merge_sorted(
+        self, array: NDArray[Scalar], *, algorithm: str | None = None, timeout: float | None = None
+    ) -> NDArray[Scalar]:
+        """Return the sorted sequence of the items of all ranks, of which each gives any number, sorted.
+
+        Sorted is what `np.sort` would leave as it is: NaNs come last. Items that are equal without having the same
+        bits, as 0.0 and -0.0, stand next to each other in an order that may differ between ranks.
+
+        Cost: q rounds of 8 bytes a rank for the counts, then q rounds, in which every rank receives exactly what the
+        others contribute and merges what it has (Lang 2025, Algorithm 2). Memory: the result, and half of it to merge.
+
+        Args:
+            array: a sorted array of one dimension and any length, also 0; of one dtype on all ranks.
+
+        Returns:
+            An array of one dimension and of the same dtype, with the items of all ranks.
+
+        Raises:
+            ArgumentError: the array is not sorted, has not one dimension, or has items without an order.
+
+        >>> comm.merge_sorted(np.array([1, 2, 2]))
+        array([1, 2, 2])
+        """
+        return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)), timeout)
+
+    @overload
+    def alltoall(
+        self,
+        value: NDArray[Scalar],
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def alltoall(
+        self,
+        value: Sequence[Value],
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Value]: ...
+    def alltoall(
+        self, value: Any, *, out: Array | None = None, algorithm: str | None = None, timeout: float | None = None
+    ) -> Any:
+        """Return from every rank what it has for this one: `result[j]` is `value[rank]` of rank j.
+
+        Cost: small data take q rounds on the circulant graph, where ranks pass on what is for others (arXiv
+        2410.14234); large data p-1 rounds, in which every row goes straight to its rank. Memory: the result, and up to
+        twice the value where rows are passed on.
+
+        Args:
+            value: an array with p rows, of one shape and dtype on all ranks, or a sequence of p objects.
+            out: of the shape of `value`, which it may be; that is copied first.
+
+        Returns:
+            An array of the shape of `value`, or a list of p objects.
+
+        >>> comm.alltoall(["for rank 0"])
+        ['for rank 0']
+        """
+        return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)), timeout)
+
+    @overload
+    def alltoallv(
+        self,
+        value: NDArray[Scalar],
+        counts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def alltoallv(
+        self,
+        value: list[Value] | tuple[Value, ...],
+        counts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Value]: ...
+    def alltoallv(
+        self,
+        value: Any,
+        counts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return from every rank the rows that it has for this one, in rank order.
+
+        Cost: q rounds of 8 bytes for each rank if `recvcounts` are left out; then p-1 rounds, in which rows go straight
+        to their rank. Memory: the result.
+
+        Args:
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
+                a list or tuple of objects. The first `counts[0]` rows are for rank 0, the next `counts[1]` for rank 1,
+                and so on.
+            counts: p numbers, also 0, which add up to the rows of `value`.
+            recvcounts: p numbers: the rows that come from each rank. All ranks give them; or none, and they are
+                exchanged.
+            out: with sum(recvcounts) rows; memory that it shares with `value` is copied first.
+
+        Returns:
+            An array with sum(recvcounts) rows, or a list of the objects that came.
+
+        Raises:
+            ArgumentError: counts do not add up. Or, found when the counts or objects of others have come, so that the
+                communicator is given up: a wrong number of rows of `out`, or of objects in `recvcounts`.
+            CollectiveMismatch: `recvcounts` are not what the others have for this rank.
+
+        >>> comm.alltoallv(np.arange(3), counts=[3])
+        array([0, 1, 2])
+        """
+        choice = Choice(algorithm)
+        return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
+
+    def shift(
+        self, value: Value, distance: int, *, algorithm: str | None = None, timeout: float | None = None
+    ) -> Value:
+        """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
+
+        Cost: one round of m bytes, m those of one value; with `algorithm` along the links of a ring, a mesh or a
+        hypercube (Grama et al. 2003).
+
+        Args:
+            value: an array or scalar, of one shape and dtype on all ranks, or an object.
+            distance: any whole number, equal on all ranks.
+
+        Returns:
+            An array (scalar, object) like `value`, in memory of its own, also for a distance of 0.
+
+        >>> comm.shift(np.arange(3), 1)
+        array([0, 1, 2])
+        """
+        return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)), timeout)

@@ -1,0 +1,95 @@
+"""The lifetime of a communicator: it belongs to a thread, and ends by free, finalize, or as a context manager."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Self
+
+from ringcast import collectives
+from ringcast.collectives import recovery
+from ringcast.collectives.stage import Group
+from ringcast.engine.signal_gate import gate_of_this_thread
+from ringcast.errors import UsageError
+from ringcast.requests.calls import Calls
+
+
+class Lifetime(Calls):
+    """Beginning and end of a communicator, and of the rank's part in the job."""
+
+    def __init__(self, group: Group, timeout: float | None = None) -> None:
+        super().__init__(group, timeout)
+        group.endpoint.gate = gate_of_this_thread()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left the job, or `finalize` has freed this communicator.
+
+        >>> comm.closed
+        False
+        """
+        return self._closed or self._group.endpoint.closed
+
+    def free(self, *, timeout: float | None = None) -> None:
+        """Free a communicator that was made from another one, when all its ranks have come to this; idempotent.
+
+        Cost: as `barrier`.
+
+        Raises:
+            UsageError: also for the communicator that `init` has returned: that is left by `finalize`.
+
+        >>> part = comm.dup()
+        >>> part.free()
+        >>> part.closed
+        True
+        """
+        if not self._group.derived:
+            raise UsageError(
+                f"rank {self._group.rank}: free() of the communicator of the whole job; leave by finalize()"
+            )
+        if not self.closed:
+            self._call(collectives.barrier(self._group), timeout)
+            self.finalize()
+
+    def finalize(self) -> None:
+        """Leave the job and give everything back; idempotent.
+
+        Not collective: nobody waits for anybody. A communicator that was made from another one is only freed; this rank
+        stays in the job.
+
+        Raises:
+            CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
+            UsageError: nobody has waited for a request; the job has failed.
+
+        >>> comm.finalize()
+        >>> comm.closed
+        True
+        """
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
+        if self._closed or os.getpid() != self._owner[0]:
+            return
+        with gate_of_this_thread() as gate:
+            self._closed = True
+            if self._group.derived:
+                recovery.free(self._group)
+                return
+            try:
+                self._group.endpoint.leave(error, self._left_behind() if error is None else None)
+            finally:
+                gate.restore()
+
+    def _left_behind(self) -> UsageError | None:
+        """Return the error of a program that ends well, but for requests that it has not waited for."""
+        endpoint = self._group.endpoint
+        left = [*endpoint.dropped, *endpoint.requests.values()]
+        endpoint.requests.clear()
+        ends_well = not endpoint.protocol.gave_up and not hasattr(sys, "last_value")  # set by an uncaught error
+        return self._not_waited_for(left) if left and ends_well else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self._leave(error)
