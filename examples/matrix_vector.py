@@ -21,7 +21,7 @@ def main() -> None:
         matrix = np.add.outer(np.arange(SIZE), np.arange(SIZE)) % 7.0 if comm.rank == 0 else None
         mine = comm.scatterv(matrix, counts)
 
-        vector = np.ones(SIZE)
+        vector, length = np.ones(SIZE), 0.0
         for _ in range(STEPS):
             vector = comm.allgatherv(mine @ vector, counts)  # as the counts are known, nothing else is sent
             length = float(np.linalg.norm(vector))

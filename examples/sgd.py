@@ -51,12 +51,12 @@ def learn(
     """Return the weights of each layer after so many steps, and the loss in each; `comm` has the rest of the data."""
     random = np.random.default_rng(2)
     layers = [random.standard_normal((m, n)) / m**0.5 for m, n in pairwise(SIZES)]
-    losses = []
+    losses: list[float] = []
     for _ in range(steps):
         outputs = forward(layers, inputs)
         wrong = outputs[-1] - wanted
         losses.append(float((wrong**2).sum()) / SAMPLES)
-        requests = []
+        requests: list[tuple[int, Floats, ringcast.Request[Floats] | None]] = []
         for i in reversed(range(len(layers))):
             gradient = outputs[i].T @ wrong / SAMPLES
             requests.append((i, gradient, comm.iallreduce(gradient, out=gradient) if comm is not None else None))

@@ -8,10 +8,9 @@ import ringcast
 
 def sorted_together(comm: ringcast.Communicator, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sort by buckets: rank r takes the r-th range of values, however many there are, and sorts them."""
-    bounds = np.linspace(numbers.min(), numbers.max() + 1, comm.size + 1)
-    low, high = bounds[comm.rank : comm.rank + 2]
-    bucket: NDArray[np.int64] = comm.allgatherv(np.sort(numbers[(numbers >= low) & (numbers < high)]))
-    return bucket
+    bounds = np.linspace(int(numbers.min()), int(numbers.max()) + 1, comm.size + 1)
+    low, high = float(bounds[comm.rank]), float(bounds[comm.rank + 1])
+    return comm.allgatherv(np.sort(numbers[(numbers >= low) & (numbers < high)]))
 
 
 numbers = np.random.default_rng(1).geometric(0.01, 10_000)

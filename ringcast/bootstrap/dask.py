@@ -5,23 +5,47 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 from ringcast.bootstrap import hosted
 from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
+from ringcast.communicator import Communicator
 from ringcast.control.events import in_words
 from ringcast.errors import RendezvousError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+Returned = TypeVar("Returned")
 LOOK = 1.0  # seconds after which the client looks whether all workers are alive
 MEET = 60.0  # seconds in which all ranks must have begun
 
 
+@overload
 def on_dask(
-    client: Client, fn: Callable[..., Any], n: int, *, args: Sequence[Any] = (), timeout: float | None = None
+    client: Client,
+    fn: Callable[[Communicator], Returned],
+    n: int,
+    *,
+    timeout: float | None = None,
+) -> list[Returned]: ...
+@overload
+def on_dask(
+    client: Client,
+    fn: Callable[..., Returned],
+    n: int,
+    *,
+    args: Sequence[Any],
+    timeout: float | None = None,
+) -> list[Returned]: ...
+def on_dask(
+    client: Client,
+    fn: Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    timeout: float | None = None,
 ) -> list[Any]:
     """Call `fn(comm, *args)` on n ranks inside the workers of a Dask cluster, and return their results by rank.
 

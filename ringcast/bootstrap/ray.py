@@ -5,18 +5,41 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeVar, overload
 
 from ringcast.bootstrap import hosted
 from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
+from ringcast.communicator import Communicator
 from ringcast.errors import UsageError
 
+Returned = TypeVar("Returned")
 LOOK = 1.0  # seconds after which the grace after a failure is looked at again
 PLACE = 60.0  # seconds in which the cluster must have n processors free at the same time
 BEGIN = 60.0  # seconds in which rank 0 must have begun
 
 
-def on_ray(fn: Callable[..., Any], n: int, *, args: Sequence[Any] = (), timeout: float | None = None) -> list[Any]:
+@overload
+def on_ray(
+    fn: Callable[[Communicator], Returned],
+    n: int,
+    *,
+    timeout: float | None = None,
+) -> list[Returned]: ...
+@overload
+def on_ray(
+    fn: Callable[..., Returned],
+    n: int,
+    *,
+    args: Sequence[Any],
+    timeout: float | None = None,
+) -> list[Returned]: ...
+def on_ray(
+    fn: Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    timeout: float | None = None,
+) -> list[Any]:
     """Call `fn(comm, *args)` on n ranks inside a Ray cluster, and return their results by rank.
 
     Every rank is an actor with a process and a processor of its own, all at the same time; `ray.init` was called

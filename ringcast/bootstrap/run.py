@@ -15,7 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, overload
 
 import cloudpickle
 
@@ -28,10 +28,28 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 
+Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 TAIL = 60  # lines of output that an error quotes at most
 
 
+@overload
+def run(
+    fn: Callable[[Communicator], Returned],
+    n: int,
+    *,
+    backend: str = "processes",
+    timeout: float | None = None,
+) -> list[Returned]: ...
+@overload
+def run(
+    fn: Callable[..., Returned],
+    n: int,
+    *,
+    args: Sequence[Any],
+    backend: str = "processes",
+    timeout: float | None = None,
+) -> list[Returned]: ...
 def run(
     fn: Callable[..., Any],
     n: int,
