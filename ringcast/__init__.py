@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.requests.persistent import Persistent
     from ringcast.requests.request import Request, wait_all, wait_any, wait_some
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ObjectsRefused",
     "Op",
     "PeerFailed",
+    "Persistent",
     "RendezvousError",
     "Request",
     "Revoked",
@@ -105,6 +107,7 @@ _HOMES = {
             "ScheduleError",
             "UsageError",
         ),
+        "requests.persistent": ("Persistent",),
         "requests.request": ("Request", "wait_all", "wait_any", "wait_some"),
         "ops": ("BAND", "BOR", "LAND", "LOR", "MAX", "MIN", "PROD", "SUM", "Op"),
     }.items()

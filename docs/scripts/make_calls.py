@@ -1,8 +1,8 @@
-"""Write the forms of the calls that do not block, from those that do: python docs/scripts/make_calls.py.
+"""Write the other forms of the calls, from those that block: python docs/scripts/make_calls.py.
 
-A form has the arguments of its call but for the timeout, and the same overloads, with a request as the result. A
-decorator could not say that to a type checker: parameters can be dropped from a ParamSpec only at its beginning, and
-overloads get lost.
+A form has the arguments of its call but for the timeout, and the same overloads, with a request as the result, or a
+persistent call. A decorator could not say that to a type checker: parameters can be dropped from a ParamSpec only at
+its beginning, and overloads get lost.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ NONBLOCKING = Form(
         "recv": "Only this request can be cancelled.",
     },
 )
+PERSISTENT = Form(
+    "{}_init",
+    "Persistent[{}]",
+    "Prepare `{}`, and return a call that can be started any number of times.",
+    "return self._prepare(partial({made}, {arguments}))",
+    ("call = {call}", "call.start()", "call.wait()"),
+    {"recv": "It can be cancelled while it is under way."},
+)
 SOURCES = {
     COMMUNICATOR / "distribution.py": (),
     COMMUNICATOR / "exchange.py": (),
@@ -74,6 +82,22 @@ class NonblockingCalls(Calls):
     They take the same arguments, raise at once what is wrong with them, and return a `Request`, whose `wait` returns
     what that call returns. All ranks make the same collectives in the same order; one that blocks is matched by its
     i-form. Any number of calls may be under way.
+    """
+''',
+    ),
+    Target(
+        COMMUNICATOR / "persistent.py",
+        PERSISTENT,
+        SOURCES,
+        "from functools import partial\nfrom ringcast.requests.persistent import Persistent\n",
+        '''"""The persistent calls: each checks the arguments once, and returns a call to be started again and again."""
+
+
+class PersistentCalls(Calls):
+    """The forms of the calls that begin later.
+
+    They take the same arguments, raise what is wrong with them, and return a `Persistent`. Its `start` begins the call
+    with what the arrays hold then, its `wait` returns what the call returns.
     """
 ''',
     ),

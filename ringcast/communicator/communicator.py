@@ -13,18 +13,22 @@ from ringcast.communicator.groups import Groups
 from ringcast.communicator.lifetime import Lifetime
 from ringcast.communicator.messages import Messages
 from ringcast.communicator.nonblocking import NonblockingCalls
+from ringcast.communicator.persistent import PersistentCalls
 from ringcast.communicator.recovery import Recovery
 from ringcast.communicator.reduction import Reduction
 from ringcast.communicator.types import Operator
 from ringcast.ops import SUM, as_op
 
 
-class Communicator(Distribution, Exchange, Reduction, Messages, NonblockingCalls, Groups, Recovery, Lifetime):
+class Communicator(
+    Distribution, Exchange, Reduction, Messages, NonblockingCalls, PersistentCalls, Groups, Recovery, Lifetime
+):
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 
     `ringcast.init` returns the communicator of the whole job, `split` and `create` one of a part, `dup` another one of
     the same ranks, `shrink` one of the ranks that live. As a context manager it calls `finalize` at the end. A
-    collective blocks until this rank's part is done; its form with an i, as `iallreduce`, returns a `Request` at once.
+    collective blocks until this rank's part is done; its form with an i, as `iallreduce`, returns a `Request` at once;
+    its form with an `_init`, as `allreduce_init`, a `Persistent` call, which is started later, any number of times.
 
     >>> with ringcast.init() as comm:
     ...     print(comm, comm.allreduce(np.arange(3)))

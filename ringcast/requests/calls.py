@@ -1,14 +1,16 @@
-"""The ways to make a call: one that blocks, or one that returns a request."""
+"""The ways to make a call: it blocks, returns a request, or is prepared to be started later."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import FrameType
 
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import begin
 from ringcast.requests.caller import Caller
+from ringcast.requests.persistent import Persistent, check
 from ringcast.requests.request import Request
 from ringcast.wire.call import NOWHERE, Site
 from ringcast.wire.unanswered import FAILURES
@@ -42,6 +44,14 @@ class Calls(Caller):
             self._raised(error, operation, site)
             raise
         return Request(self, task, operation)
+
+    def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]:
+        """Check the arguments of the call, and return it to be started."""
+        method = sys._getframe(1)
+        operation = method.f_code.co_name
+        self._enter(operation)
+        check(make)
+        return Persistent(self, make, operation, site_of(method))
 
 
 def site_of(method: FrameType) -> Site:

@@ -91,7 +91,7 @@ class Request(Generic[Returned]):
         True
         """
         self._usable("cancel", None)
-        if self._operation != "irecv":
+        if self._operation not in ("irecv", "recv_init"):
             call = in_words(self._operation, self._task.site)
             raise UsageError(f"rank {self._task.endpoint.rank}: cancel of {call}; only a receive can be cancelled")
         with self._task.endpoint.gate:

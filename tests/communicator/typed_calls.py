@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ringcast
-from ringcast import Communicator, Grid, Request, Status
+from ringcast import Communicator, Grid, Persistent, Request, Status
 from ringcast.collectives.explain import Explanation
 
 Floats = NDArray[np.float64]
@@ -138,6 +138,37 @@ def forms_that_do_not_block(comm: Communicator, floats: Floats, at_root: FloatsA
     assert_type(comm.irecv(), Request[Any])
     assert_type(comm.irecv(1, out=floats), Request[Floats])
     assert_type(comm.irecv(None, out=floats), Request[FloatsAtRoot])
+
+
+def persistent_forms(comm: Communicator, floats: Floats, at_root: FloatsAtRoot) -> None:
+    assert_type(comm.bcast_init(at_root), Persistent[Floats])
+    assert_type(comm.bcast_init(at_root).wait(), Floats)
+    assert_type(comm.bcast_init(), Persistent[Any])
+    assert_type(comm.scatter_init(["a"]), Persistent[str])
+    assert_type(comm.scatterv_init(at_root), Persistent[Floats])
+    assert_type(comm.gather_init(floats), Persistent[FloatsAtRoot])
+    assert_type(comm.gather_init("a"), Persistent[TextsAtRoot])
+    assert_type(comm.gatherv_init(floats), Persistent[FloatsAtRoot])
+    assert_type(comm.allgather_init(floats), Persistent[Floats])
+    assert_type(comm.allgather_init("a"), Persistent[list[str]])
+    assert_type(comm.allgatherv_init(floats), Persistent[Floats])
+    assert_type(comm.allgatherv_init(["a"]), Persistent[list[str]])
+    assert_type(comm.merge_sorted_init(floats), Persistent[Floats])
+    assert_type(comm.alltoall_init(floats), Persistent[Floats])
+    assert_type(comm.alltoall_init(["a"]), Persistent[list[str]])
+    assert_type(comm.alltoallv_init(floats, [1]), Persistent[Floats])
+    assert_type(comm.shift_init(floats, 1), Persistent[Floats])
+    assert_type(comm.reduce_init(floats), Persistent[FloatsAtRoot])
+    assert_type(comm.allreduce_init(floats), Persistent[Floats])
+    assert_type(comm.allreduce_init(1).wait(), int)
+    assert_type(comm.reduce_scatter_init(floats), Persistent[Floats])
+    assert_type(comm.scan_init(floats), Persistent[Floats])
+    assert_type(comm.exscan_init(floats), Persistent[FloatsAtRoot])
+    assert_type(comm.barrier_init(), Persistent[None])
+    assert_type(comm.send_init(floats, 1), Persistent[None])
+    assert_type(comm.recv_init(), Persistent[Any])
+    assert_type(comm.recv_init(1, out=floats), Persistent[Floats])
+    assert_type(comm.recv_init(None, out=floats), Persistent[FloatsAtRoot])
 
 
 def functions(floats: Floats) -> None:

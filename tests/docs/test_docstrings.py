@@ -17,10 +17,10 @@ import ringcast
 import ringcast.communicator
 from ringcast import errors
 from ringcast.communicator import Communicator
-from ringcast.communicator.nonblocking import NonblockingCalls
 from ringcast.ops import Op
+from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
-from support.public import FORMS, PUBLIC
+from support.public import NONBLOCKING, PERSISTENT, PUBLIC
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
 EXAMPLES = """
@@ -50,7 +50,10 @@ CALLS = (
     "nonblocking",
 )
 MODULES = [f"ringcast.communicator.{name}" for name in CALLS]
-MODULES += [f"ringcast.{name}" for name in ("requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run")]
+MODULES += [
+    f"ringcast.{name}"
+    for name in ("requests.request", "requests.persistent", "errors", "ops", "bootstrap.world", "bootstrap.run")
+]
 FUNCTIONS = {
     name: getattr(ringcast, name)
     for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
@@ -58,7 +61,7 @@ FUNCTIONS = {
 METHODS = {f"Communicator.{name}": value for name, value in PUBLIC.items()}
 METHODS |= {
     f"{kind.__name__}.{name}": value
-    for kind in (Request, Op)
+    for kind in (Request, Persistent, Op)
     for name, value in vars(kind).items()
     if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
 } | {"Op": Op}
@@ -94,10 +97,11 @@ def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str
     assert told or returns == "None"
 
 
-@pytest.mark.parametrize("name", sorted(FORMS))
-def test_every_form_that_does_not_block_names_the_one_that_does(name: str) -> None:
-    text = inspect.getdoc(getattr(NonblockingCalls, name)) or ""
-    assert text.startswith(f"Begin `{name[1:]}`, and return a request")
+@pytest.mark.parametrize("name", sorted(NONBLOCKING | PERSISTENT))
+def test_every_form_of_a_call_names_the_one_that_blocks(name: str) -> None:
+    text = inspect.getdoc(getattr(Communicator, name)) or ""
+    begin, prepare = f"Begin `{name[1:]}`, and return", f"Prepare `{name.removesuffix('_init')}`, and return"
+    assert text.startswith(begin if name in NONBLOCKING else prepare)
     assert ">>> " in text
 
 

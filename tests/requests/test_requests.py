@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -18,118 +18,9 @@ from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFail
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.communicator.nonblocking import NonblockingCalls
+from support.calls import CASES, assert_same
 from support.jobs import Job
-
-FORMS = sorted(name for name in vars(NonblockingCalls) if name.startswith("i"))
-
-
-def data(rank: int, size: int, seed: int) -> np.ndarray[Any, Any]:
-    return np.arange(size) * (rank + 1) + seed
-
-
-def bcast(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root = seed % comm.size
-    return (data(root, size, seed) if comm.rank == root else None, root), data(root, size, seed)
-
-
-def reduce(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root = seed % comm.size
-    total = sum(data(r, size, seed) for r in range(comm.size))
-    return (data(comm.rank, size, seed), sum, root), total if comm.rank == root else None
-
-
-def allreduce(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    return (data(comm.rank, size, seed),), sum(data(r, size, seed) for r in range(comm.size))
-
-
-def gather(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root = seed % comm.size
-    every = [data(r, size, seed) for r in range(comm.size)]
-    return (data(comm.rank, size, seed), root), np.stack(every) if comm.rank == root else None
-
-
-def gatherv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root = seed % comm.size
-    every = [data(r, size * (r % 3), seed) for r in range(comm.size)]
-    return (every[comm.rank], None, root), np.concatenate(every) if comm.rank == root else None
-
-
-def scatter(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root = seed % comm.size
-    rows = np.stack([data(r, size, seed) for r in range(comm.size)])
-    return (rows if comm.rank == root else None, root), rows[comm.rank]
-
-
-def scatterv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    root, counts = seed % comm.size, [size * (r % 3) for r in range(comm.size)]
-    rows = data(root, sum(counts), seed)
-    begin = sum(counts[: comm.rank])
-    return (rows if comm.rank == root else None, counts, root), rows[begin : begin + counts[comm.rank]]
-
-
-def allgather(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    return (data(comm.rank, size, seed),), np.stack([data(r, size, seed) for r in range(comm.size)])
-
-
-def allgatherv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    every = [data(r, size * (r % 3), seed) for r in range(comm.size)]
-    return (every[comm.rank],), np.concatenate(every)
-
-
-def merge_sorted(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    every = [data(r, size, seed) for r in range(comm.size)]
-    return (every[comm.rank],), np.sort(np.concatenate(every))
-
-
-def reduce_scatter(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    total = sum(data(r, size * comm.size, seed) for r in range(comm.size))
-    return (data(comm.rank, size * comm.size, seed),), total[size * comm.rank :][:size]
-
-
-def scan(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    return (data(comm.rank, size, seed),), sum(data(r, size, seed) for r in range(comm.rank + 1))
-
-
-def exscan(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    before = [data(r, size, seed) for r in range(comm.rank)]
-    return (data(comm.rank, size, seed),), sum(before) if before else None
-
-
-def alltoall(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    rows = [data(r, comm.size * size, seed).reshape(comm.size, size) for r in range(comm.size)]
-    return (rows[comm.rank],), np.stack([rows[r][comm.rank] for r in range(comm.size)])
-
-
-def alltoallv(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    counts = [size * (r % 3) for r in range(comm.size)]  # of each rank for rank r
-    rows = [data(r, sum(counts), seed) for r in range(comm.size)]
-    begin = sum(counts[: comm.rank])
-    return (rows[comm.rank], counts), np.concatenate([row[begin : begin + counts[comm.rank]] for row in rows])
-
-
-def shift(comm: Communicator, size: int, seed: int) -> tuple[tuple[Any, ...], Any]:
-    return (data(comm.rank, size, seed), seed), data((comm.rank - seed) % comm.size, size, seed)
-
-
-def barrier(*_: Any) -> tuple[tuple[Any, ...], Any]:
-    return (), None
-
-
-CASES: dict[str, Callable[[Communicator, int, int], tuple[tuple[Any, ...], Any]]] = {
-    case.__name__: case
-    for case in (
-        bcast, reduce, allreduce, gather, gatherv, scatter, scatterv, allgather, allgatherv, merge_sorted,
-        reduce_scatter, scan, exscan, alltoall, alltoallv, shift, barrier,
-    )
-}  # fmt: skip
-
-
-def assert_same(got: Any, expected: Any, name: str) -> None:
-    assert (got is None) == (expected is None), name
-    if expected is not None:
-        np.testing.assert_array_equal(got, expected, err_msg=name)
-        assert got.dtype == expected.dtype, name
+from support.public import NONBLOCKING, PERSISTENT
 
 
 def other(comm: Communicator) -> Communicator:
@@ -142,12 +33,14 @@ def other(comm: Communicator) -> Communicator:
 
 
 def test_every_collective_has_its_form_with_the_same_arguments() -> None:
-    assert set(FORMS) == {f"i{name}" for name in (*CASES, "send", "recv")}
-    for form in FORMS:
-        blocking = inspect.signature(getattr(Communicator, form[1:])).parameters
-        assert dict(inspect.signature(getattr(Communicator, form)).parameters) == {
-            name: parameter for name, parameter in blocking.items() if name != "timeout"
-        }
+    calls = *CASES, "send", "recv"
+    assert {f"i{name}" for name in calls} == NONBLOCKING
+    assert {f"{name}_init" for name in calls} == PERSISTENT
+    for name in calls:
+        blocking = inspect.signature(getattr(Communicator, name)).parameters
+        wanted = {argument: parameter for argument, parameter in blocking.items() if argument != "timeout"}
+        for form in f"i{name}", f"{name}_init":
+            assert dict(inspect.signature(getattr(Communicator, form)).parameters) == wanted
 
 
 @pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
@@ -177,6 +70,10 @@ def overlapping(comm: Communicator, seed: int, count: int) -> None:
         arguments, expected = CASES[name](where, size, i)
         if blocks:
             assert_same(getattr(where, name)(*arguments), expected, name)
+        elif own.random() < 0.2:
+            call = getattr(where, f"{name}_init")(*arguments)
+            call.start()
+            open_.append((call, expected, name))
         else:
             open_.append((getattr(where, f"i{name}")(*arguments), expected, name))
         while open_ and own.random() < 0.4:

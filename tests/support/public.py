@@ -7,11 +7,13 @@ from typing import Any
 
 from ringcast.communicator import Communicator
 from ringcast.communicator.nonblocking import NonblockingCalls
+from ringcast.communicator.persistent import PersistentCalls
 
-FORMS = {name for name in vars(NonblockingCalls) if not name.startswith("_")}  # of calls that have a blocking form
+NONBLOCKING = {name for name in vars(NonblockingCalls) if not name.startswith("_")}
+PERSISTENT = {name for name in vars(PersistentCalls) if not name.startswith("_")}
 PUBLIC: dict[str, Any] = {
     name: value
     for name, value in inspect.getmembers_static(Communicator)
-    if not name.startswith("_") and name not in FORMS
+    if not name.startswith("_") and name not in NONBLOCKING | PERSISTENT
 }
 METHODS = {name for name, value in PUBLIC.items() if callable(value)}
