@@ -32,6 +32,7 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
             expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
             got = f"{len(values)} of them" if several else type(values).__name__
             raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
+        array = None if array is None else np.ascontiguousarray(array)  # a copy, if any, is made when the call begins
         record = _describe_rows(array, (1,) * group.size)
     record = (yield from announce(group, describe, record)).values[0]
     if record["dtype"] == "object":
@@ -56,6 +57,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -
         if sum(rows) != len(array):
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
             raise ArgumentError(group.rank, "scatterv", "counts", expected)
+        array = np.ascontiguousarray(array)  # as in `scatter`
         record = _describe_rows(array, rows)
     record = (yield from announce(group, describe, record)).values[0]
     rows = tuple(record["rows"])
@@ -79,7 +81,7 @@ def _hand_out(
     the pages that are used.
     """
     dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
-    whole = np.empty((sum(rows), *row), dtype) if array is None else np.ascontiguousarray(array)
+    whole = np.empty((sum(rows), *row), dtype) if array is None else array
     items = tuple(n * prod(row) for n in rows)
     counts = items if COLLECTIVES[operation].parts is Parts.COUNTS else ()
     data = Data(dtype_name(dtype), (*rows, *row), whole.nbytes, dtype.itemsize, counts)

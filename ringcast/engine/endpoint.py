@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from typing import Protocol as Interface
 
+from ringcast.engine.open_call import OpenCall
 from ringcast.engine.signal_gate import Gate
 from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError
 from ringcast.monitoring.recorder import Recorder
@@ -82,7 +83,7 @@ class Endpoint:
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
-        self.requests: dict[int, tuple[str, Site]] = {}  # calls that nobody has waited for, by the request's identity
+        self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the request's identity
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False
         self.gate = Gate()  # of the thread that uses this

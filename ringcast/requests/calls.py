@@ -8,7 +8,9 @@ from types import FrameType
 
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
+from ringcast.engine.open_call import OpenCall
 from ringcast.engine.task import begin
+from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent, check
 from ringcast.requests.request import Request
@@ -25,8 +27,11 @@ class Calls(Caller):
         user = method.f_back
         operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         timeout = self._enter(operation, timeout)
+        endpoint = self._group.endpoint
+        if endpoint.requests:
+            check_buffers(endpoint, OpenCall(operation, site, steps))
         try:
-            return drive(self._group.endpoint, steps, timeout, site)
+            return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
             self._raised(error, operation, site)
             raise
@@ -36,14 +41,16 @@ class Calls(Caller):
         method = sys._getframe(1)
         operation, site = method.f_code.co_name, site_of(method)
         self._enter(operation)
-        endpoint = self._group.endpoint
+        endpoint, call = self._group.endpoint, OpenCall(operation, site, steps)
+        if endpoint.requests:
+            check_buffers(endpoint, call)
         try:
             with endpoint.gate:
                 task = begin(endpoint, steps, site)
         except BaseException as error:
             self._raised(error, operation, site)
             raise
-        return Request(self, task, operation)
+        return Request(self, task, call)
 
     def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]:
         """Check the arguments of the call, and return it to be started."""

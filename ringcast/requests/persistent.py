@@ -13,9 +13,11 @@ import numpy as np
 from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
+from ringcast.engine.open_call import OpenCall
 from ringcast.engine.task import Task, begin
 from ringcast.errors import UsageError
 from ringcast.protocol.operations import Operation
+from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.request import Request, Returned
 from ringcast.wire.call import Site, in_words
@@ -43,45 +45,51 @@ class Persistent(Request[Returned]):
 
     def __init__(self, caller: Caller, make: partial[Steps[Returned]], operation: str, site: Site) -> None:
         self._caller, self._make, self._operation = caller, make, operation
-        self._named = operation, site
+        self._call = OpenCall(operation, site, make())
         self._waited = True  # nobody has to wait for it
 
     def __repr__(self) -> str:
         state = "not started" if self._waited else "done" if self._task.done else "under way"
-        return f"<Persistent: {in_words(*self._named)}, {state}>"
+        return f"<Persistent: {self._words}, {state}>"
 
     def start(self) -> None:
         """Begin the call.
 
         Raises:
-            UsageError: it is under way, as nobody has waited for it since the last start; or see `Communicator`.
+            UsageError: it is under way, as nobody has waited for it since the last start; or it would use memory that
+                another call under way uses.
             Revoked: the communicator was given up.
 
         >>> call = comm.barrier_init()
         >>> call.start()
         >>> call.wait()
         """
-        caller = self._caller
+        caller, call = self._caller, self._call
         endpoint = caller._group.endpoint
         if not self._waited:
-            call = in_words(*self._named)
-            raise UsageError(f"rank {endpoint.rank}: start of {call}, which is under way; call wait() before")
-        operation, site = self._named
-        caller._enter(operation)
+            raise UsageError(f"rank {endpoint.rank}: start of {self._words}, which is under way; call wait() before")
+        caller._enter(call.operation)
+        call.steps = steps = self._make()
+        if endpoint.requests:
+            check_buffers(endpoint, call)
         try:
             with endpoint.gate:
-                self._task = begin(endpoint, self._make(), site)
+                self._task = begin(endpoint, steps, call.site)
         except BaseException as error:
-            caller._raised(error, operation, site)
+            caller._raised(error, call.operation, call.site)
             raise
         self._waited = False
-        endpoint.requests[id(self)] = self._named
+        endpoint.requests[id(self)] = call
 
     def _usable(self, operation: str, timeout: float | None) -> float | None:
         if self._waited:
-            rank, call = self._caller._group.endpoint.rank, in_words(*self._named)
-            raise UsageError(f"rank {rank}: {operation} of {call}, which is not under way; call start() before")
-        return super()._usable(operation, timeout)
+            rank = self._caller._group.endpoint.rank
+            raise UsageError(f"rank {rank}: {operation} of {self._words}, which is not under way; call start() before")
+        return self._caller._check(operation, timeout)
+
+    @property
+    def _words(self) -> str:
+        return in_words(self._call.operation, self._call.site)
 
     def __del__(self) -> None:
         if not self._waited:

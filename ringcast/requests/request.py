@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
+from ringcast.engine.open_call import OpenCall
 from ringcast.engine.task import Task
 from ringcast.errors import UsageError
 from ringcast.requests.caller import Caller
@@ -19,18 +20,19 @@ Returned = TypeVar("Returned", covariant=True)  # what the call returns: a list 
 class Request(Generic[Returned]):
     """A call under way: `Communicator.iallreduce`, and all whose names begin with an i, return one.
 
-    The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it is done
-    the program must leave the arrays alone that it has given to it. Every request has to be waited for once.
+    The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it was
+    waited for, the program must leave the arrays alone that it has given to it; other calls that would write memory
+    that it uses, or read memory that it writes, are refused. Every request has to be waited for once.
 
     >>> request = comm.iallreduce(np.arange(3))
     >>> request.wait()
     array([0, 1, 2])
     """
 
-    def __init__(self, caller: Caller, task: Task[Returned], operation: str) -> None:
-        self._caller, self._task, self._operation = caller, task, operation
+    def __init__(self, caller: Caller, task: Task[Returned], call: OpenCall) -> None:
+        self._caller, self._task, self._operation = caller, task, call.operation
         self._waited = False
-        task.endpoint.requests[id(self)] = operation, task.site
+        task.endpoint.requests[id(self)] = call
 
     def __repr__(self) -> str:
         return f"<Request: {in_words(self._operation, self._task.site)}, {'done' if self._task.done else 'under way'}>"
@@ -105,7 +107,7 @@ class Request(Generic[Returned]):
         call = endpoint.requests.pop(id(self), None)
         operation = self._task.operation
         if call is not None and not (operation is not None and endpoint.protocol.revoked(operation.context)):
-            endpoint.dropped.append(call)
+            endpoint.dropped.append((call.operation, call.site))
 
     def _usable(self, operation: str, timeout: float | None) -> float | None:
         if self._waited:

@@ -1,0 +1,25 @@
+"""A call that was begun, and for which the program has not waited."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ringcast.wire.call import Site
+
+
+class OpenCall:
+    """What is known of the call while it is under way, and until the program has its result.
+
+    Attributes:
+        operation: its name.
+        site: file and line of the program that made it.
+        steps: its generator; for a persistent call that of the last start.
+        uses: how it uses the program's arrays, when that has been looked at.
+    """
+
+    __slots__ = ("operation", "site", "steps", "uses")
+
+    def __init__(self, operation: str, site: Site, steps: Generator[Any, None, Any]) -> None:
+        self.operation, self.site, self.steps = operation, site, steps
+        self.uses: Any = None
