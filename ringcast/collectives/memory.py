@@ -76,7 +76,8 @@ def _array(value: Any) -> Array | None:
 
 
 def _at_root(given: Arguments) -> bool:
-    return bool(given["group"].rank == given["root"])
+    root = given["root"]
+    return isinstance(root, int | np.integer) and bool(given["group"].rank == root)
 
 
 def _bcast(given: Arguments) -> Iterator[Use]:

@@ -185,5 +185,9 @@ def several_requests(comm: Communicator, floats: Floats) -> None:
     assert_type(ringcast.wait_any(numbers), tuple[int, int])
     assert_type(ringcast.wait_some(numbers), list[tuple[int, int]])
     assert_type(ringcast.wait_all(numbers), list[int])
+    addition = comm.allreduce_init(1)
+    addition.start()
+    assert_type(addition.wait(), int)
+    assert_type(ringcast.wait_all([addition, *numbers]), list[int])
     halo = [comm.irecv(0, out=floats), comm.isend(floats, 1)]
     assert_type(ringcast.wait_all(halo), list[FloatsAtRoot])
