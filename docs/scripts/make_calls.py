@@ -166,8 +166,8 @@ def _docstring(form: Form, method: ast.FunctionDef) -> str:
         lines += [form.remarks[name], ""]
     example = (ast.get_docstring(method) or "").partition(">>> ")
     for line in "".join(example[1:]).splitlines():
-        if line.startswith(f">>> comm.{name}("):
-            call = line.removeprefix(">>> ").replace(name, form.name.format(name), 1)
+        if re.match(rf">>> .*\.{name}\(", line):
+            call = line.removeprefix(">>> ").replace(f".{name}(", f".{form.name.format(name)}(", 1)
             lines += [f">>> {then.format(call=call)}" for then in form.example]
         else:
             lines.append(line)
