@@ -41,7 +41,7 @@ class Persistent(Request[Returned]):
     [2 3 4]
     """
 
-    _task: Task[Returned]  # of the last start
+    _task: Task[Returned]  # of the last start, until its result is taken
 
     def __init__(self, caller: Caller, make: partial[Steps[Returned]], operation: str, site: Site) -> None:
         self._caller, self._make, self._operation = caller, make, operation
@@ -86,6 +86,12 @@ class Persistent(Request[Returned]):
             rank = self._caller._group.endpoint.rank
             raise UsageError(f"rank {rank}: {operation} of {self._words}, which is not under way; call start() before")
         return self._caller._check(operation, timeout)
+
+    def _take(self) -> Returned:
+        try:
+            return super()._take()
+        finally:
+            del self._task  # the result belongs to the program alone
 
     @property
     def _words(self) -> str:

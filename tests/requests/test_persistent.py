@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,6 +181,13 @@ def test_a_call_that_is_not_under_way_may_be_dropped(comm: Communicator) -> None
     del call
     gc.collect()
     comm.barrier()
+
+
+def test_a_result_is_not_kept(comm: Communicator) -> None:
+    call = comm.allreduce_init(np.zeros(9))
+    call.start()
+    result = weakref.ref(call.wait())
+    assert result() is None
 
 
 def test_a_receive_is_cancelled_and_started_again(comm: Communicator) -> None:
