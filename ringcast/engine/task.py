@@ -44,7 +44,7 @@ class Task(Generic[Result]):
         patience: until when, on the transport's clock, the other side of a mismatch may still send its call.
     """
 
-    __slots__ = ("_ready", "_result", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
+    __slots__ = ("_result", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
 
     def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site) -> None:
         self.endpoint, self._steps, self.site = endpoint, steps, site
@@ -52,7 +52,6 @@ class Task(Generic[Result]):
         self.done = False
         self.error: BaseException | None = None
         self.patience = inf
-        self._ready = partial(endpoint.ready.append, self)
         self._result: Result | None = None
 
     @property
@@ -87,7 +86,7 @@ class Task(Generic[Result]):
                 if not op.error:
                     endpoint.post(exchange)
             if op.error is None:
-                op.on_ready = self._ready
+                op.on_ready = partial(endpoint.ready.append, self)  # kept no longer: a cycle would keep the result
             elif not self._awaits_explanation(op):
                 self.fail(endpoint.protocol.error_of(op) or op.error)
         except StopIteration as stop:

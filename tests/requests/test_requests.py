@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import threading
+import weakref
 from collections.abc import Iterator
 from itertools import count
 from random import Random
@@ -163,6 +164,25 @@ def test_two_iallreduces_need_no_order_of_waits() -> None:
         return [got[i] for i in range(4)]
 
     assert job.ask(work) == [[1, 3, 5, 7]] * 2
+    job.close()
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_result_belongs_to_the_program_alone(p: int) -> None:
+    """It is freed when the program drops it, without the garbage collector."""
+    job = Job("threads", p)
+
+    def work(comm: Communicator) -> list[bool]:
+        results = [comm.allreduce(np.ones(9)), comm.iallreduce(np.ones(9)).wait(), comm.shift(np.ones(9), 1)]
+        found = [weakref.ref(result) for result in results]
+        results.clear()
+        return [each() is None for each in found]
+
+    gc.disable()
+    try:
+        assert job.ask(work) == [[True] * 3] * p
+    finally:
+        gc.enable()
     job.close()
 
 
