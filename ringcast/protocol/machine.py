@@ -58,6 +58,7 @@ from ringcast.wire.header import (
     DONE,
     EAGER,
     ECHO,
+    JOINED,
     P2P,
     PAIR,
     PROBE,
@@ -69,15 +70,11 @@ from ringcast.wire.header import (
     label_of,
     unpack,
 )
+from ringcast.wire.joined import join, split
 from ringcast.wire.reports import ENDED, KNOWN, REPORTED, CallRecord, OperationReport, StallReport
 from ringcast.wire.votes import Vote
 
 _U64 = struct.Struct("<Q")
-
-
-def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
-    """Return frames that stay as they are; a single one is copied when it joins its header."""
-    return frames if len(frames) == 1 else [bytes(frame) for frame in frames]
 
 
 class Protocol:
@@ -215,13 +212,15 @@ class Protocol:
         total = sum(map(len, frames))
         self.posted[peer] += 1
         if peer == self.rank:
-            self._send_to_itself(op, ordinal, total, _copies(frames))
+            self._send_to_itself(op, ordinal, total, frames)
             return None
         if peer in self.finished and self._aborter.left(op, peer):
             return None
         eager_credits = self._eager_credits
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
-            self._outbox.emit(EAGER, 0, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), _copies(frames))
+            single = len(frames) == 1 and total
+            flags, payload = (0, frames) if single or not frames else (JOINED, (join(frames),))
+            self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), payload)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
@@ -476,9 +475,7 @@ class Protocol:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
-        while arrival.more:
-            frames.append(arrival.read())
+        frames = _eager_frames(h, memoryview(arrival.header)[SIZE:])
         self._eager_credits.hold(h, sum(map(len, frames)))
         if self._aborter.dead(h, answer=False):
             self._eager_credits.give_back(h)
@@ -561,9 +558,9 @@ class Protocol:
         return True
 
     def _send_to_itself(self, op: Operation, tag: int, total: int, frames: Sequence[Frame]) -> None:
-        """Deliver a message of this rank to itself; what nobody receives yet is kept, however large it is."""
+        """Deliver a copy of a message of this rank to itself, which is kept until it is received, however large."""
         fields = op.context, P2P, tag, 0, 0, total, 0, op.fingerprint
-        self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), frames)
+        self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), [bytes(frame) for frame in frames])
 
     def _forget_eager(self, h: Header) -> None:
         """Return the credit of a message that will not be matched."""
@@ -658,6 +655,20 @@ class Protocol:
         if recv is not None:
             self._receiving.start(recv, h)
         return recv
+
+
+def _eager_frames(h: Header, payload: memoryview) -> list[memoryview]:
+    """Return the frames of an eager message.
+
+    Raises:
+        Broken: its payload is not what its flags say.
+    """
+    if not h.flags & JOINED:
+        return [payload] if payload else []
+    try:
+        return split(payload)
+    except ValueError as error:
+        raise Broken(f"an eager message that cannot be read: {error}") from None
 
 
 def _ranks(transfers: Iterable[Transfer]) -> tuple[int, ...]:
