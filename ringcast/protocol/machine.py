@@ -38,6 +38,7 @@ from itertools import chain, islice
 
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
+from ringcast.protocol.ballots import Ballot, Ballots
 from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
@@ -71,8 +72,7 @@ from ringcast.wire.header import (
     unpack,
 )
 from ringcast.wire.joined import join, split
-from ringcast.wire.reports import ENDED, KNOWN, REPORTED, CallRecord, OperationReport, StallReport
-from ringcast.wire.votes import Vote
+from ringcast.wire.reports import ENDED, KNOWN, REPORTED, OperationReport, StallReport
 
 _U64 = struct.Struct("<Q")
 
@@ -89,14 +89,14 @@ class Protocol:
         self._receiving = Receiving(self._outbox, lookahead)
         parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
-        self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter)
+        self.ballots = Ballots(self._errors)
+        self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter, self.ballots)
         # The public state of the parts.
         self.outbox = self._outbox.queue
         self.sent, self.posted = self._counters.sent, self._counters.posted
         self.seen, self.matched = self._counters.seen, self._counters.matched
         self.dropped, self.finished = self._counters.dropped, self._counters.finished
         self.failed, self.declared, self.found = self._errors.failed, self._errors.declared, self._aborter.found
-        self.decisions, self.stuck = self._notices.decisions, self._notices.stuck
         self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
             EAGER: self._on_eager,
             RTS: self._on_rts,
@@ -135,6 +135,13 @@ class Protocol:
         return self._notices.aborted
 
     # Calls of the endpoint.
+
+    def ballot(self, ballot: Ballot) -> None:
+        """Begin to wait for the decision on a vote; `ballots` has it then."""
+        if self.aborted is not None:
+            ballot.fail(JobAborted(self.rank, self.aborted, ballot.where, ballot.waiting_for))
+        else:
+            self.ballots.begin(ballot)
 
     def enrol(self, context: int, members: Collection[int]) -> None:
         """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
@@ -320,6 +327,8 @@ class Protocol:
         """
         left = set()
         for op in stalled:
+            if isinstance(op, Ballot):
+                continue
             for peer, tag in {peer: t.ordinal for t in op.pending for peer in awaited(t)}.items():
                 if peer == self.rank:
                     continue
@@ -335,7 +344,7 @@ class Protocol:
 
     def under_way(self) -> list[Operation]:
         """Return the operations that are not complete."""
-        return [op for state in self._contexts.values() for op in state.operations()]
+        return [*self.ballots.under_way(), *(op for state in self._contexts.values() for op in state.operations())]
 
     def report(self, awaited: Sequence[Operation], *, every: bool, seconds: float, times: int) -> StallReport:
         """Return the report of a program that has waited for `awaited` (`every` one, or any of them) for `seconds`.
@@ -344,27 +353,15 @@ class Protocol:
         """
         others = (op for op in self.under_way() if op not in awaited)
         told = [self._report_of(op) for op in islice(chain(awaited, others), REPORTED)]
-        return self._stalled(told, len(awaited), every, seconds, times)
-
-    def report_vote(
-        self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int
-    ) -> StallReport:
-        """Return the report of an agreement, which may still need the votes of the ranks that are `awaited`."""
-        call = CallRecord(vote.context, -vote.number, 0, f"{vote.verb}()", place)
-        others = map(self._report_of, self.under_way()[: REPORTED - 1])
-        told = [OperationReport(call, None, awaited, awaited, ()), *others]
-        return self._stalled(told, 1, True, seconds, times)
-
-    def _stalled(
-        self, told: Sequence[OperationReport], awaited: int, every: bool, seconds: float, times: int
-    ) -> StallReport:
         sent, seen = self._counters.without_keepalives()
         contexts = dict.fromkeys(op.call.context for op in told)
         ended = [op.call_record for context in contexts for op in self._contexts[context].last_ended(ENDED)][:ENDED]
         facts = self._contexts.begun(KNOWN), sent, seen, tuple(ended)
-        return StallReport(self.rank, tuple(told), awaited, every, *facts, seconds=seconds, times=times)
+        return StallReport(self.rank, tuple(told), len(awaited), every, *facts, seconds=seconds, times=times)
 
     def _report_of(self, op: Operation) -> OperationReport:
+        if isinstance(op, Ballot):  # the control plane knows better who has not voted
+            return OperationReport(op.call_record, None, op.waiting_for, op.waiting_for, ())
         withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
         # Of a send, and a receive from any rank, the send alone: that needs one certain rank.
