@@ -3,7 +3,7 @@
 python docs/scripts/overlap.py allreduce 4x100mbit             two iallreduces in flight beside one of twice the size
 python docs/scripts/overlap.py jacobi 8x100mbit --trace F.json  examples/jacobi.py: waits for edges under way
 
-The trace has a row for each rank: what it computes and whom it waits for, as chrome://tracing and ui.perfetto.dev show it.
+The trace has a row for each rank: what it computes and whom it waits for; chrome://tracing and ui.perfetto.dev show it.
 """
 
 import argparse
