@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from ringcast.analysis.postconditions import Postcondition
 from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
+from ringcast.schedules import neighborhood
 from ringcast.schedules.neighborhood import Neighborhood, coloured, of_graph, of_grid
 
 Lists = tuple[tuple[int, ...], ...]
@@ -64,6 +66,12 @@ def check_graph(graph: Lists) -> None:
         assert len(schedule) == busiest(graph)
     assert check(schedules, came) <= busiest(graph)
     assert len({(s.name, s.degree) for s in schedules}) == 1
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    results = doctest.testmod(neighborhood)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def test_all_graphs_of_up_to_three_ranks() -> None:
