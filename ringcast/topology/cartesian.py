@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from ringcast.errors import ArgumentError
 from ringcast.schedules.neighborhood import of_grid
 from ringcast.topology.graph import Comm, Topology
+from ringcast.wire.votes import FLAG_LIMIT
 
 
 class Grid(Topology[Comm]):
@@ -105,6 +107,9 @@ class Grid(Topology[Comm]):
         Args:
             axes: numbers of the axes that are kept, in the order of the new grid; equal on all ranks.
 
+        Raises:
+            ArgumentError: also if ranks of the new grid give other axes: found when all have called it.
+
         >>> comm.cart([1, 1]).sub([1]).dims
         (1,)
         """
@@ -116,8 +121,12 @@ class Grid(Topology[Comm]):
         fixed = [0 if axis in kept else n for axis, n in enumerate(place)]
         dims = [self.dims[axis] for axis in kept]
         key = int(np.ravel_multi_index([place[axis] for axis in kept], dims)) if kept else 0
-        part = self.comm.split(int(np.ravel_multi_index(fixed, self.dims)), key)
+        color = crc32(repr(kept).encode()) * self.comm.size + int(np.ravel_multi_index(fixed, self.dims))
+        part = self.comm.split(color % FLAG_LIMIT, key)
         assert part is not None, "every rank has a colour"
+        if part.size != prod(dims):
+            expected = f"expected the same axes on all ranks, got {axes!r}, as on {part.size} of {prod(dims)} ranks"
+            raise ArgumentError(self.comm.rank, "sub", "axes", expected)
         return Grid(part, dims, [self.periods[axis] for axis in kept])
 
 

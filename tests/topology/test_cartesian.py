@@ -120,6 +120,18 @@ def test_a_grid_of_a_part_has_neighbours(jobs: Jobs) -> None:
     jobs("threads", 6).ask(work)
 
 
+def test_parts_along_different_axes_are_refused(jobs: Jobs) -> None:
+    def work(comm: Communicator) -> None:
+        grid = grid_on(comm, [2, 3])
+        if grid.coords[0] == 0:
+            with pytest.raises(ArgumentError, match=r"sub: argument axes: expected the same axes on all ranks, got"):
+                grid.sub([0] if comm.rank == 0 else [1])
+        else:
+            assert grid.sub([1]).comm.members == (3, 4, 5)
+
+    jobs("threads", 6).ask(work)
+
+
 @pytest.mark.parametrize("axes", [[], [0], [1], [2], [0, 2], [2, 1], [0, 1, 2]])
 def test_a_part_of_a_grid_is_a_slice(jobs: Jobs, axes: list[int]) -> None:
     dims, periods = (2, 3, 2), (True, False, False)
