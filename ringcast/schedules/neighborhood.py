@@ -3,9 +3,9 @@
 In a round of the one-ported model a rank sends at most one message and receives at most one. So the rounds of a graph
 are a proper edge colouring of the bipartite multigraph whose two sides are the ranks as senders and as receivers. As
 many colours suffice as the busiest rank sends or receives messages (D. König, "Über Graphen und ihre Anwendung auf
-Determinantentheorie und Mengenlehre", Mathematische Annalen 77, 1916): no schedule has fewer rounds. That a schedule
-of the whole graph is better than what a rank knows alone is from Hoefler and Träff, "Sparse collective operations for
-MPI", IPDPS 2009.
+Determinantentheorie und Mengenlehre", Mathematische Annalen 77, 1916, Satz C): if messages go straight to their rank,
+no schedule has fewer rounds. That a schedule of the whole graph is better than what a rank knows alone is from Hoefler
+and Träff, "Sparse collective operations for MPI", IPDPS 2009.
 
 p ranks; r = rank; d = the most places that any rank has among its destinations or among its sources. Slot i, i < d, is
 what goes to destination i, slot d+i what comes from source i. Edges of a rank to itself do not move.
@@ -188,7 +188,7 @@ def coloured(edges: Sequence[tuple[int, int]], size: int) -> list[int]:
     No two edges of a sender have the same colour, nor two of a receiver. Each edge gets the first colour that both of
     its ends have free; where there is none, the sender's and the receiver's first free colours are exchanged along the
     path on which they alternate, which begins at the receiver and cannot reach the sender. Edges that lead equally far
-    come one after the other, so that in a regular graph most colours are permutations. Deterministic.
+    come one after the other, so that each colour of a circulant graph is a shift of all ranks. Deterministic.
 
     >>> coloured([(0, 1), (0, 2), (1, 2), (2, 0)], 3)
     [0, 1, 0, 0]

@@ -45,8 +45,8 @@ class Topology(Generic[Comm]):
     its row is zero, or as it was in `out`, and its object is None.
 
     In the costs d is the most messages that any rank sends, or receives, to and from others: so many rounds the edges
-    take, which are found when the topology is made (König 1916), and no schedule can do with fewer. Values, `out` and
-    `timeout`, and all errors, are those of `Communicator`.
+    take, which are found when the topology is made (König 1916); messages go straight to their rank, for which fewer
+    do not suffice. Values, `out` and `timeout`, and all errors, are those of `Communicator`.
 
     Attributes:
         comm: the communicator of these ranks, of which this topology has one of its own; its `free` frees both.

@@ -139,7 +139,7 @@ def test_a_thousand_ranks_are_coloured_in_a_moment(degree: int) -> None:
     assert max(found) + 1 == max(n for end in (0, 1) for n in Counter(edge[end] for edge in edges).values())
 
 
-def test_the_rounds_of_a_regular_graph_are_permutations() -> None:
+def test_the_rounds_of_a_circulant_graph_are_shifts() -> None:
     graph = tuple(tuple((r + d) % 9 for d in (1, 3, -1, -3)) for r in range(9))
     for schedules in zip(*(of_graph(rank, graph) for rank in range(9)), strict=True):
         assert sorted(step.send_to for step in schedules) == list(range(9))
