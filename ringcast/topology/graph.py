@@ -49,7 +49,7 @@ class Topology(Generic[Comm]):
     do not suffice. Values, `out` and `timeout`, and all errors, are those of `Communicator`.
 
     Attributes:
-        comm: the communicator of these ranks, of which this topology has one of its own; its `free` frees both.
+        comm: the communicator of these ranks, which was made for this topology; its `free` frees the topology as well.
 
     >>> ring = comm.graph([(comm.rank + 1) % comm.size])
     >>> ring.sources, ring.neighbor_allgather("hello")
