@@ -237,7 +237,22 @@ def _schedule(
 
 
 def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
-    """Run one stage on the slots that `memory` makes for its schedule; returns them.
+    """Run one stage on the slots that `memory` makes for its schedule; see `run_schedule`."""
+    schedule, todo = _schedule(
+        stage.collective, stage.algorithm, stage.params, group.rank, group.members, group.endpoint.size
+    )
+    return run_schedule(group, stage, schedule, todo, memory, align)
+
+
+def run_schedule(
+    group: Group,
+    stage: StagePlan,
+    schedule: Schedule,
+    todo: Sequence[Step],
+    memory: Callable[[Schedule], Memory],
+    align: int = 1,
+) -> Steps[Any]:
+    """Run a schedule on the slots that `memory` makes; returns them. `todo`: its steps, among the ranks of the job.
 
     `align` is the size of the items where they are combined as they come: messages are cut between items,
     unless one is longer than a segment.
@@ -246,9 +261,6 @@ def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memor
     clock = endpoint.transport.clock
     start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
-    schedule, todo = _schedule(
-        stage.collective, stage.algorithm, stage.params, group.rank, group.members, endpoint.size
-    )
     slots = memory(schedule)
     steps = execute(todo, slots, op)
     if group.observe is not None:

@@ -19,6 +19,8 @@ from ringcast.communicator import Communicator
 from ringcast.ops import Op
 from ringcast.requests.calls import NonblockingCalls
 from ringcast.requests.request import Request
+from ringcast.topology.cartesian import Grid
+from ringcast.topology.graph import Topology
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
 EXAMPLES = """
@@ -38,11 +40,15 @@ FUNCTIONS = {
     name: getattr(ringcast, name)
     for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
 }
+NONBLOCKING = [call for name, call in vars(NonblockingCalls).items() if not name.startswith("_")]
+NONBLOCKING += [call for name, call in vars(Topology).items() if name.startswith("ineighbor_")]
 METHODS = {
     f"{kind.__name__}.{name}": value
-    for kind in (Communicator, Request, Op)
+    for kind in (Communicator, Topology, Grid, Request, Op)
     for name, value in vars(kind).items()
-    if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    if not name.startswith("_")
+    and (inspect.isfunction(value) or isinstance(value, property))
+    and value not in NONBLOCKING
 } | {"Op": Op}
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
@@ -51,7 +57,17 @@ ERRORS = {
 
 @pytest.mark.parametrize(
     "module",
-    ["communicator", "requests.calls", "requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run"],
+    [
+        "communicator",
+        "topology.graph",
+        "topology.cartesian",
+        "requests.calls",
+        "requests.request",
+        "errors",
+        "ops",
+        "bootstrap.world",
+        "bootstrap.run",
+    ],
 )
 def test_examples(module: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
@@ -80,10 +96,10 @@ def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str
     assert told or returns == "None"
 
 
-@pytest.mark.parametrize("name", [name for name in vars(NonblockingCalls) if not name.startswith("_")])
-def test_every_form_that_does_not_block_names_the_one_that_does(name: str) -> None:
-    text = inspect.getdoc(getattr(NonblockingCalls, name)) or ""
-    assert text.startswith(f"Begin `{name[1:]}`, and return a request")
+@pytest.mark.parametrize("call", NONBLOCKING, ids=lambda call: call.__name__)
+def test_every_form_that_does_not_block_names_the_one_that_does(call: Any) -> None:
+    text = inspect.getdoc(call) or ""
+    assert text.startswith(f"Begin `{call.__name__[1:]}`, and return a request")
     assert ">>> " in text
 
 
