@@ -21,6 +21,8 @@ import ringcast
 
 Floats = npt.NDArray[np.float64]
 Place = tuple[int | slice, int | slice]
+Received = tuple[Place, ringcast.Request[Floats]]
+Sent = ringcast.Request[None]
 
 HOT, COLD = 100.0, 0.0  # the edge above, and the other three
 CHECKED = 50  # steps after which the change is looked at
@@ -71,19 +73,28 @@ class Block:
         """Do so many steps; return by how much all points changed in the last one that was looked at."""
         total = 0.0
         for step in range(1, steps + 1):
-            received = [(border, self.grid.comm.irecv(rank)) for rank, border, _ in self.sides if rank is not None]
-            sent = [self.grid.comm.isend(self.now[edge], rank) for rank, _, edge in self.sides if rank is not None]
+            received, sent = self.begin_exchange()
             if overlap:
                 self.mean(slice(2, -2), slice(2, -2))
-            for border, request in received:
-                self.now[border] = request.wait()
-            ringcast.wait_all(sent)
+            self.end_exchange(received, sent)
             self.finish(overlap=overlap)
             if step % CHECKED == 0:
                 change = float(np.abs(self.next - self.now)[1:-1, 1:-1].sum())
                 total = self.grid.comm.allreduce(np.float64(change))
             self.now, self.next = self.next, self.now
         return float(total)
+
+    def begin_exchange(self) -> tuple[list[Received], list[Sent]]:
+        """Begin to receive the border from all neighbours, and to send them the edges."""
+        comm = self.grid.comm
+        received = [(border, comm.irecv(rank)) for rank, border, _ in self.sides if rank is not None]
+        return received, [comm.isend(self.now[edge], rank) for rank, _, edge in self.sides if rank is not None]
+
+    def end_exchange(self, received: list[Received], sent: list[Sent]) -> None:
+        """Wait for the border, and until all edges are sent."""
+        for border, request in received:
+            self.now[border] = request.wait()
+        ringcast.wait_all(sent)
 
     def finish(self, *, overlap: bool) -> None:
         """Compute the points beside the borders; or all, if nothing has been computed yet."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
     from ringcast.bootstrap.world import finalize, init, terminal
-    from ringcast.collectives.cartesian import Grid, dims_create
     from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status
     from ringcast.communicator import Communicator
     from ringcast.errors import (
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
     from ringcast.requests.persistent import Persistent
     from ringcast.requests.request import Request, wait_all, wait_any, wait_some
+    from ringcast.topology.cartesian import Grid, dims_create
+    from ringcast.topology.graph import Topology
 
 __all__ = [
     "ANY_SOURCE",
@@ -68,6 +69,7 @@ __all__ = [
     "RunFailed",
     "ScheduleError",
     "Status",
+    "Topology",
     "UsageError",
     "dims_create",
     "finalize",
@@ -88,7 +90,6 @@ _HOMES = {
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),
         "bootstrap.world": ("finalize", "init", "terminal"),
-        "collectives.cartesian": ("Grid", "dims_create"),
         "collectives.status": ("ANY_SOURCE", "ANY_TAG", "Status"),
         "communicator": ("Communicator",),
         "errors": (
@@ -109,6 +110,8 @@ _HOMES = {
         ),
         "requests.persistent": ("Persistent",),
         "requests.request": ("Request", "wait_all", "wait_any", "wait_some"),
+        "topology.cartesian": ("Grid", "dims_create"),
+        "topology.graph": ("Topology",),
         "ops": ("BAND", "BOR", "LAND", "LOR", "MAX", "MIN", "PROD", "SUM", "Op"),
     }.items()
     for name in names

@@ -43,8 +43,15 @@ class Op:
     on_objects: Callable[[Any, Any], Any] | None = None
     exact_always: bool = False
 
+    def __hash__(self) -> int:
+        return hash(self._text)
+
     def __str__(self) -> str:
-        # The same text on all ranks: no addresses.
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
+        """The same text on all ranks: no addresses."""
         fn = self.fn
         while isinstance(fn, functools.partial):
             fn = fn.func

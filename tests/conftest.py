@@ -48,8 +48,7 @@ def nothing_left() -> Iterator[None]:
 @pytest.fixture
 def soon_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ranks of this process report that they wait after a twentieth of a second, instead of a second."""
-    for module in "engine.drive", "collectives.recovery":
-        monkeypatch.setattr(f"ringcast.{module}.QUIET", 0.05)
+    monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.05)
 
 
 @pytest.fixture

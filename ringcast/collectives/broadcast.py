@@ -128,7 +128,7 @@ def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Arra
         data = np.frombuffer(encode(value), np.uint8)
         record = {"kind": "object", "dtype": describe_dtype(data.dtype), "shape": data.shape, "order": "C"}
     else:
-        record, data = known
+        record, data = known[0].record, known[1]
     if data.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
         return data, record | {"data": data.tobytes()}, None
     stage = plan(group, "bcast", choice, Data.of(data), root=root)

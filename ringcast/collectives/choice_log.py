@@ -23,8 +23,10 @@ def stage_log(network: Network, stream: TextIO) -> Callable[[StagePlan, float], 
 def in_words(stage: StagePlan, network: Network, seconds: float) -> str:
     """Return the line for a stage that took `seconds`; the sizes of Python objects are not known to it."""
     name, params = stage.algorithm, stage.params
+    size = "objects" if stage.call.dtype == OBJECT else f"{stage.nbytes} bytes"
+    if not name:
+        return f"ringcast: {stage.call.collective} of {size} on {stage.call.topology}: took {seconds * 1e3:.3f} ms"
     rounds = find(stage.collective, name).rounds(params)
     expected = predict(stage.collective, name, params, stage.nbytes, network)
-    size = "objects" if stage.call.dtype == OBJECT else f"{stage.nbytes} bytes"
     what = f"{stage.call.collective} of {size} by {name}, {params.nblocks} blocks, {rounds} rounds"
     return f"ringcast: {what}: predicted {expected * 1e3:.3f} ms, took {seconds * 1e3:.3f} ms"

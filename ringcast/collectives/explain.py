@@ -24,8 +24,8 @@ from ringcast.ops import Array, Op
 from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES, Parts
 
-EXPLAINED = tuple(one.name for one in COLLECTIVES.values() if not one.point_to_point)
-_VFORMS = tuple(one.name for one in COLLECTIVES.values() if one.parts is Parts.COUNTS)
+EXPLAINED = tuple(one.name for one in COLLECTIVES.values() if one.chooses)
+_VFORMS = tuple(name for name in EXPLAINED if COLLECTIVES[name].parts is Parts.COUNTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,11 +126,23 @@ def _reduce_scatter(given: Arguments) -> Iterator[Use]:
 
 
 def _alltoall(given: Arguments) -> Iterator[Use]:
-    """Rows that come must not overwrite others that go, so a value that shares memory with `out` is copied."""
+    """Of alltoall, alltoallv and their forms between neighbours."""
+    return _straight(given, exchanged=given.get("recvcounts", ()) is None)
+
+
+def _neighbor_allgather(given: Arguments) -> Iterator[Use]:
+    return _straight(given, exchanged=given.get("counts", ()) is None)
+
+
+def _straight(given: Arguments, *, exchanged: bool) -> Iterator[Use]:
+    """Rows that come must not overwrite others that go, so a value that shares memory with `out` is copied.
+
+    That is done when the numbers of rows have been `exchanged`, if they are.
+    """
     value, out = _array(given["value"]), _array(given["out"])
     if value is not None:
         copied = not value.flags.c_contiguous or (out is not None and np.may_share_memory(value, out))
-        yield Use(value, False, given.get("recvcounts", ()) is None or not copied)
+        yield Use(value, False, exchanged or not copied)
     yield from _written(out)
 
 
@@ -171,6 +183,10 @@ _RULES: dict[str, Callable[[Arguments], Iterator[Use]]] = {
     "exscan": _exscan,
     "alltoall": _alltoall,
     "alltoallv": _alltoall,
+    "neighbor_allgather": _neighbor_allgather,
+    "neighbor_allgatherv": _neighbor_allgather,
+    "neighbor_alltoall": _alltoall,
+    "neighbor_alltoallv": _alltoall,
     "shift": _shift,
     "send": _send,
     "recv": _recv,

@@ -98,8 +98,9 @@ def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
 
 
 def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
-    op = group.endpoint.begin(group.context, _CALL, _record(name, dest, source, tag), p2p=True)
-    op.label = f"{name} with tag {tag}" if tag != ANY else f"{name} with any tag"
+    record, label = _described(name, dest, source, tag)
+    op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
+    op.label = label
     return op
 
 
@@ -158,9 +159,9 @@ def _open_tag(group: Group, name: str, tag: Any) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _record(name: str, dest: int | None, source: int | None, tag: int) -> bytes:
-    """Return the call as the flight recorder keeps it."""
+def _described(name: str, dest: int | None, source: int | None, tag: int) -> tuple[bytes, str]:
+    """Return the call as the flight recorder keeps it, and as errors name it."""
     to = f"to {dest}" if dest is not None else ""
     origin = "" if source is None else "from any" if source == ANY else f"from {source}"
     with_tag = f"tag {tag}" if tag != ANY else "any tag"
-    return encoded(Call(name), f"({', '.join(filter(None, [to, origin, with_tag]))})")
+    return encoded(Call(name), f"({', '.join(filter(None, [to, origin, with_tag]))})"), f"{name} with {with_tag}"

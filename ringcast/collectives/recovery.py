@@ -13,24 +13,16 @@ from typing import TypeVar
 import numpy as np
 
 from ringcast.collectives.stage import Group, part
-from ringcast.engine.drive import QUIET
-from ringcast.errors import (
-    ArgumentError,
-    CollectiveMismatch,
-    CollectiveTimeout,
-    JobAborted,
-    PeerFailed,
-    Revoked,
-    RingcastError,
-    Where,
-)
+from ringcast.engine.drive import drive
+from ringcast.engine.endpoint import Exchange
+from ringcast.engine.execute import Steps
+from ringcast.errors import ArgumentError, CollectiveMismatch, PeerFailed, Revoked, RingcastError, Where
 from ringcast.monitoring.recorder import encoded
-from ringcast.protocol.operations import Operation
+from ringcast.protocol.ballots import Ballot
 from ringcast.schedules.placement import hosts_of
-from ringcast.wire.call import Call, Site
-from ringcast.wire.control_messages import Freed, Waiting
+from ringcast.wire.call import Site
+from ringcast.wire.control_messages import Freed
 from ringcast.wire.failure import Failure
-from ringcast.wire.header import P2P
 from ringcast.wire.votes import AGREE, FLAG_LIMIT, SHRINK, Decision, Verb, Vote
 
 Result = TypeVar("Result")
@@ -137,28 +129,26 @@ def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Si
             wait for this rank in another call. The vote stands.
         JobAborted: the job ends.
     """
+    return drive(group.endpoint, _agreement(group, verb, flag, site), timeout, site)
+
+
+def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decision]:
     endpoint = group.endpoint
-    start = endpoint.transport.clock()
     while True:
         cast = _vote(group, verb, flag)
-        op = Operation(group.context, P2P, Call(verb), False, 1, site)  # as the flight recorder knows calls
-        endpoint.recorder.begin(op, encoded(op.call, f"#{cast.number}"))
-        try:
-            if group.decision is None:
-                group.decision = _await_decision(group, cast, op, start, timeout)
-            decision = group.decision
-            peer, theirs = next((each for each in _wanted(decision) if each[1] != verb), (0, verb))
-            if theirs == verb:
-                endpoint.recorder.done(op)
-                return decision
-            if verb == AGREE or not endpoint.protocol.revoked(group.context):
-                raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, Where(verb, cast.number), complete=True)
-        except BaseException:
-            endpoint.recorder.failed(op, _awaited(group))
-            raise
-        # An agree from before that rank was interrupted, or heard that this was revoked: it will shrink as well.
-        endpoint.recorder.done(op)
-        group.vote = None
+        ballot = Ballot(cast, site, lambda: _awaited(group))
+        if group.decision is None:  # else a call that was broken off has waited for it
+            endpoint.begin_ballot(ballot, encoded(ballot.call, f"#{cast.number}"))
+            yield Exchange(ballot, None, [], False, None, None)
+            group.decision = endpoint.protocol.ballots.take(ballot)
+            endpoint.recorder.done(ballot)
+        decision = group.decision
+        peer, theirs = next((each for each in _wanted(decision) if each[1] != verb), (0, verb))
+        if theirs != verb and (verb == AGREE or not endpoint.protocol.revoked(group.context)):
+            raise CollectiveMismatch(endpoint.rank, peer, verb, theirs, ballot.where, complete=True)
+        if theirs == verb:
+            return decision
+        group.vote = None  # an agree from before that rank was interrupted, or heard that this was revoked
 
 
 def _vote(group: Group, verb: Verb, flag: int) -> Vote:
@@ -175,35 +165,6 @@ def _vote(group: Group, verb: Verb, flag: int) -> Vote:
 def _wanted(decision: Decision) -> Iterable[tuple[int, str]]:
     """Return the verb that each rank has called."""
     return zip(decision.members, decision.verbs, strict=True)
-
-
-def _await_decision(group: Group, vote: Vote, op: Operation, start: float, timeout: float | None) -> Decision:
-    endpoint, protocol = group.endpoint, group.endpoint.protocol
-    where, key = Where(vote.verb, vote.number), (vote.context, vote.number)
-    clock, times = endpoint.transport.clock, 0
-    now = clock()
-    try:
-        while key not in protocol.decisions:
-            if protocol.aborted is not None:
-                raise JobAborted(endpoint.rank, protocol.aborted, where, _awaited(group))
-            if (found := protocol.stuck.pop(key, None)) is not None:
-                facts = endpoint.rank, _awaited(group), found.seconds, where
-                raise CollectiveTimeout(*facts, cycle=found.cycle, calls=found.calls)
-            if timeout is not None and now >= start + timeout:
-                raise CollectiveTimeout(endpoint.rank, _awaited(group), timeout, where)
-            if now >= start + (times + 1) * QUIET:
-                times += 1
-                awaited = _awaited(group)
-                endpoint.recorder.waits(op, awaited)
-                report = protocol.report_vote(vote, op.place, awaited, seconds=now - start, times=times)
-                endpoint.control.send(Waiting(report))
-            due = start + (times + 1) * QUIET
-            endpoint.progress(due if timeout is None else min(due, start + timeout))
-            now = clock()
-    finally:
-        if times:
-            endpoint.moves()
-    return protocol.decisions.pop(key)
 
 
 def _awaited(group: Group) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ from ringcast.collectives.stage import (
     Data,
     Group,
     StagePlan,
+    check_root,
+    keep_plan,
     pickled,
     plan,
     run_stage,
@@ -58,8 +60,17 @@ def plan_combine(
     group: Group, collective: str, array: Array, op: Op, choice: Choice, *, root: int | None = None
 ) -> StagePlan:
     """Plan a stage that combines whole arrays of one shape."""
+    if root is not None:
+        check_root(group, collective, root)
+    key = collective, array.dtype, array.shape, op, root
+    known = group.plans.get(key) if choice == AUTOMATIC else None
+    if known is not None:
+        return known
     check_op(group.rank, collective, op, array.dtype)
-    return plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
+    made = plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
+    if choice == AUTOMATIC:
+        keep_plan(group, key, made)
+    return made
 
 
 def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:

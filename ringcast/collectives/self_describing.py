@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from ringcast.engine.datatypes import described, dtype_name, parse_dtype
+from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
 from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unpack_record
 from ringcast.ops import Array
 
 APART = 16 << 10  # bytes of a buffer in an object that travels as a frame of its own, and is not copied into the pickle
+
+_OBJECT = memoryview(pack_record({"kind": "object"}))
 
 
 class SelfDescribing:
@@ -43,9 +46,9 @@ class SelfDescribing:
         known = described(value)
         if known is None:
             check_objects()
-            return [memoryview(pack_record({"kind": "object"})), *encode_apart(value, APART)]
-        record, items = known
-        return [memoryview(pack_record(record)), items.view(np.uint8).data]
+            return [_OBJECT, *encode_apart(value, APART)]
+        description, items = known
+        return [_packed(description), items.view(np.uint8).data]
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         if len(sizes) < 2 or not sizes[0] or sum(sizes) > sys.maxsize:
@@ -100,6 +103,11 @@ class SelfDescribing:
         if not self._in_place:
             into[...] = array
         return into
+
+
+@lru_cache(maxsize=256)  # programs send many arrays of one shape
+def _packed(description: Described) -> memoryview:
+    return memoryview(pack_record(description.record))
 
 
 def _memory(size: int) -> memoryview:

@@ -35,7 +35,7 @@ def split(group: Group, color: int | None, key: int, name: str = "split") -> Ste
     if color is None:
         return None
     same = [rank for rank in range(group.size) if table[rank, 0] and table[rank, 1] == color]
-    return _made(group, sorted(same, key=lambda rank: int(table[rank, 2])), int(color))
+    return made(group, sorted(same, key=lambda rank: int(table[rank, 2])), int(color))
 
 
 def split_by_host(group: Group) -> Steps[Group | None]:
@@ -48,20 +48,20 @@ def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
     """Return the group of these ranks; see `Communicator.create`."""
     wanted = _checked(group, ranks)
     yield from _meet(group, "create", Data("int64", wanted))
-    return _made(group, wanted, 0) if group.rank in wanted else None
+    return made(group, wanted, 0) if group.rank in wanted else None
 
 
 def cart(group: Group, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Steps[Group | None]:
     """Return the group of the first ranks, as many as a grid has; see `Communicator.cart`."""
     yield from _meet(group, "cart", Data("int64", (*dims, *map(int, periods))))
     size = prod(dims)
-    return _made(group, range(size), 0) if group.rank < size else None
+    return made(group, range(size), 0) if group.rank < size else None
 
 
 def dup(group: Group) -> Steps[Group]:
     """Return a group of the same ranks; see `Communicator.dup`."""
     yield from _meet(group, "dup", NO_DATA)
-    return _made(group, range(group.size), 0)
+    return made(group, range(group.size), 0)
 
 
 def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def _meet(group: Group, operation: str, data: Data) -> Steps[Any]:
     return run_stage(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))
 
 
-def _made(group: Group, ranks: Sequence[int], color: int) -> Group:
+def made(group: Group, ranks: Sequence[int], color: int) -> Group:
     """Return the group of some ranks of `group`, made by the call that runs now; all of them know its context."""
     endpoint = group.endpoint
     members = tuple(map(group.in_job, ranks))

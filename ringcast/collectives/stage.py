@@ -37,6 +37,7 @@ class Choice(NamedTuple):
 
 
 AUTOMATIC = Choice()
+PLANS_KEPT = 1024  # calls of a communicator
 STEPS_KEPT = 64  # steps of a schedule that are not computed again for every call
 
 
@@ -51,6 +52,7 @@ class Group:
     on_stage: Callable[[StagePlan, float], None] | None = None  # called after each stage, with the seconds it took
     hosts: Hosts = ()  # which ranks share a host
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
+    plans: dict[object, StagePlan] = field(default_factory=dict)  # of calls that were made, as programs repeat them
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
     vote: Vote | None = None  # the last one, until the program has its result
@@ -76,7 +78,7 @@ class Group:
 
 def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> Group:
     """Return a group of some members of another one, or all, that has its own number and nothing behind it."""
-    fresh: dict[str, Any] = {"acknowledged": frozenset(), "votes": 0, "vote": None, "decision": None}
+    fresh: dict[str, Any] = {"plans": {}, "acknowledged": frozenset(), "votes": 0, "vote": None, "decision": None}
     return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
 
@@ -158,20 +160,39 @@ def plan(
         ArgumentError: root, algorithm or nblocks are wrong.
     """
     operation = name or collective
-    rooted = root is not None or COLLECTIVES[collective].rooted
-    if rooted and not (isinstance(root, int | np.integer) and 0 <= root < group.size):
-        raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
+    if root is not None or COLLECTIVES[collective].rooted:
+        check_root(group, operation, root)
     if op is not None and not callable(op.fn):
         raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")
     if choice.algorithm is not None or choice.nblocks is not None:
         _check_types(group, operation, choice)
+    text = "" if op is None else str(op)
     properties = (True, True, True) if op is None else (op.commutative, op.elementwise and data.dtype != OBJECT, exact)
+    key = collective, operation, choice, data, root, distance, text, properties
+    known = group.plans.get(key)
+    if known is not None:
+        return known
     _, _, nbytes, itemsize, counts = data
     facts = CallFacts(group.size, nbytes, itemsize, root or 0, counts, distance or 0, group.hosts, *properties)
     try:
-        return _decide(group.network, collective, operation, choice, facts, data, root, distance, str(op) if op else "")
+        made = _decide(group.network, collective, operation, choice, facts, data, root, distance, text)
     except ValueError as error:
         raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
+    keep_plan(group, key, made)
+    return made
+
+
+def keep_plan(group: Group, key: object, made: StagePlan) -> None:
+    """Keep a plan in `group.plans`, for the next call of this key."""
+    if len(group.plans) >= PLANS_KEPT:
+        group.plans.clear()
+    group.plans[key] = made
+
+
+def check_root(group: Group, operation: str, root: Any) -> None:
+    """Raise ArgumentError unless this is a rank of the group."""
+    if not (isinstance(root, int | np.integer) and 0 <= root < group.size):
+        raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
 
 
 def _check_types(group: Group, operation: str, choice: Choice) -> None:
@@ -182,7 +203,6 @@ def _check_types(group: Group, operation: str, choice: Choice) -> None:
         raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
 
 
-@lru_cache(maxsize=1024)
 def _decide(
     network: Network,
     collective: str,
@@ -194,7 +214,7 @@ def _decide(
     distance: int | None,
     op: str,
 ) -> StagePlan:
-    """Return the plan for arguments that have been checked; kept, as programs repeat their calls."""
+    """Return the plan for arguments that have been checked."""
     wanted = None if choice.nblocks is None else int(choice.nblocks)
     algorithm, nblocks = choose(collective, facts, network, algorithm=choice.algorithm, nblocks=wanted)
     params = facts.params(nblocks)
@@ -217,23 +237,36 @@ def _schedule(
 
 
 def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
-    """Run one stage on the slots that `memory` makes for its schedule; returns them.
+    """Run one stage on the slots that `memory` makes for its schedule; see `run_schedule`."""
+    schedule, todo = _schedule(
+        stage.collective, stage.algorithm, stage.params, group.rank, group.members, group.endpoint.size
+    )
+    return run_schedule(group, stage, schedule, todo, memory, align)
+
+
+def run_schedule(
+    group: Group,
+    stage: StagePlan,
+    schedule: Schedule,
+    todo: Sequence[Step],
+    memory: Callable[[Schedule], Memory],
+    align: int = 1,
+) -> Steps[Any]:
+    """Run a schedule on the slots that `memory` makes; returns them. `todo`: its steps, among the ranks of the job.
 
     `align` is the size of the items where they are combined as they come: messages are cut between items,
     unless one is longer than a segment.
     """
-    endpoint, clock = group.endpoint, group.endpoint.transport.clock
-    start = clock()
+    endpoint, report = group.endpoint, group.on_stage
+    clock = endpoint.transport.clock
+    start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
-    schedule, todo = _schedule(
-        stage.collective, stage.algorithm, stage.params, group.rank, group.members, endpoint.size
-    )
     slots = memory(schedule)
     steps = execute(todo, slots, op)
     if group.observe is not None:
         steps = observed(steps, endpoint.rank, clock, group.observe)
     yield from steps
     endpoint.end(op)
-    if group.on_stage is not None:
-        group.on_stage(stage, clock() - start)
+    if report is not None:
+        report(stage, clock() - start)
     return slots

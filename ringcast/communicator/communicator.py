@@ -16,8 +16,8 @@ from ringcast.communicator.nonblocking import NonblockingCalls
 from ringcast.communicator.persistent import PersistentCalls
 from ringcast.communicator.recovery import Recovery
 from ringcast.communicator.reduction import Reduction
-from ringcast.communicator.types import Operator
 from ringcast.ops import SUM, as_op
+from ringcast.requests.types import Operator
 
 
 class Communicator(

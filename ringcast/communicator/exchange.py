@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ringcast import collectives
 from ringcast.collectives.stage import Choice
-from ringcast.communicator.types import Scalar, Value
 from ringcast.ops import Array
 from ringcast.requests.calls import Calls
+from ringcast.requests.types import Scalar, Value
 
 
 class Exchange(Calls):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, overload
 
+from ringcast.collectives import graph as edges
 from ringcast.collectives import split
-from ringcast.collectives.cartesian import Grid, grid_of
 from ringcast.collectives.stage import Group
+from ringcast.errors import ArgumentError
 from ringcast.requests.calls import Calls
+from ringcast.topology.cartesian import Grid, grid_of
+from ringcast.topology.graph import Topology
 
 
 class Groups(Calls):
@@ -130,6 +133,39 @@ class Groups(Calls):
         shape, rings = grid_of(self.rank, self.size, dims, periods)
         part = self._part(self._call(split.cart(self._group, shape, rings), timeout))
         return None if part is None else Grid(part, shape, rings)
+
+    def graph(
+        self, destinations: Sequence[int], sources: Sequence[int] | None = None, *, timeout: float | None = None
+    ) -> Topology[Self]:
+        """Return a topology of any edges between ranks, with a communicator of its own.
+
+        Collective: all ranks call it, each with the edges that begin at it; there may be none, or several to the same
+        rank, or to itself.
+
+        Cost: as `allgatherv` of 8 bytes for each edge, without counts. All ranks then know all edges, and compute the
+        rounds: 20 ms for 1000 ranks with 6 edges each.
+
+        Args:
+            destinations: the ranks to which this rank sends, in the order in which it gives them values.
+            sources: the ranks from which it receives, in the order in which it gets their values; they must be those
+                that have this rank among their destinations. None: in rank order. Ranks may differ in whether they
+                give them.
+
+        Returns:
+            A `Topology`, whose calls send to `destinations` and receive from `sources`.
+
+        Raises:
+            ArgumentError: also if sources are not what the others' destinations say: on all ranks alike, and the
+                communicator stays in use. The message names two ranks that disagree.
+
+        >>> comm.graph([0, 0]).neighbor_alltoall(["a", "b"])
+        ['a', 'b']
+        """
+        made = self._call(edges.graph(self._group, destinations, sources), timeout)
+        if isinstance(made, ArgumentError):
+            raise made
+        group, neighborhood = made
+        return Topology(type(self)(group, self.timeout), neighborhood)
 
     def _part(self, group: Group | None) -> Self | None:
         return None if group is None else type(self)(group, self.timeout)

@@ -10,8 +10,8 @@ from ringcast import collectives
 from ringcast.collectives import point_to_point
 from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
-from ringcast.communicator.types import Scalar
 from ringcast.requests.calls import Calls
+from ringcast.requests.types import Scalar
 
 
 class Messages(Calls):

@@ -14,10 +14,10 @@ from ringcast.collectives import point_to_point
 from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.stage import Choice
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
-from ringcast.communicator.types import Operator, Scalar, Value
 from ringcast.ops import SUM, Array, as_op
 from ringcast.requests.calls import Calls
 from ringcast.requests.persistent import Persistent
+from ringcast.requests.types import Operator, Scalar, Value
 
 
 class PersistentCalls(Calls):

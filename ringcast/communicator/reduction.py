@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ringcast import collectives
 from ringcast.collectives.stage import Choice
-from ringcast.communicator.types import Operator, Scalar, Value
 from ringcast.ops import SUM, Array, as_op
 from ringcast.requests.calls import Calls
+from ringcast.requests.types import Operator, Scalar, Value
 
 
 class Reduction(Calls):

@@ -11,7 +11,7 @@ import ast
 import threading
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
 
 _PARSING = threading.Lock()  # ranks may be threads, and in Python 3.11 these disturb each other (python/cpython#106905)
+LONG_DTYPE = 1024  # characters of a dtype's description beyond which it is parsed each time: peers choose it
 MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 
@@ -57,11 +58,22 @@ def order_of(array: Array) -> str:
     return "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else ""
 
 
-def described(value: Any) -> tuple[dict[str, Any], Array] | None:
-    """Return a record of what a value is, and its items in memory order as a line; None for a Python object.
+class Described(NamedTuple):
+    """What an array or scalar is, without its items."""
 
-    The record has `kind` (scalar or array), `dtype` (for `parse_dtype`), `shape` and `order` (C or F).
-    """
+    kind: str  # scalar or array
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: str  # of the items in memory, C or F
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The description as a record, in which the dtype is a text for `parse_dtype`."""
+        return {**self._asdict(), "dtype": describe_dtype(self.dtype)}
+
+
+def described(value: Any) -> tuple[Described, Array] | None:
+    """Return what a value is, and its items in memory order as a line; None for a Python object."""
     array = as_array(value)
     if array is None:
         return None
@@ -69,8 +81,7 @@ def described(value: Any) -> tuple[dict[str, Any], Array] | None:
     if not order:
         array, order = np.ascontiguousarray(array), "C"
     kind = "scalar" if isinstance(value, np.generic) else "array"
-    record = {"kind": kind, "dtype": describe_dtype(array.dtype), "shape": array.shape, "order": order}
-    return record, flat(array)
+    return Described(kind, array.dtype, array.shape, order), flat(array)
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> str:
@@ -80,9 +91,16 @@ def describe_dtype(dtype: np.dtype[Any]) -> str:
 
 def parse_dtype(text: str) -> np.dtype[Any]:
     """Return the dtype that `describe_dtype` was given."""
+    return _kept_dtype(text) if len(text) <= LONG_DTYPE else _parsed_dtype(text)
+
+
+def _parsed_dtype(text: str) -> np.dtype[Any]:
     with _PARSING:
         descr: Any = ast.literal_eval(text)
     return np.lib.format.descr_to_dtype(descr)
+
+
+_kept_dtype = lru_cache(maxsize=256)(_parsed_dtype)
 
 
 @lru_cache(maxsize=256)  # numpy takes its time to put a name together

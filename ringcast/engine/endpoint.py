@@ -13,6 +13,7 @@ from ringcast.engine.signal_gate import Gate
 from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
+from ringcast.protocol.ballots import Ballot
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
@@ -107,6 +108,14 @@ class Endpoint:
         self.recorder.begin(op, record)
         return op
 
+    def begin_ballot(self, ballot: Ballot, record: bytes) -> None:
+        """Begin to wait for the decision on a vote: the next stage of the call whose steps run now."""
+        run = self.running
+        assert run is not None, "ballots are begun by the steps of a call"
+        run.operation = ballot
+        self.recorder.begin(ballot, record)
+        self.protocol.ballot(ballot)
+
     def number_of_call(self) -> int:
         """Return the number of the call whose steps run now, in its communicator; equal on all ranks."""
         op = None if self.running is None else self.running.operation
@@ -147,10 +156,16 @@ class Endpoint:
         self.recorder.done(op)
 
     def fail(self, op: Operation, error: BaseException) -> None:
-        """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks."""
+        """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks.
+
+        The end of a ballot concerns nobody else.
+        """
         if isinstance(error, ObjectsRefused):
             return  # nothing is under way, and all ranks refuse alike
         self.recorder.failed(op)
+        if isinstance(op, Ballot):
+            self.protocol.ballots.end(op)
+            return
         self.protocol.fail(op, error)
         self.flush()
         if isinstance(error, PeerFailed):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,24 +41,46 @@ class Memory(Protocol):
         """Do a local step."""
 
 
+class Layout(NamedTuple):
+    """The slots of a schedule in a buffer of some size; all calls of the same shape share it."""
+
+    bounds: NDArray[np.intp]  # where each slot of the user's buffer begins, in items, and where the last one ends
+    limits: list[int]  # the same
+    scratch: list[int]  # items of each scratch slot
+
+
+# By the identity of the schedule, which would take long to compare; an entry keeps it, so that its identity is its own.
+_layouts: dict[tuple[int, tuple[int, ...]], tuple[Schedule, Layout]] = {}
+LAYOUTS_KEPT = 256
+
+
+def layout(schedule: Schedule, counts: tuple[int, ...]) -> Layout:
+    """Return where the slots of a schedule lie if its parts have so many items."""
+    known = _layouts.get((id(schedule), counts))
+    if known is not None:
+        return known[1]
+    where = bounds(schedule, counts)
+    limits: list[int] = where.tolist()
+    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch])
+    if len(_layouts) >= LAYOUTS_KEPT:
+        _layouts.clear()
+    _layouts[id(schedule), counts] = schedule, found
+    return found
+
+
 def bounds(schedule: Schedule, counts: Sequence[int]) -> NDArray[np.intp]:
     """Return where each slot of the user's buffer begins, in items, and where the last one ends.
 
     `counts[j]` items of part j are cut into `schedule.parts[j]` blocks as evenly as whole items allow: block b is
     [count * b // n, count * (b + 1) // n). If `schedule.full` is a number, all blocks but the last have so many items.
     """
-    return _bounds(schedule.parts, tuple(counts), schedule.full)
-
-
-@lru_cache(maxsize=128)
-def _bounds(cut: tuple[int, ...], counts: tuple[int, ...], full: int | None) -> NDArray[np.intp]:
-    parts, sizes = np.array(cut, dtype=np.intp), np.array(counts, dtype=np.intp)
+    parts, sizes, full = np.array(schedule.parts, np.intp), np.array(counts, np.intp), schedule.full
     first = np.repeat(np.cumsum(sizes) - sizes, parts)
     block = np.arange(len(first)) - np.repeat(np.cumsum(parts) - parts, parts)
     count = np.repeat(sizes, parts)
     starts = first + (count * block // np.repeat(parts, parts) if full is None else np.minimum(count, block * full))
     bounds = np.append(starts, sizes.sum())
-    bounds.flags.writeable = False  # all calls of the same shape share it
+    bounds.flags.writeable = False  # it is shared
     return bounds
 
 
@@ -78,13 +99,12 @@ class ArraySlots:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         self._data, self._op, self._shape = data, op, shape
-        self._bounds = bounds(schedule, counts)
-        self._users = len(self._bounds) - 1
+        self._bounds, self._limits, scratch = layout(schedule, tuple(counts))
+        self._users = len(self._limits) - 1
         self._itemsize = data.itemsize
         self._bytes = data.view(np.uint8).data
-        self._limits: list[int] = self._bounds.tolist()
         self._room: Array | None = None
-        self._scratch = [np.empty(self._limits[s + 1] - self._limits[s], data.dtype) for s in schedule.scratch]
+        self._scratch = [np.empty(items, data.dtype) for items in scratch]
 
     def slot(self, slot: int) -> Array:
         """Return the value of one slot (a view)."""

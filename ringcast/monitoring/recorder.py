@@ -130,7 +130,9 @@ def encoded(call: Call, shape: str = "") -> bytes:
 
 
 def _shape(call: Call) -> str:
-    """Return the shape, or the first counts and a digest of all."""
+    """Return the shape, and on which topology; or the first counts and a digest of all."""
+    if call.topology:
+        return f"{tuple(map(int, call.shape))} on {call.topology}"
     if len(call.shape) <= 4:
         return str(tuple(map(int, call.shape))) if call.dtype else ""
     return f"({', '.join(str(int(n)) for n in call.shape[:4])}, … {call.fingerprint & 0xFFFFFF:06x})"

@@ -38,6 +38,7 @@ from itertools import chain, islice
 
 from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
+from ringcast.protocol.ballots import Ballot, Ballots
 from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
@@ -58,6 +59,7 @@ from ringcast.wire.header import (
     DONE,
     EAGER,
     ECHO,
+    JOINED,
     P2P,
     PAIR,
     PROBE,
@@ -69,15 +71,10 @@ from ringcast.wire.header import (
     label_of,
     unpack,
 )
-from ringcast.wire.reports import ENDED, KNOWN, REPORTED, CallRecord, OperationReport, StallReport
-from ringcast.wire.votes import Vote
+from ringcast.wire.joined import join, split
+from ringcast.wire.reports import ENDED, KNOWN, REPORTED, OperationReport, StallReport
 
 _U64 = struct.Struct("<Q")
-
-
-def _copies(frames: Sequence[memoryview]) -> Sequence[Frame]:
-    """Return frames that stay as they are; a single one is copied when it joins its header."""
-    return frames if len(frames) == 1 else [bytes(frame) for frame in frames]
 
 
 class Protocol:
@@ -92,14 +89,14 @@ class Protocol:
         self._receiving = Receiving(self._outbox, lookahead)
         parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
-        self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter)
+        self.ballots = Ballots(self._errors)
+        self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter, self.ballots)
         # The public state of the parts.
         self.outbox = self._outbox.queue
         self.sent, self.posted = self._counters.sent, self._counters.posted
         self.seen, self.matched = self._counters.seen, self._counters.matched
         self.dropped, self.finished = self._counters.dropped, self._counters.finished
         self.failed, self.declared, self.found = self._errors.failed, self._errors.declared, self._aborter.found
-        self.decisions, self.stuck = self._notices.decisions, self._notices.stuck
         self._handlers: dict[int, Callable[[Header, Arrival], None]] = {
             EAGER: self._on_eager,
             RTS: self._on_rts,
@@ -138,6 +135,13 @@ class Protocol:
         return self._notices.aborted
 
     # Calls of the endpoint.
+
+    def ballot(self, ballot: Ballot) -> None:
+        """Begin to wait for the decision on a vote; `ballots` has it then."""
+        if self.aborted is not None:
+            ballot.fail(JobAborted(self.rank, self.aborted, ballot.where, ballot.waiting_for))
+        else:
+            self.ballots.begin(ballot)
 
     def enrol(self, context: int, members: Collection[int]) -> None:
         """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
@@ -215,13 +219,15 @@ class Protocol:
         total = sum(map(len, frames))
         self.posted[peer] += 1
         if peer == self.rank:
-            self._send_to_itself(op, ordinal, total, _copies(frames))
+            self._send_to_itself(op, ordinal, total, frames)
             return None
         if peer in self.finished and self._aborter.left(op, peer):
             return None
         eager_credits = self._eager_credits
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
-            self._outbox.emit(EAGER, 0, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), _copies(frames))
+            single = len(frames) == 1 and total
+            flags, payload = (0, frames) if single or not frames else (JOINED, (join(frames),))
+            self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), payload)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
@@ -321,6 +327,8 @@ class Protocol:
         """
         left = set()
         for op in stalled:
+            if isinstance(op, Ballot):
+                continue
             for peer, tag in {peer: t.ordinal for t in op.pending for peer in awaited(t)}.items():
                 if peer == self.rank:
                     continue
@@ -336,7 +344,7 @@ class Protocol:
 
     def under_way(self) -> list[Operation]:
         """Return the operations that are not complete."""
-        return [op for state in self._contexts.values() for op in state.operations()]
+        return [*self.ballots.under_way(), *(op for state in self._contexts.values() for op in state.operations())]
 
     def report(self, awaited: Sequence[Operation], *, every: bool, seconds: float, times: int) -> StallReport:
         """Return the report of a program that has waited for `awaited` (`every` one, or any of them) for `seconds`.
@@ -345,27 +353,15 @@ class Protocol:
         """
         others = (op for op in self.under_way() if op not in awaited)
         told = [self._report_of(op) for op in islice(chain(awaited, others), REPORTED)]
-        return self._stalled(told, len(awaited), every, seconds, times)
-
-    def report_vote(
-        self, vote: Vote, place: str, awaited: tuple[int, ...], *, seconds: float, times: int
-    ) -> StallReport:
-        """Return the report of an agreement, which may still need the votes of the ranks that are `awaited`."""
-        call = CallRecord(vote.context, -vote.number, 0, f"{vote.verb}()", place)
-        others = map(self._report_of, self.under_way()[: REPORTED - 1])
-        told = [OperationReport(call, None, awaited, awaited, ()), *others]
-        return self._stalled(told, 1, True, seconds, times)
-
-    def _stalled(
-        self, told: Sequence[OperationReport], awaited: int, every: bool, seconds: float, times: int
-    ) -> StallReport:
         sent, seen = self._counters.without_keepalives()
         contexts = dict.fromkeys(op.call.context for op in told)
         ended = [op.call_record for context in contexts for op in self._contexts[context].last_ended(ENDED)][:ENDED]
         facts = self._contexts.begun(KNOWN), sent, seen, tuple(ended)
-        return StallReport(self.rank, tuple(told), awaited, every, *facts, seconds=seconds, times=times)
+        return StallReport(self.rank, tuple(told), len(awaited), every, *facts, seconds=seconds, times=times)
 
     def _report_of(self, op: Operation) -> OperationReport:
+        if isinstance(op, Ballot):  # the control plane knows better who has not voted
+            return OperationReport(op.call_record, None, op.waiting_for, op.waiting_for, ())
         withheld = self._receiving.withheld_in(op)
         waits = op.pending - withheld
         # Of a send, and a receive from any rank, the send alone: that needs one certain rank.
@@ -476,9 +472,7 @@ class Protocol:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        frames: list[Frame] = [memoryview(arrival.header)[SIZE:]] if len(arrival.header) > SIZE else []
-        while arrival.more:
-            frames.append(arrival.read())
+        frames = _eager_frames(h, memoryview(arrival.header)[SIZE:])
         self._eager_credits.hold(h, sum(map(len, frames)))
         if self._aborter.dead(h, answer=False):
             self._eager_credits.give_back(h)
@@ -561,9 +555,9 @@ class Protocol:
         return True
 
     def _send_to_itself(self, op: Operation, tag: int, total: int, frames: Sequence[Frame]) -> None:
-        """Deliver a message of this rank to itself; what nobody receives yet is kept, however large it is."""
+        """Deliver a copy of a message of this rank to itself, which is kept until it is received, however large."""
         fields = op.context, P2P, tag, 0, 0, total, 0, op.fingerprint
-        self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), frames)
+        self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), [bytes(frame) for frame in frames])
 
     def _forget_eager(self, h: Header) -> None:
         """Return the credit of a message that will not be matched."""
@@ -658,6 +652,20 @@ class Protocol:
         if recv is not None:
             self._receiving.start(recv, h)
         return recv
+
+
+def _eager_frames(h: Header, payload: memoryview) -> list[memoryview]:
+    """Return the frames of an eager message.
+
+    Raises:
+        Broken: its payload is not what its flags say.
+    """
+    if not h.flags & JOINED:
+        return [payload] if payload else []
+    try:
+        return split(payload)
+    except ValueError as error:
+        raise Broken(f"an eager message that cannot be read: {error}") from None
 
 
 def _ranks(transfers: Iterable[Transfer]) -> tuple[int, ...]:

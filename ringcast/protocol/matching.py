@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from itertools import count
+from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
 
 ANY = -1  # as a source or a tag: whatever comes
@@ -54,20 +55,21 @@ class TaggedMailbox(Generic[Posted, Arrived]):
 
     Keys are (source, tag); `ANY` stands for either in the key of a receive. A message meets the receive that was posted
     first of those that fit it, a receive the message that has come first: so of two messages between the same ranks
-    that fit the same receive, the second one never overtakes. All takes constant time, as a message that waits is
-    listed under each key that fits it.
+    that fit the same receive, the second one never overtakes. All takes constant time: from the first receive with a
+    wildcard on, a message that waits is listed under each key that fits it.
     """
 
-    __slots__ = ("_arrived", "_numbers", "_posted")
+    __slots__ = ("_arrived", "_numbers", "_open", "_posted")
 
     def __init__(self) -> None:
         self._numbers = count()  # the order in which receives were posted, and in which messages have come
         self._posted: defaultdict[Key, OrderedDict[int, Posted]] = defaultdict(OrderedDict)
         self._arrived: defaultdict[Key, OrderedDict[int, tuple[Key, Arrived]]] = defaultdict(OrderedDict)
+        self._open = False  # whether a receive, or a probe, has had a wildcard
 
     def post(self, key: Key, posted: Posted) -> Arrived | None:
         """Return the message that was waiting for this receive, or keep the receive."""
-        waiting = self._arrived.get(key)
+        waiting = self._waiting(key)
         if waiting is None:
             self._posted[key][next(self._numbers)] = posted
             return None
@@ -77,10 +79,11 @@ class TaggedMailbox(Generic[Posted, Arrived]):
 
     def arrive(self, key: Key, arrived: Arrived) -> Posted | None:
         """Return the receive that was waiting for this message, or keep the message."""
-        waiting = [(next(iter(self._posted[fit])), fit) for fit in _fitting(key) if fit in self._posted]
+        fitting = _fitting(key) if self._open else (key,)
+        waiting = [(next(iter(self._posted[fit])), fit) for fit in fitting if fit in self._posted]
         if not waiting:
             number = next(self._numbers)
-            for fit in _fitting(key):
+            for fit in fitting:
                 self._arrived[fit][number] = key, arrived
             return None
         number, fit = min(waiting)
@@ -91,7 +94,7 @@ class TaggedMailbox(Generic[Posted, Arrived]):
 
     def peek(self, key: Key) -> Arrived | None:
         """Return the message that a receive would meet now, and keep it."""
-        waiting = self._arrived.get(key)
+        waiting = self._waiting(key)
         return next(iter(waiting.values()))[1] if waiting is not None else None
 
     def cancel(self, key: Key, posted: Posted) -> None:
@@ -103,15 +106,33 @@ class TaggedMailbox(Generic[Posted, Arrived]):
 
     def forget(self, source: int) -> None:
         """Drop all messages of `source` for which no receive was posted."""
+        self._list_all()
         for number, (key, _) in list(self._arrived.get((source, ANY), {}).items()):
             self._remove(number, key)
 
     def unclaimed(self) -> Iterator[Arrived]:
         """Return the messages for which no receive was posted."""
+        self._list_all()
         return (arrived for _, arrived in self._arrived.get((ANY, ANY), {}).values())
 
+    def _waiting(self, key: Key) -> OrderedDict[int, tuple[Key, Arrived]] | None:
+        """Return the messages that a receive fits, in the order in which they have come; None if there are none."""
+        if ANY in key:
+            self._list_all()
+        return self._arrived.get(key)
+
+    def _list_all(self) -> None:
+        """List messages under all keys that fit them, from now on."""
+        if self._open:
+            return
+        self._open = True
+        known = [(number, *each) for queue in self._arrived.values() for number, each in queue.items()]
+        for number, key, arrived in sorted(known, key=itemgetter(0)):
+            for fit in _fitting(key):
+                self._arrived[fit][number] = key, arrived
+
     def _remove(self, number: int, key: Key) -> None:
-        for fit in _fitting(key):
+        for fit in _fitting(key) if self._open else (key,):
             waiting = self._arrived[fit]
             del waiting[number]
             if not waiting:

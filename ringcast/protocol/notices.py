@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringcast.errors import JobAborted, Revoked
 from ringcast.protocol.aborting import Aborter
+from ringcast.protocol.ballots import Ballots
 from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.error_factory import ErrorFactory
@@ -19,11 +20,12 @@ from ringcast.wire.votes import Decision
 class Notices:
     """Handles the notices that one rank gets from the control plane."""
 
-    def __init__(self, errors: ErrorFactory, contexts: Contexts, counters: Counters, aborter: Aborter) -> None:
+    def __init__(
+        self, errors: ErrorFactory, contexts: Contexts, counters: Counters, aborter: Aborter, ballots: Ballots
+    ) -> None:
         self.aborted: str | None = None
-        self.decisions: dict[tuple[int, int], Decision] = {}  # on agreements, by context and number
-        self.stuck: dict[tuple[int, int], Deadlock] = {}  # agreements that cannot come about, by the same
         self._errors, self._contexts, self._counters, self._aborter = errors, contexts, counters, aborter
+        self._ballots = ballots
 
     def take(self, h: Header, arrival: Arrival) -> None:
         """Act on a message whose kind is none of those between ranks; what is not understood is dropped."""
@@ -51,7 +53,7 @@ class Notices:
             case Revoke():
                 self._on_revoke(notice)
             case Decision():
-                self.decisions[notice.context, notice.number] = notice
+                self._ballots.decide(notice)
             case Abort():
                 self._on_abort(notice.cause)
             case Deadlock() | Mismatch():
@@ -73,6 +75,7 @@ class Notices:
 
     def _on_abort(self, cause: str) -> None:
         self.aborted = cause
+        self._ballots.abort(cause)
         for context, state in list(self._contexts.items()):
             op = state.one()
             place = (op.where, op.waiting_for) if op is not None else ()
@@ -82,7 +85,8 @@ class Notices:
         """Handle a finding from the ranks' reports: this rank's call cannot end."""
         state = self._contexts.get(found.context)
         if isinstance(found, Deadlock) and found.number < 0:
-            self.stuck[found.context, -found.number] = found
+            if not self._ballots.deadlock(found):
+                self._counters.dropped["late finding"] += 1
         elif state is None:
             self._counters.dropped["late finding"] += 1
         elif isinstance(found, Mismatch):

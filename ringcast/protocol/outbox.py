@@ -71,8 +71,7 @@ class Outbox:
         if kind == EAGER:
             self.payload[0] += length
             # One frame is cheaper than two, and what goes eagerly has to be copied anyway.
-            if len(frames) == 1 and frames[0]:
-                header, frames = b"".join((header, frames[0])), ()
+            header, frames = b"".join((header, *frames)), ()
         elif kind == DATA:
             self.payload[0] += length
         elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):

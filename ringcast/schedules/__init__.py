@@ -23,6 +23,7 @@ __all__ = [
     "lanes",
     "merging",
     "mesh",
+    "neighborhood",
     "one_to_all",
     "ordered",
     "placement",

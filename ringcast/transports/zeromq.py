@@ -40,6 +40,8 @@ _BROKEN = {
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
 KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
+_LAST = int(zmq.DONTWAIT)
+_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # once, as an enum takes its time for this
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -203,7 +205,7 @@ class ZeroMQTransport:
         last = len(frames) - 1
         try:
             for i, frame in enumerate(frames):
-                socket.send(frame, zmq.DONTWAIT if i == last else zmq.DONTWAIT | zmq.SNDMORE)
+                socket.send(frame, _LAST if i == last else _MORE)
         except zmq.ZMQError:  # without a limit on the queue this means: no connection is left
             raise LinkLost(
                 peer, f"the connection {self._ends(peer)} was closed by the other side or by the network"

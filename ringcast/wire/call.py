@@ -36,6 +36,7 @@ class Call:
     algorithm: str = ""
     nblocks: int = 1
     distance: int | None = None
+    topology: str = ""  # name of the graph whose neighbours it is between
 
     def __str__(self) -> str:
         shape = str(_plain(self.shape)) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
@@ -45,14 +46,15 @@ class Call:
             f"root {self.root}" if self.root is not None else "",
             f"distance {self.distance}" if self.distance is not None else "",
             f"algorithm {self.algorithm}, nblocks {self.nblocks}" if self.algorithm else "",
+            f"on {self.topology}" if self.topology else "",
         ]
         return f"{self.collective}({', '.join(filter(None, facts))})"
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits: a byte each for the collective, dtype, op, root and algorithm; 24 bits for everything."""
+        """64 bits: a byte each for collective, dtype, op, root, algorithm or topology; 24 bits for everything."""
         root = 0 if self.root is None else int(self.root) + 1  # as it is: roots that are near each other always differ
-        algorithm = f"{self.algorithm}/{self.nblocks}"
+        algorithm = f"{self.algorithm}/{self.nblocks}" + (f" on {self.topology}" if self.topology else "")
         aspects = byte(self.collective), byte(self.dtype), byte(self.op), root & 0xFF, byte(algorithm)
         everything = (self.collective, self.dtype, self.op, root, algorithm, _plain(self.shape), self.distance)
         return int.from_bytes(bytes(aspects), "big") << 24 | zlib.crc32(repr(everything).encode()) >> 8
@@ -62,8 +64,11 @@ class Call:
         theirs, mine = fingerprint.to_bytes(8, "big"), self.fingerprint.to_bytes(8, "big")
         if theirs[0] != mine[0]:
             return f"{BY_BYTE.get(theirs[0], 'another call')}, not {self.collective}"
-        names = [name for i, name in enumerate(_ASPECTS, start=1) if theirs[i] != mine[i]]
-        rest = "distance or shape" if self.distance is not None else "shape or counts"
+        aspects = (*_ASPECTS, "topology" if self.topology else "algorithm or nblocks")
+        names = [name for i, name in enumerate(aspects, start=1) if theirs[i] != mine[i]]
+        rest = "shape or counts"
+        if self.distance is not None or self.topology:
+            rest = "topology or shape" if self.topology else "distance or shape"
         text = f"{self.collective} with another {' and another '.join(names or [rest])}"
         if theirs[1] != mine[1] and byte(OBJECT) in (theirs[1], mine[1]):
             text += " (a Python object on one side, a numpy array or scalar on the other)"
@@ -71,7 +76,7 @@ class Call:
 
 
 OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
-_ASPECTS = ("dtype", "op", "root", "algorithm or nblocks")
+_ASPECTS = ("dtype", "op", "root")
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -51,6 +51,7 @@ class Collective:
     announced: bool = False  # the root first describes what it sends
     table: str = ""  # the collective whose algorithms it uses; "": it has its own
     point_to_point: bool = False  # without a schedule
+    neighbors: bool = False  # between the neighbours in a topology, which has the schedule
 
     @property
     def algorithms(self) -> str:
@@ -60,7 +61,12 @@ class Collective:
     @property
     def listed(self) -> bool:
         """Whether it has algorithms of its own."""
-        return not self.table and not self.point_to_point
+        return self.chooses and not self.table
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a call chooses an algorithm."""
+        return not self.point_to_point and not self.neighbors
 
     @property
     def counts_known(self) -> bool:
@@ -112,6 +118,15 @@ _ALL = (
     Collective(name="merge_sorted", parts=_COUNTS, wire_volume=_V.GATHERED),
     Collective(name="barrier", parts=Parts.NONE, wire_volume=_V.NONE),
     Collective(name="sendrecv", wire_volume=_V.NONE, point_to_point=True),
+    *(
+        Collective(name=f"neighbor_{name}", parts=parts, wire_volume=_V.NONE, exchanges=True, neighbors=True)
+        for name, parts in (
+            ("allgather", _EQUAL),
+            ("allgatherv", _COUNTS),
+            ("alltoall", _EQUAL),
+            ("alltoallv", _COUNTS),
+        )
+    ),
 )
 
 COLLECTIVES: Mapping[str, Collective] = MappingProxyType({one.name: one for one in _ALL})

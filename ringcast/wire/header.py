@@ -10,7 +10,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
 # handshake too, when nobody has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20
@@ -41,6 +41,7 @@ CREDIT_RETURN = 1  # flag of CTS: returns `word` bytes of eager credit
 PROBE = 2  # flag of CTS: grants nothing, but asks whether both ranks are in the same call
 ECHO = 4  # flag of CTS: grants nothing, but answers a PROBE, and shows by its number what was lost before it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
+JOINED = 1  # flag of EAGER: the payload is several frames, or an empty one, as `ringcast.wire.joined` joins them
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`

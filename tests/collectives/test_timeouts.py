@@ -44,6 +44,7 @@ CALLS: dict[str, Call] = {
     "create": lambda c, t: c.create([0], timeout=t),
     "dup": lambda c, t: c.dup(timeout=t),
     "cart": lambda c, t: c.cart(c.size, timeout=t),
+    "graph": lambda c, t: c.graph([0], timeout=t),
 }
 NOT_CALLS = {"iprobe", "explain", "finalize", "free", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from ringcast.communicator import Communicator
 from ringcast.ops import Op
 from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
-from support.public import NONBLOCKING, PERSISTENT, PUBLIC
+from ringcast.topology.cartesian import Grid
+from ringcast.topology.graph import Topology
+from support.public import BETWEEN_NEIGHBORS, NONBLOCKING, PERSISTENT, PUBLIC
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
 EXAMPLES = """
@@ -38,32 +41,21 @@ for test in itertools.chain(*tests):
 results = runner.summarize()
 sys.exit(results.failed > 0 or not all(any(test.examples for test in found) for found in tests))
 """
-CALLS = (
-    "communicator",
-    "distribution",
-    "exchange",
-    "reduction",
-    "messages",
-    "groups",
-    "recovery",
-    "lifetime",
-    "nonblocking",
-)
-MODULES = [f"ringcast.communicator.{name}" for name in CALLS]
-MODULES += [
-    f"ringcast.{name}"
-    for name in ("requests.request", "requests.persistent", "errors", "ops", "bootstrap.world", "bootstrap.run")
-]
+ROOMS = ringcast.communicator, ringcast.topology
+MODULES = [f"{room.__name__}.{module.name}" for room in ROOMS for module in pkgutil.iter_modules(room.__path__)]
+MODULES += [f"ringcast.{name}" for name in ("requests.request", "requests.persistent", "errors", "ops")]
+MODULES += ["ringcast.bootstrap.world", "ringcast.bootstrap.run"]
 FUNCTIONS = {
     name: getattr(ringcast, name)
     for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
 }
+FORMS = NONBLOCKING | PERSISTENT | {name for name in BETWEEN_NEIGHBORS if not name.startswith("neighbor_")}
 METHODS = {f"Communicator.{name}": value for name, value in PUBLIC.items()}
 METHODS |= {
     f"{kind.__name__}.{name}": value
-    for kind in (Request, Persistent, Op)
+    for kind in (Topology, Grid, Request, Persistent, Op)
     for name, value in vars(kind).items()
-    if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)) and name not in FORMS
 } | {"Op": Op}
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
@@ -97,11 +89,11 @@ def test_every_public_call_has_its_arguments_its_result_and_an_example(name: str
     assert told or returns == "None"
 
 
-@pytest.mark.parametrize("name", sorted(NONBLOCKING | PERSISTENT))
+@pytest.mark.parametrize("name", sorted(FORMS))
 def test_every_form_of_a_call_names_the_one_that_blocks(name: str) -> None:
-    text = inspect.getdoc(getattr(Communicator, name)) or ""
+    text = inspect.getdoc(getattr(Topology if "neighbor" in name else Communicator, name)) or ""
     begin, prepare = f"Begin `{name[1:]}`, and return", f"Prepare `{name.removesuffix('_init')}`, and return"
-    assert text.startswith(begin if name in NONBLOCKING else prepare)
+    assert text.startswith(begin if name.startswith("i") else prepare)
     assert ">>> " in text
 
 

@@ -10,12 +10,10 @@ import re
 
 import pytest
 
-from ringcast.algorithms import ALGORITHMS
 from support import faults
-from support.fault_cases import Case
+from support.fault_cases import EVERY, Case
 from support.faults import GROUPS, cases, check, lot
 
-EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
 SAMPLE = 45  # of so many cases the short tests take one
 
 

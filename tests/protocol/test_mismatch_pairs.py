@@ -60,6 +60,7 @@ OTHERS: dict[str, Call] = {
     "create": lambda c, x: c.create([0, 1]),
     "dup": lambda c, x: c.dup(),
     "cart": lambda c, x: c.cart(2),
+    "graph": lambda c, x: c.graph([1 - c.rank]),
 }
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from ringcast import collectives
-from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.engine.drive import driven
@@ -23,7 +22,7 @@ from ringcast.errors import RingcastError
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire.control_messages import Bye, Failed, Finished, FromMember, Revoke, notice_frames
 from ringcast.wire.failure import Failure
-from support.fault_cases import ENDS, Case, call, expected
+from support.fault_cases import ENDS, EVERY, Case, call, expected
 from support.faults import CONTEXT, NONCE, assert_revoked, left_over, names
 from support.protocol_net import interleavings
 
@@ -168,9 +167,6 @@ def explore(case: Case) -> int:
         world.judge()
 
     return interleavings(run)
-
-
-EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
 
 
 @pytest.mark.parametrize(

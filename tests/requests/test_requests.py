@@ -154,6 +154,25 @@ def test_a_call_goes_on_while_the_program_waits_for_another_one() -> None:
     job.close()
 
 
+@pytest.mark.parametrize("verb", ["agree", "shrink"])
+def test_a_call_goes_on_while_the_program_agrees(verb: str) -> None:
+    """Rank 0 votes at once; the others vote when the allreduce is done, which needs rank 0 in every round."""
+
+    def work(comm: Communicator) -> int:
+        vote = getattr(comm, verb)
+        if comm.rank == 0:
+            request = comm.iallreduce(1)
+            vote()
+            return int(request.wait())
+        total = comm.allreduce(1)
+        vote()
+        return int(total)
+
+    job = Job("threads", 5)
+    assert job.ask(work) == [5] * 5
+    job.close()
+
+
 def test_two_iallreduces_need_no_order_of_waits() -> None:
     job = Job("threads", 2)
 

@@ -23,6 +23,7 @@ class Call:
     expected: Sequence[Any]
     how: dict[str, Any] = field(default_factory=dict)  # the same on all ranks
     into: bool = False  # every rank that gets an array says where it goes, by `out`
+    graph: Sequence[Sequence[int]] = ()  # the destinations of each rank, for a call between neighbours
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.how.items())})"
@@ -239,6 +240,51 @@ def sendrecv(draw: Draw) -> Call:
     return Call("sendrecv", given, [values[source[r]] if sends[source[r]] else None for r in ranks])
 
 
+def neighbor_allgather(draw: Draw) -> Call:
+    graph, arrivals = edges(draw)
+    if draw.coin(0.3):
+        things = [draw.thing() for _ in range(draw.size)]
+        expected = [[things[source] for source, _ in each] for each in arrivals]
+        return Call("neighbor_allgather", [(thing,) for thing in things], expected, graph=graph)
+    values = same_shape(draw)
+    stacks = [stacked([values[source] for source, _ in each]) if each else none(values[0][None]) for each in arrivals]
+    return Call("neighbor_allgather", [(value,) for value in values], stacks, into=draw.coin(), graph=graph)
+
+
+def neighbor_allgatherv(draw: Draw) -> Call:
+    (graph, arrivals), (counts, arrays, _) = edges(draw), uneven(draw)
+    told = draw.coin()
+    given = [(arrays[r], [counts[source] for source, _ in arrivals[r]] if told else None) for r in range(draw.size)]
+    expected = [joined([none(arrays[0]), *(arrays[source] for source, _ in each)]) for each in arrivals]
+    return Call("neighbor_allgatherv", given, expected, into=draw.coin(), graph=graph)
+
+
+def neighbor_alltoall(draw: Draw) -> Call:
+    graph, arrivals = edges(draw)
+    if draw.coin(0.3):
+        things = [[draw.thing() for _ in each] for each in graph]
+        expected = [[things[source][place] for source, place in each] for each in arrivals]
+        return Call("neighbor_alltoall", [(each,) for each in things], expected, graph=graph)
+    dtype, row = draw.of(MOVED), (*draw.row(), draw.random.randint(0, 300))
+    arrays = [draw.array(dtype, (len(each), *row)) for each in graph]
+    stacks = [joined([none(arrays[0]), *(arrays[r][place][None] for r, place in each)]) for each in arrivals]
+    return Call("neighbor_alltoall", [(each,) for each in arrays], stacks, into=draw.coin(), graph=graph)
+
+
+def neighbor_alltoallv(draw: Draw) -> Call:
+    (graph, arrivals), dtype, row = edges(draw), draw.of(MOVED), draw.row()
+    counts = [[draw.of([0, 1, draw.random.randint(0, 40)]) for _ in each] for each in graph]
+    arrays = [draw.array(dtype, (sum(own), *row)) for own in counts]
+    parts = [runs(each, own) for each, own in zip(arrays, counts, strict=True)]
+    told = draw.coin()
+    given = [
+        (arrays[r], counts[r], [counts[source][place] for source, place in arrivals[r]] if told else None)
+        for r in range(draw.size)
+    ]
+    expected = [joined([none(arrays[0]), *(parts[source][place] for source, place in each)]) for each in arrivals]
+    return Call("neighbor_alltoallv", given, expected, into=draw.coin(), graph=graph)
+
+
 def agree(draw: Draw) -> Call:
     flags = [draw.random.getrandbits(62) | 1 for _ in range(draw.size)]
     return Call("agree", [(flag,) for flag in flags], [functools.reduce(operator.and_, flags)] * draw.size)
@@ -256,6 +302,18 @@ def uneven(draw: Draw) -> tuple[list[int], list[Array], list[int] | None]:
     return counts, [draw.array(dtype, (n, *row)) for n in counts], draw.of([counts, None])
 
 
+def edges(draw: Draw) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+    """Return the destinations of each rank in a random graph, and from where what comes, with its place there."""
+    graph = [[draw.rank() for _ in range(draw.random.randrange(5))] for _ in range(draw.size)]
+    ranks = range(draw.size)
+    return graph, [[(s, i) for s in ranks for i, dest in enumerate(graph[s]) if dest == rank] for rank in ranks]
+
+
+def none(array: Array) -> Array:
+    """Return an array like this one, without rows."""
+    return np.ascontiguousarray(array)[:0]
+
+
 def even(rows: int, size: int) -> list[int]:
     return [rows // size + (rank < rows % size) for rank in range(size)]
 
@@ -263,4 +321,5 @@ def even(rows: int, size: int) -> list[int]:
 MAKERS: tuple[Maker, ...] = (
     bcast, reduce, allreduce, allreduce_texts, allgather, allgatherv, gather, gatherv, scatter, scatterv,
     reduce_scatter, alltoall, alltoallv, merge_sorted, scan, exscan, shift, barrier, sendrecv, agree,
+    neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv,
 )  # fmt: skip

@@ -14,9 +14,11 @@ import numpy as np
 
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params
+from ringcast.collectives.neighbors import Neighbors, neighbors_of
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.execute import Steps
 from ringcast.ops import SUM
+from ringcast.schedules.neighborhood import of_graph
 
 SIZES = (1, 1_000, 100_000)  # bytes of a rank's value
 ENDS = ("leave", "barrier")  # what ranks do after the call: nothing more, or a second call
@@ -30,6 +32,9 @@ OF_MESSAGES = ("lost", "late", "twice")
 OF_LINKS = ("cut", "half")  # from a message on nothing passes between its two ranks, or nothing in its direction
 
 Array = np.ndarray[Any, Any]
+# What can go wrong: of each collective with all its algorithms, and between neighbours.
+EVERY = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
+EVERY += [("neighbor_allgather", "graph"), ("neighbor_alltoall", "graph")]
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,15 @@ class Case:
         return cls(collective, algorithm, int(size), int(nbytes), after, fault, *map(int, numbers))
 
     @property
-    def entry(self) -> Algorithm:
-        return ALGORITHMS[self.collective][self.algorithm]
+    def entry(self) -> Algorithm | None:
+        """The algorithm; None between neighbours."""
+        return ALGORITHMS[self.collective][self.algorithm] if self.collective in ALGORITHMS else None
+
+    @property
+    def graph(self) -> tuple[tuple[int, ...], ...]:
+        """The destinations of each rank, where the call is between neighbours: two on a ring, and some more."""
+        p = self.size
+        return tuple(((r + 1) % p, (r + 3) % p, *range(r, p, 3)[1:]) for r in range(p))
 
     @property
     def root(self) -> int:
@@ -73,13 +85,13 @@ class Case:
 
     @property
     def fits(self) -> bool:
-        return not self.entry.fits(Params(self.size, self.root, distance=self.distance))
+        return self.entry is None or not self.entry.fits(Params(self.size, self.root, distance=self.distance))
 
 
 def values(case: Case) -> list[Array]:
     """Return the value of each rank: of uneven lengths, where that is allowed."""
     sort = case.collective == "merge_sorted"
-    uneven = (sort or case.collective == "allgatherv") and not case.entry.equal_counts
+    uneven = case.entry and (sort or case.collective == "allgatherv") and not case.entry.equal_counts
     lengths = (case.nbytes * (rank % 3) if uneven else case.nbytes for rank in range(case.size))
     return [_numbers(rank, n, sort) for rank, n in enumerate(lengths)]
 
@@ -100,7 +112,8 @@ def _numbers(rank: int, n: int, sort: bool = False) -> Array:
 
 def call(case: Case, group: Group) -> Steps[Any]:
     """Return what a rank does."""
-    c, rank, root, choice = collectives, group.rank, case.root, Choice(case.algorithm, 2 if case.entry.blocks else None)
+    c, rank, root = collectives, group.rank, case.root
+    choice = Choice(case.algorithm, 2 if case.entry and case.entry.blocks else None)
     mine, row = values(case)[rank], rows(case)[rank]
     calls: dict[str, Callable[[], Steps[Any]]] = {
         "bcast": lambda: c.bcast(group, mine if rank == root else None, root, choice),
@@ -118,8 +131,21 @@ def call(case: Case, group: Group) -> Steps[Any]:
         "alltoallv": lambda: c.alltoallv(group, row, [1] * case.size, None, None, choice),
         "shift": lambda: c.shift(group, mine, case.distance, choice),
         "barrier": lambda: c.barrier(group),
+        "neighbor_allgather": lambda: c.neighbor_allgather(neighbors(case, group), mine, None),
+        "neighbor_alltoall": lambda: c.neighbor_alltoall(
+            neighbors(case, group), row[[i % case.size for i in range(len(case.graph[rank]))]], None
+        ),
     }
     return calls[case.collective]()
+
+
+def neighbors(case: Case, group: Group) -> Neighbors:
+    return neighbors_of(group, of_graph(group.rank, case.graph))
+
+
+def arrivals(case: Case, rank: int) -> list[tuple[int, int]]:
+    """Return from whom something comes to a rank, and its place there."""
+    return [(r, place) for r, each in enumerate(case.graph) for place, dest in enumerate(each) if dest == rank]
 
 
 def expected(case: Case) -> list[Any]:
@@ -151,5 +177,9 @@ def _expected(*facts: Any) -> list[Any]:
         "alltoallv": lambda: [table[:, rank] for rank in range(p)],
         "shift": lambda: [each[(rank - case.distance) % p] for rank in range(p)],
         "barrier": lambda: [None] * p,
+        "neighbor_allgather": lambda: [np.stack([each[r] for r, _ in arrivals(case, rank)]) for rank in range(p)],
+        "neighbor_alltoall": lambda: [
+            np.stack([table[r][place % p] for r, place in arrivals(case, rank)]) for rank in range(p)
+        ],
     }
     return results[case.collective]()

@@ -61,6 +61,19 @@ def test_another_distance_is_told() -> None:
     assert one.difference(other.fingerprint) == "shift with another distance or shape"
 
 
+def test_another_topology_is_told() -> None:
+    names = [f"graph {number:x} of 12 edges" for number in range(100)]
+    calls = [Call("neighbor_alltoall", "int64", (3,), topology=name) for name in names]
+    assert len({call.fingerprint for call in calls}) == len(calls)
+    for one, other in combinations(calls, 2):
+        text = one.difference(other.fingerprint)
+        same_byte = (one.fingerprint ^ other.fingerprint) >> 24 == 0
+        assert text == "neighbor_alltoall with another topology" + " or shape" * same_byte
+    shaped = replace(calls[0], shape=(4,))
+    assert calls[0].difference(shaped.fingerprint) == "neighbor_alltoall with another topology or shape"
+    assert str(calls[0]) == "neighbor_alltoall(dtype int64, shape (3,), on graph 0 of 12 edges)"
+
+
 def test_a_collective_that_this_version_does_not_know_has_no_name() -> None:
     unknown = (set(range(256)) - {Call(name).fingerprint >> 56 for name in COLLECTIVES}).pop()
     assert BASE.difference(unknown << 56) == "another call, not bcast"
@@ -86,7 +99,7 @@ def test_fingerprints_are_equal_for_equal_calls_only(one: Call, other: Call) -> 
 
 def test_the_last_24_bits_depend_on_every_argument() -> None:
     """Of two arguments whose bytes happen to be the same, the digest still tells that they differ."""
-    other = Call("reduce", "int32", (11, 3), "MAX", 1, "ring", 5, 2)
+    other = Call("reduce", "int32", (11, 3), "MAX", 1, "ring", 5, 2, "graph")
     digests = {replace(BASE, **{f.name: getattr(other, f.name)}).fingerprint & 0xFFFFFF for f in fields(Call)}
     assert BASE.fingerprint & 0xFFFFFF not in digests
     assert len(digests) == len(fields(Call))
@@ -119,6 +132,7 @@ def test_other_processes_compute_the_same() -> None:
         (Call("merge_sorted", "int64", (3, 1, 2), algorithm="circulant"), 0x715D0000DF415FFD),
         (Call("shift", "object", distance=3), 0x45EC0000A8A223F6),
         (Call("sendrecv"), 0x4E000000A8C21063),
+        (Call("neighbor_allgather", "int64", (3,), topology="grid (2,), periods (True,)"), 0x0E5D000013881360),
     ],
 )
 def test_fingerprints_stay_as_they_are(call: Call, fingerprint: int) -> None:

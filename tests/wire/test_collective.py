@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringcast import Communicator, collectives
+from ringcast import Communicator, Topology, collectives
 from ringcast.algorithms import ALGORITHMS
 from ringcast.analysis.postconditions import POSTCONDITIONS
 from ringcast.commands.bench.limits import FORMULAS
@@ -18,6 +18,7 @@ from soak.calls import MAKERS
 from support.public import METHODS
 
 EVERY = set(COLLECTIVES)
+NEIGHBORS = {facts.name for facts in COLLECTIVES.values() if facts.neighbors}
 LISTED = {facts.name for facts in COLLECTIVES.values() if facts.listed}
 COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
 
@@ -28,7 +29,13 @@ COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
         ("ringcast.algorithms.ALGORITHMS", ALGORITHMS, LISTED),
         ("ringcast.analysis.postconditions.POSTCONDITIONS", POSTCONDITIONS, LISTED),
         ("ringcast.collectives", set(collectives.__all__), EVERY),
-        ("ringcast.Communicator", EVERY & METHODS, EVERY),
+        ("ringcast.Communicator", EVERY & METHODS, EVERY - NEIGHBORS),
+        ("ringcast.Topology", EVERY & set(vars(Topology)), NEIGHBORS),
+        (
+            "ringcast.Topology, with an i",
+            {f"i{name}" for name in EVERY} & set(vars(Topology)),
+            {f"i{name}" for name in NEIGHBORS},
+        ),
         ("ringcast.commands.bench.limits.FORMULAS", FORMULAS, set(Volume) - {Volume.NONE}),
         ("ringcast.commands.bench.systems.workload.COMBINING", COMBINING, COMBINED | {"merge_sorted"}),
         ("tests.soak.calls.MAKERS", {maker.__name__ for maker in MAKERS} - {"agree", "allreduce_texts"}, EVERY),
@@ -43,11 +50,11 @@ def test_every_list_of_collectives_has_those_of_the_table(
 
 @pytest.mark.parametrize("facts", COLLECTIVES.values(), ids=lambda facts: facts.name)
 def test_calls_take_what_the_table_says(facts: Collective) -> None:
-    taken = signature(getattr(Communicator, facts.name)).parameters
+    taken = signature(getattr(Topology if facts.neighbors else Communicator, facts.name)).parameters
     assert ("root" in taken) == facts.rooted
     assert ("op" in taken) == facts.combines
     assert ("distance" in taken) == facts.distance
-    assert ("algorithm" in taken) == (facts.parts is not Parts.NONE and not facts.point_to_point)
+    assert ("algorithm" in taken) == (facts.parts is not Parts.NONE and facts.chooses)
     exchanged = facts.name == "merge_sorted"  # whose ranks tell each other the lengths
     assert ("counts" in taken) == (facts.parts is Parts.COUNTS and not exchanged)
 
@@ -55,7 +62,7 @@ def test_calls_take_what_the_table_says(facts: Collective) -> None:
 @pytest.mark.parametrize("facts", COLLECTIVES.values(), ids=lambda facts: facts.name)
 def test_what_shares_algorithms_shares_the_facts_that_they_depend_on(facts: Collective) -> None:
     owner = COLLECTIVES[facts.algorithms]
-    assert owner.listed or facts.point_to_point
+    assert owner.listed or not facts.chooses
     assert (facts.rooted, facts.combines, facts.exchanges) == (owner.rooted, owner.combines, owner.exchanges)
     assert (facts.wire_volume, facts.parts_of(7)) == (owner.wire_volume, owner.parts_of(7))
 
@@ -81,5 +88,9 @@ def test_bytes_of_fingerprints_stay_as_they_are() -> None:
         "alltoall": 105,
         "alltoallv": 231,
         "shift": 69,
+        "neighbor_allgather": 14,
+        "neighbor_allgatherv": 154,
+        "neighbor_alltoall": 137,
+        "neighbor_alltoallv": 123,
     }
     assert set(BY_BYTE.values()) == EVERY

@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import ArgumentError, CollectiveMismatch, Communicator, Grid, Revoked, dims_create
+from ringcast import ArgumentError, CollectiveMismatch, Communicator, Grid, Revoked, dims_create, wait_all
 from support.jobs import Job, Jobs
 
-SHAPES = [((1,), (True,)), ((5,), (False,)), ((2, 3), (True, False)), ((3, 1, 2), (False, True, True)), ((4,), (True,))]
+SHAPES = [
+    ((1,), (True,)),
+    ((2,), (True,)),
+    ((2,), (False,)),
+    ((5,), (False,)),
+    ((2, 3), (True, False)),
+    ((3, 1, 2), (False, True, True)),
+    ((4,), (True,)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +62,74 @@ def check_shift(grid: Grid[Communicator], table: np.ndarray[Any, Any], axis: int
         assert got == (expected if inside else None)
     mine = grid.comm.sendrecv(grid.coords, dest, source)
     assert mine == (None if source is None else grid.coords_of(source))
+
+
+@pytest.mark.parametrize("length", [0, 1, 30_000])
+@pytest.mark.parametrize(("dims", "periods"), SHAPES)
+def test_neighbours_exchange_rows(jobs: Jobs, dims: tuple[int, ...], periods: tuple[bool, ...], length: int) -> None:
+    """What a rank sends along an axis comes to the next one from the other direction, and nothing beyond an end."""
+    table = np.arange(prod(dims)).reshape(dims)
+
+    def work(comm: Communicator) -> None:
+        grid = grid_on(comm, dims, periods)
+        rank, near = comm.rank, neighbors_in(table, periods, grid.coords)
+        assert grid.sources == grid.destinations == tuple(near)
+        back = [place ^ 1 for place in range(len(near))]
+        wanted = [None if n is None else (n, place) for n, place in zip(near, back, strict=True)]
+        assert grid.neighbor_allgather(rank) == near
+        assert grid.neighbor_alltoall([(rank, place) for place in range(len(near))]) == wanted
+        rows = np.array([[rank, place] + [1] * length for place in range(len(near))])
+        expected = [[0] * (2 + length) if n is None else [*n, *[1] * length] for n in wanted]
+        assert grid.neighbor_alltoall(rows).tolist() == expected
+        out = np.full_like(rows, -1)
+        assert grid.neighbor_alltoall(rows, out=out) is out
+        for got, row, n in zip(out.tolist(), expected, near, strict=True):
+            assert got == ([-1] * (2 + length) if n is None else row)
+        counts = [1] * len(near)
+        assert grid.neighbor_alltoallv(rows, counts, counts).tolist() == expected
+        came = [row for row, n in zip(expected, near, strict=True) if n is not None]
+        assert grid.neighbor_alltoallv(rows, counts).tolist() == came
+        mine = np.full((rank % 2, length), rank)
+        joined = [n for n in near if n is not None and n % 2]
+        assert grid.neighbor_allgatherv(mine).tolist() == [[n] * length for n in joined]
+        assert grid.neighbor_allgatherv([rank] * (rank % 2)) == joined
+        assert grid.neighbor_allgatherv([rank], counts) == [n for n in near if n is not None]
+
+    jobs("threads", prod(dims)).ask(work)
+
+
+def neighbors_in(table: np.ndarray[Any, Any], periods: tuple[bool, ...], coords: tuple[int, ...]) -> list[int | None]:
+    """Return the neighbours along each axis, the one before and the one behind."""
+    found: list[int | None] = []
+    for (axis, ring), step in product(enumerate(periods), (-1, 1)):
+        inside = ring or 0 <= coords[axis] + step < table.shape[axis]
+        found.append(int(np.roll(table, -step, axis)[coords]) if inside else None)
+    return found
+
+
+def test_a_grid_of_a_part_has_neighbours(jobs: Jobs) -> None:
+    def work(comm: Communicator) -> None:
+        grid = grid_on(comm, [2, 3], [False, True])
+        row = grid.sub([1])
+        left, right = row.shift(0)
+        assert row.neighbor_allgather(row.comm.rank) == [left, right]
+        both = [row.ineighbor_alltoall(["to the left", "to the right"]), grid.ineighbor_allgather(comm.rank)]
+        assert wait_all(both) == [["to the right", "to the left"], [*grid.shift(0), *grid.shift(1)]]
+        assert grid.sub([]).neighbor_allgather(1) == []
+
+    jobs("threads", 6).ask(work)
+
+
+def test_parts_along_different_axes_are_refused(jobs: Jobs) -> None:
+    def work(comm: Communicator) -> None:
+        grid = grid_on(comm, [2, 3])
+        if grid.coords[0] == 0:
+            with pytest.raises(ArgumentError, match=r"sub: argument axes: expected the same axes on all ranks, got"):
+                grid.sub([0] if comm.rank == 0 else [1])
+        else:
+            assert grid.sub([1]).comm.members == (3, 4, 5)
+
+    jobs("threads", 6).ask(work)
 
 
 @pytest.mark.parametrize("axes", [[], [0], [1], [2], [0, 2], [2, 1], [0, 1, 2]])

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from ringcast.errors import ArgumentError
+from ringcast.schedules.neighborhood import of_grid
+from ringcast.topology.graph import Comm, Topology
+from ringcast.wire.votes import FLAG_LIMIT
 
 
-class Divisible(Protocol):
-    """A communicator, as a grid uses it."""
+class Grid(Topology[Comm]):
+    """A topology in which ranks side by side in a Cartesian grid are neighbours, as `Communicator.cart` makes it.
 
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def split(self, color: int | None, key: int = 0) -> Self | None: ...
-
-
-Comm = TypeVar("Comm", bound=Divisible)
-
-
-class Grid(Generic[Comm]):
-    """Ranks in a Cartesian grid, as `Communicator.cart` makes it.
+    Along each axis a rank has the rank before it and the rank behind it as its neighbours, in this order, both as
+    sources and as destinations; None beyond an end.
 
     Attributes:
         comm: the communicator of the ranks in the grid, in row-major order of their coordinates.
@@ -40,14 +32,19 @@ class Grid(Generic[Comm]):
     """
 
     def __init__(self, comm: Comm, dims: Sequence[int], periods: Sequence[bool]) -> None:
-        self.comm, self.dims, self.periods = comm, tuple(dims), tuple(periods)
+        self.dims, self.periods = tuple(dims), tuple(periods)
+        super().__init__(comm, of_grid(comm.rank, self.dims, self.periods))
 
     def __repr__(self) -> str:
         return f"<Grid: rank {self.comm.rank} of {' x '.join(map(str, self.dims))}, at {self.coords}>"
 
     @property
     def coords(self) -> tuple[int, ...]:
-        """Coordinates of this rank."""
+        """Coordinates of this rank.
+
+        >>> comm.cart([1, 1]).coords
+        (0, 0)
+        """
         return self.coords_of(self.comm.rank)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
@@ -110,6 +107,9 @@ class Grid(Generic[Comm]):
         Args:
             axes: numbers of the axes that are kept, in the order of the new grid; equal on all ranks.
 
+        Raises:
+            ArgumentError: also if ranks of the new grid give other axes: found when all have called it.
+
         >>> comm.cart([1, 1]).sub([1]).dims
         (1,)
         """
@@ -121,8 +121,12 @@ class Grid(Generic[Comm]):
         fixed = [0 if axis in kept else n for axis, n in enumerate(place)]
         dims = [self.dims[axis] for axis in kept]
         key = int(np.ravel_multi_index([place[axis] for axis in kept], dims)) if kept else 0
-        part = self.comm.split(int(np.ravel_multi_index(fixed, self.dims)), key)
+        color = crc32(repr(kept).encode()) * self.comm.size + int(np.ravel_multi_index(fixed, self.dims))
+        part = self.comm.split(color % FLAG_LIMIT, key)
         assert part is not None, "every rank has a colour"
+        if part.size != prod(dims):
+            expected = f"expected the same axes on all ranks, got {axes!r}, as on {part.size} of {prod(dims)} ranks"
+            raise ArgumentError(self.comm.rank, "sub", "axes", expected)
         return Grid(part, dims, [self.periods[axis] for axis in kept])
 
 

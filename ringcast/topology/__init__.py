@@ -1,0 +1,1 @@
+"""Ranks and their neighbours, as a user sees them: any graph, and Cartesian grids."""
