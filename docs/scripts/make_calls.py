@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMUNICATOR = Path(__file__).parents[2] / "ringcast/communicator"
+RINGCAST = Path(__file__).parents[2] / "ringcast"
+COMMUNICATOR, TOPOLOGY = RINGCAST / "communicator", RINGCAST / "topology"
 NOTE = "# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.\n"
 
 
@@ -26,7 +27,7 @@ class Form:
     name: str  # of its methods, with {} for the call
     result: str
     summary: str
-    body: str  # with {steps}, or {made} and {arguments}, for the generator of the call
+    body: str  # with {caller}, and {steps}, or {made} and {arguments}, for the generator of the call
     example: tuple[str, ...]  # instead of a line that makes the call, with {call} for the form with its arguments
     remarks: dict[str, str]  # sentences about a single call
 
@@ -46,7 +47,7 @@ NONBLOCKING = Form(
     "i{}",
     "Request[{}]",
     "Begin `{}`, and return a request for what that returns.",
-    "return self._begin({steps})",
+    "return {caller}._begin({steps})",
     ("{call}.wait()",),
     {
         "send": "The program may change the value again when it has waited for it.",
@@ -57,7 +58,7 @@ PERSISTENT = Form(
     "{}_init",
     "Persistent[{}]",
     "Prepare `{}`, and return a call that can be started any number of times.",
-    "return self._prepare(partial({made}, {arguments}))",
+    "return {caller}._prepare(partial({made}, {arguments}))",
     ("call = {call}", "call.start()", "call.wait()"),
     {"recv": "It can be cancelled while it is under way."},
 )
@@ -66,6 +67,11 @@ SOURCES = {
     COMMUNICATOR / "exchange.py": (),
     COMMUNICATOR / "reduction.py": (),
     COMMUNICATOR / "messages.py": ("send", "recv"),
+}
+BETWEEN_NEIGHBORS = {
+    TOPOLOGY / "neighbor_calls.py": tuple(
+        f"neighbor_{name}" for name in ("allgather", "allgatherv", "alltoall", "alltoallv")
+    )
 }
 TARGETS = [
     Target(
@@ -99,6 +105,30 @@ class PersistentCalls(Calls):
     They take the same arguments, raise what is wrong with them, and return a `Persistent`. Its `start` begins the call
     with what the arrays hold then, its `wait` returns what the call returns.
     """
+''',
+    ),
+    Target(
+        TOPOLOGY / "nonblocking.py",
+        NONBLOCKING,
+        BETWEEN_NEIGHBORS,
+        "from ringcast.topology.neighbor_calls import Comm, NeighborCalls\n",
+        '''"""The collectives between neighbours that do not block."""
+
+
+class NonblockingNeighborCalls(NeighborCalls[Comm]):
+    """The i-forms of the calls; see `Request`."""
+''',
+    ),
+    Target(
+        TOPOLOGY / "persistent.py",
+        PERSISTENT,
+        BETWEEN_NEIGHBORS,
+        "from ringcast.topology.neighbor_calls import Comm, NeighborCalls\n",
+        '''"""The collectives between neighbours that are prepared once, and started again and again."""
+
+
+class PersistentNeighborCalls(NeighborCalls[Comm]):
+    """The forms of the calls that begin later; see `Persistent`."""
 ''',
     ),
 ]
@@ -149,13 +179,16 @@ def _form(form: Form, method: ast.FunctionDef) -> str:
 
 
 def _body(form: Form, statement: ast.stmt) -> str:
-    """Return the last statement of a form, given that of the call: `return self._call(generator, timeout)`."""
+    """Return the last statement of a form, given that of the call, as `return self._call(generator, timeout)`."""
     call = statement.value if isinstance(statement, ast.Return | ast.Expr) else None
     assert isinstance(call, ast.Call)
     steps = call.args[0]
     assert isinstance(steps, ast.Call)
     arguments = ", ".join(map(ast.unparse, steps.args))
-    return form.body.format(steps=ast.unparse(steps), made=ast.unparse(steps.func), arguments=arguments)
+    assert isinstance(call.func, ast.Attribute)
+    return form.body.format(
+        caller=ast.unparse(call.func.value), steps=ast.unparse(steps), made=ast.unparse(steps.func), arguments=arguments
+    )
 
 
 def _docstring(form: Form, method: ast.FunctionDef) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast.collectives.neighbors import Neighbors
 from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
@@ -110,8 +111,10 @@ def check(make: partial[Steps[Any]]) -> None:
     """
     call = signature(make.func).bind(*make.args)
     given = call.arguments
-    group: Group = given["group"]
-    given["group"] = replace(group, endpoint=_Rehearsal(group.endpoint))
+    near: Neighbors | None = given.get("near")
+    group: Group = given["group"] if near is None else near.group
+    stage = replace(group, endpoint=_Rehearsal(group.endpoint))
+    given |= {"group": stage} if near is None else {"near": replace(near, group=stage)}
     if "out" in given:
         given["out"] = _stand_in(given["out"])
     with suppress(_CheckedError, StopIteration):  # the latter of a call that sends nothing, as to nobody

@@ -11,7 +11,8 @@ import numpy as np
 
 from ringcast.errors import ArgumentError
 from ringcast.schedules.neighborhood import of_grid
-from ringcast.topology.graph import Comm, Topology
+from ringcast.topology.graph import Topology
+from ringcast.topology.neighbor_calls import Comm
 from ringcast.wire.votes import FLAG_LIMIT
 
 

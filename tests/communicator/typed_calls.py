@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ringcast
-from ringcast import Communicator, Grid, Persistent, Request, Status
+from ringcast import Communicator, Grid, Persistent, Request, Status, Topology
 from ringcast.collectives.explain import Explanation
 
 Floats = NDArray[np.float64]
@@ -169,6 +169,28 @@ def persistent_forms(comm: Communicator, floats: Floats, at_root: FloatsAtRoot) 
     assert_type(comm.recv_init(), Persistent[Any])
     assert_type(comm.recv_init(1, out=floats), Persistent[Floats])
     assert_type(comm.recv_init(None, out=floats), Persistent[FloatsAtRoot])
+
+
+def neighbors(comm: Communicator, floats: Floats, scalar: np.float32) -> None:
+    graph = comm.graph([0])
+    assert_type(graph, Topology[Communicator])
+    assert_type(graph.comm, Communicator)
+    assert_type(graph.neighbor_allgather(floats), Floats)
+    assert_type(graph.neighbor_allgather(scalar), NDArray[np.float32])
+    assert_type(graph.neighbor_allgather("a"), list[str | None])  # None beyond the ends of a grid
+    assert_type(graph.neighbor_allgatherv(floats), Floats)
+    assert_type(graph.neighbor_allgatherv(["a"]), list[str])
+    assert_type(graph.neighbor_alltoall(floats), Floats)
+    assert_type(graph.neighbor_alltoall(["a"]), list[str | None])
+    assert_type(graph.neighbor_alltoallv(floats, [1]), Floats)
+    assert_type(graph.neighbor_alltoallv(["a"], [1]), list[str])
+    assert_type(graph.ineighbor_allgather(floats), Request[Floats])
+    assert_type(graph.ineighbor_alltoall(["a"]), Request[list[str | None]])
+    assert_type(graph.neighbor_alltoallv_init(floats, [1]), Persistent[Floats])
+    grid = comm.cart([1])
+    if grid is not None:
+        assert_type(grid.neighbor_allgather(floats), Floats)
+        assert_type(grid.sub([0]), Grid[Communicator])
 
 
 def functions(floats: Floats) -> None:

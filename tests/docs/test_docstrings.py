@@ -23,6 +23,7 @@ from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
 from ringcast.topology.cartesian import Grid
 from ringcast.topology.graph import Topology
+from ringcast.topology.neighbor_calls import NeighborCalls
 from support.public import BETWEEN_NEIGHBORS, NONBLOCKING, PERSISTENT, PUBLIC
 
 # Every docstring has a world of its own, as some end it. Those of Dask and Ray need a cluster: see their tests.
@@ -53,7 +54,7 @@ FORMS = NONBLOCKING | PERSISTENT | {name for name in BETWEEN_NEIGHBORS if not na
 METHODS = {f"Communicator.{name}": value for name, value in PUBLIC.items()}
 METHODS |= {
     f"{kind.__name__}.{name}": value
-    for kind in (Topology, Grid, Request, Persistent, Op)
+    for kind in (NeighborCalls, Topology, Grid, Request, Persistent, Op)
     for name, value in vars(kind).items()
     if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)) and name not in FORMS
 } | {"Op": Op}

@@ -30,11 +30,16 @@ COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
         ("ringcast.analysis.postconditions.POSTCONDITIONS", POSTCONDITIONS, LISTED),
         ("ringcast.collectives", set(collectives.__all__), EVERY),
         ("ringcast.Communicator", EVERY & METHODS, EVERY - NEIGHBORS),
-        ("ringcast.Topology", EVERY & set(vars(Topology)), NEIGHBORS),
+        ("ringcast.Topology", EVERY & set(dir(Topology)), NEIGHBORS),
         (
             "ringcast.Topology, with an i",
-            {f"i{name}" for name in EVERY} & set(vars(Topology)),
+            {f"i{name}" for name in EVERY} & set(dir(Topology)),
             {f"i{name}" for name in NEIGHBORS},
+        ),
+        (
+            "ringcast.Topology, with _init",
+            {f"{name}_init" for name in EVERY} & set(dir(Topology)),
+            {f"{name}_init" for name in NEIGHBORS},
         ),
         ("ringcast.commands.bench.limits.FORMULAS", FORMULAS, set(Volume) - {Volume.NONE}),
         ("ringcast.commands.bench.systems.workload.COMBINING", COMBINING, COMBINED | {"merge_sorted"}),
