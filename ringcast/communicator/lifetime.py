@@ -83,7 +83,7 @@ class Lifetime(Calls):
     def _left_behind(self) -> UsageError | None:
         """Return the error of a program that ends well, but for requests that it has not waited for."""
         endpoint = self._group.endpoint
-        left = [*endpoint.dropped, *((call.operation, call.site) for call in endpoint.requests.values())]
+        left = [*endpoint.dropped, *((call.operation, call.site) for call in [*endpoint.requests.values()])]
         endpoint.requests.clear()
         ends_well = not endpoint.protocol.gave_up and not hasattr(sys, "last_value")  # set by an uncaught error
         return self._not_waited_for(left) if left and ends_well else None

@@ -18,7 +18,7 @@ def check_buffers(endpoint: Endpoint, call: OpenCall) -> None:
         UsageError: it does not.
     """
     uses = _uses(call)
-    for other in endpoint.requests.values() if uses else ():
+    for other in [*endpoint.requests.values()] if uses else ():  # a copy: the garbage collector may drop requests
         if getgeneratorstate(other.steps) == GEN_CLOSED:  # it has ended, whether somebody has waited for it or not
             continue
         for theirs in _uses(other):
