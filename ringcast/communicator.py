@@ -812,7 +812,7 @@ class Communicator(NonblockingCalls):
             raise UsageError(f"rank {self.rank}: free() of the communicator of the whole job; leave by finalize()")
         if not self.closed:
             self._call(collectives.barrier(self._group), timeout)
-            self.finalize()
+            self._leave(None, by_all=True)
 
     def _part(self, group: Group | None) -> Communicator | None:
         return None if group is None else Communicator(group, self.timeout)
@@ -970,13 +970,13 @@ class Communicator(NonblockingCalls):
         """
         self._leave(None)
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None, *, by_all: bool = False) -> None:
         if self._closed or os.getpid() != self._owner[0]:
             return
         with gate_of_this_thread() as gate:
             self._closed = True
             if self._group.derived:
-                recovery.free(self._group)
+                recovery.free(self._group, by_all=by_all)
                 return
             try:
                 self._group.endpoint.leave(error, self._left_behind() if error is None else None)
