@@ -18,6 +18,7 @@ from support.mixed import ACTIONS, SIZES, Item, Program, random_items
 
 RANKS = 1, 2, 3, 5, 7
 FEW, MANY = 80, 2000  # programs that are tried
+SLOW = 0.05  # how slow messages are: ranks that wait for them report it, and nobody may be accused
 
 items = st.builds(
     Item,
@@ -35,9 +36,9 @@ programs = st.builds(Program, st.sampled_from(RANKS), st.lists(items, max_size=2
 orders = st.integers(0, 2**32)
 
 
-def check(program: Program, order: int) -> None:
+def check(program: Program, order: int, slow: float = 0.0) -> None:
     """Run a program on a wire that delivers in this order."""
-    job = AnyOrder(program.size, order)
+    job = AnyOrder(program.size, order, slow=slow)
     for error in job.run(program.run):
         if error is not None:
             raise error
@@ -45,16 +46,16 @@ def check(program: Program, order: int) -> None:
 
 
 @settings(SHRUNK, max_examples=FEW)
-@given(programs, orders)
-def test_programs_in_any_order_of_deliveries(program: Program, order: int) -> None:
-    check(program, order)
+@given(programs, orders, st.sampled_from([0.0, SLOW]))
+def test_programs_in_any_order_of_deliveries(program: Program, order: int, slow: float) -> None:
+    check(program, order, slow)
 
 
 @pytest.mark.long
 @settings(SHRUNK, max_examples=MANY)
-@given(programs, orders)
-def test_many_programs_in_any_order_of_deliveries(program: Program, order: int) -> None:
-    check(program, order)
+@given(programs, orders, st.sampled_from([0.0, SLOW]))
+def test_many_programs_in_any_order_of_deliveries(program: Program, order: int, slow: float) -> None:
+    check(program, order, slow)
 
 
 @pytest.mark.long

@@ -1,9 +1,9 @@
 """A job whose ranks are threads, of which one runs at a time, on a wire that delivers in any order.
 
 What is under way between two ranks, or between a rank and the control plane, keeps its order; which of these links
-delivers next is drawn from a seed, and so is nothing else: a run can be had again. Time is virtual: it goes on by
-`tick` seconds with every event, and where nothing is under way to the first deadline of a rank that waits. A rank can
-be killed at any place.
+delivers next is drawn from a seed, and so is nothing else: a run can be had again. Time is virtual: where nothing is
+under way, or all of that is slow, it goes on to the first deadline of a rank that waits. A rank can be killed at any
+place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from support.under_way import holding
 PLANE = -1  # the control plane, where others have a rank
 NONCE, CONTEXT = 5, 3
 ENDLESS = 20_000  # events in a row in which nothing is delivered
-LONG = 100.0  # virtual seconds after which ranks hang
+TICK = 1e-5  # virtual seconds of an event
+LONG = 1000.0  # virtual seconds after which ranks hang
 
 SHRUNK = settings(phases=[phase for phase in Phase if phase is not Phase.explain])  # hangs are dear to explain
 
@@ -105,19 +106,20 @@ class AnyOrder:
     Args:
         size: number of ranks.
         seed: of the order of deliveries; 0: in the order of sending.
-        tick: virtual seconds that every event takes.
+        slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
         place: 0: nobody is killed.
     """
 
-    def __init__(self, size: int, seed: int = 0, *, tick: float = 1e-5, victim: int = 0, place: int = 0) -> None:
+    def __init__(self, size: int, seed: int = 0, *, slow: float = 0.0, victim: int = 0, place: int = 0) -> None:
         self.size, self.now = size, 0.0
         self.victim, self.place = victim, place
         self.dead: set[int] = set()
         self.ends = [End(self, rank) for rank in range(size)]
         self.shared = SharedControl(NONCE, self.ends)
         self.endpoints = [Endpoint(r, size, NONCE, end, Line(self, r)) for r, end in enumerate(self.ends)]
-        self._tick, self._random = tick, Random(seed) if seed else None
+        self._slow, self._random = slow, Random(seed) if seed else None
+        self._changes = 0.1 if self._random is None else self._random.choice([0.1, 0.01])
         self._links: dict[Link, deque[Any]] = {}  # those with something under way, in the order of its oldest
         self._weights: dict[Link, float] = {}
         self._until: dict[int, float] = {}  # when a rank that waits wakes up
@@ -206,7 +208,7 @@ class AnyOrder:
         idle = 0
         while self._until:
             rank, idle = self._next(), idle + 1
-            self.now += self._tick
+            self.now += TICK
             idle = 0 if self._delivered else idle
             assert idle < ENDLESS, f"ranks {sorted(self._until)} poll at {self.now:g} s, and nothing is under way"
             assert self.now < LONG, f"ranks {sorted(self._until)} hang"
@@ -219,23 +221,26 @@ class AnyOrder:
     def _next(self) -> int | None:
         """Let one thing happen; return the rank that can go on now."""
         due = [rank for rank, until in self._until.items() if until <= self.now]
-        links = [*self._links]
-        if not due and not links:
-            first = min(self._until, key=lambda rank: self._until[rank])
-            assert self._until[first] < inf, f"ranks {sorted(self._until)} hang at {self.now:g} s"
-            self.now, self._delivered = self._until[first], False
-            return first
-        choice = self._choose(due, links)
+        links, first = [*self._links], min(self._until, key=lambda rank: self._until[rank])
+        assert due or links or self._until[first] < inf, f"ranks {sorted(self._until)} hang at {self.now:g} s"
+        choice = self._choose(due, links, first)
         self._delivered = not isinstance(choice, int)
-        return choice if isinstance(choice, int) else self._deliver(choice)
+        if not isinstance(choice, int):
+            return self._deliver(choice)
+        self.now = max(self.now, self._until[choice])
+        return choice
 
-    def _choose(self, due: Sequence[int], links: Sequence[Link]) -> int | Link:
+    def _choose(self, due: Sequence[int], links: Sequence[Link], first: int) -> int | Link:
+        """Return a rank that can go on, be it that time goes on for that, or a link that delivers."""
+        if not due and not links:
+            return first
         if self._random is None:
             return links[0] if links else due[0]
-        if self._random.random() < 0.1:  # some links are slow, for a while
+        if self._random.random() < self._changes:  # some links are slow, for a while
             self._weights.clear()
         weights = [self._weights.setdefault(link, self._random.random() ** 4 + 1e-3) for link in links]
-        return self._random.choices([*due, *links], [0.5] * len(due) + weights)[0]
+        later = self._slow * max(weights, default=0.0) if not due and self._until[first] < inf else 0.0
+        return self._random.choices([*due, *links, first], [*[0.5] * len(due), *weights, later])[0]
 
     def _deliver(self, link: Link) -> int | None:
         queue = self._links[link]
