@@ -811,7 +811,7 @@ class Communicator(NonblockingCalls):
         if not self._group.derived:
             raise UsageError(f"rank {self.rank}: free() of the communicator of the whole job; leave by finalize()")
         if not self.closed:
-            self._call(collectives.barrier(self._group), timeout)
+            self._call(split.free(self._group), timeout)
             self._leave(None, by_all=True)
 
     def _part(self, group: Group | None) -> Communicator | None:
