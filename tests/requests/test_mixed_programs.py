@@ -18,7 +18,7 @@ from support.mixed import ACTIONS, SIZES, Item, Program, random_items
 
 RANKS = 1, 2, 3, 5, 7
 FEW, MANY = 80, 2000  # programs that are tried
-SLOW = 0.05  # how slow messages are: ranks that wait for them report it, and nobody may be accused
+SLOW = 0.2  # how slow messages are: ranks that wait for them report it, and nobody may be accused
 
 items = st.builds(
     Item,
