@@ -109,11 +109,16 @@ class AnyOrder:
         slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
         place: 0: nobody is killed.
+        silent: seconds for which it is as if the victim were stopped: nothing is heard of it, and only then it is
+            declared failed. 0: that is declared at once, and its connections are closed.
     """
 
-    def __init__(self, size: int, seed: int = 0, *, slow: float = 0.0, victim: int = 0, place: int = 0) -> None:
+    def __init__(
+        self, size: int, seed: int = 0, *, slow: float = 0.0, victim: int = 0, place: int = 0, silent: float = 0.0
+    ) -> None:
         self.size, self.now = size, 0.0
-        self.victim, self.place = victim, place
+        self.victim, self.place, self._silent = victim, place, silent
+        self._declared = inf  # when the victim is declared failed
         self.dead: set[int] = set()
         self.ends = [End(self, rank) for rank in range(size)]
         self.shared = SharedControl(NONCE, self.ends)
@@ -161,9 +166,16 @@ class AnyOrder:
             for link in [link for link in self._links if rank in link]:
                 if link[1] == rank or self._random is None or self._random.random() < 0.5:
                     del self._links[link]  # else what it has sent still comes
-            self.ends[rank].close()
-            self.shared.take(Failing(rank, Failure("killed")))
+            self._declared = self.now + self._silent
+            if not self._silent:
+                self.ends[rank].close()
+                self._declare()
             raise Died
+
+    def _declare(self) -> None:
+        """Let the control plane declare that the victim has failed."""
+        self._declared = inf
+        self.shared.take(Failing(self.victim, Failure("killed")))
 
     # What happens.
 
@@ -220,8 +232,12 @@ class AnyOrder:
 
     def _next(self) -> int | None:
         """Let one thing happen; return the rank that can go on now."""
-        due = [rank for rank, until in self._until.items() if until <= self.now]
         links, first = [*self._links], min(self._until, key=lambda rank: self._until[rank])
+        if self._declared <= (self.now if links else self._until[first]):
+            self.now = max(self.now, self._declared)
+            self._declare()
+            return None
+        due = [rank for rank, until in self._until.items() if until <= self.now]
         assert due or links or self._until[first] < inf, f"ranks {sorted(self._until)} hang at {self.now:g} s"
         choice = self._choose(due, links, first)
         self._delivered = not isinstance(choice, int)
