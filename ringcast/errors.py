@@ -69,7 +69,7 @@ class UsageError(RingcastError, RuntimeError):
     >>> comm.finalize()
     >>> try: comm.barrier()
     ... except UsageError as error: print(error)
-    rank 0: the communicator was finalized; call it before finalize()
+    rank 0: the communicator was finalized or freed; call barrier before that
     """
 
 

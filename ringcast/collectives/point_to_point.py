@@ -44,7 +44,7 @@ def send(group: Group, value: Any, dest: int | None, tag: int) -> Steps[None]:
 def recv(group: Group, source: Source, tag: Tag, out: Any, status: Status | None) -> Steps[Any]:
     """Return a value that was sent; see `Communicator.recv`."""
     origin, tag = _source(group, "recv", source), _open_tag(group, "recv", tag)
-    message = SelfDescribing(None if out is None else check_buffer(group.rank, "recv", out))
+    message = _message(group, "recv", out, status)
     if origin is None:
         return None
     op = _begin(group, "recv", None, origin, tag)
@@ -65,7 +65,7 @@ def sendrecv(
     """Send a value and receive one at the same time; see `Communicator.sendrecv`."""
     dest, origin = _rank(group, "sendrecv", "dest", dest), _source(group, "sendrecv", source)
     tag = _tag(group, "sendrecv", tag)
-    message = SelfDescribing(None if out is None else check_buffer(group.rank, "sendrecv", out))
+    message = _message(group, "sendrecv", out, status)
     frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
     op = _begin(group, "sendrecv", dest, origin, tag)
     to = None if dest is None else group.in_job(dest)
@@ -102,6 +102,13 @@ def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: i
     op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
     op.label = label
     return op
+
+
+def _message(group: Group, name: str, out: Any, status: Any) -> SelfDescribing:
+    """Return the sink of a receive."""
+    if not isinstance(status, Status | None):
+        raise ArgumentError(group.rank, name, "status", f"expected a Status or None, got {status!r}")
+    return SelfDescribing(None if out is None else check_buffer(group.rank, name, out))
 
 
 def _received(group: Group, name: str, message: SelfDescribing, out: Array | None, status: Status | None) -> Any:

@@ -110,11 +110,11 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
     return part(group, decision.fresh, decision.members, hosts)
 
 
-def free(group: Group) -> None:
-    """End the use of a communicator that was made from another one."""
+def free(group: Group, *, by_all: bool) -> None:
+    """End the use of a communicator that was made from another one: all members do, or this rank alone."""
     endpoint = group.endpoint
     if not endpoint.closed:
-        endpoint.protocol.retire(group.context)
+        endpoint.protocol.retire(group.context, by_all=by_all)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))
         endpoint.unanswered.freed(group.context)

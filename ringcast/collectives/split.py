@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import prod
 from typing import Any
@@ -64,8 +64,13 @@ def dup(group: Group) -> Steps[Group]:
     return made(group, range(group.size), 0)
 
 
+def free(group: Group) -> Steps[None]:
+    """Wait until all ranks free the group; see `Communicator.free`."""
+    yield from _meet(group, "free", NO_DATA)
+
+
 def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
-    wanted = tuple(ranks)
+    wanted = tuple(ranks) if isinstance(ranks, Iterable) else ()
     right = all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in wanted)
     if not wanted or not right or len(set(wanted)) < len(wanted):
         expected = f"expected different ranks in 0..{group.size - 1}, one at least, got {ranks!r}"

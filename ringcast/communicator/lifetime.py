@@ -6,8 +6,7 @@ import os
 import sys
 from typing import Self
 
-from ringcast import collectives
-from ringcast.collectives import recovery
+from ringcast.collectives import recovery, split
 from ringcast.collectives.stage import Group
 from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import UsageError
@@ -48,8 +47,8 @@ class Lifetime(Calls):
                 f"rank {self._group.rank}: free() of the communicator of the whole job; leave by finalize()"
             )
         if not self.closed:
-            self._call(collectives.barrier(self._group), timeout)
-            self.finalize()
+            self._call(split.free(self._group), timeout)
+            self._leave(None, by_all=True)
 
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent.
@@ -67,13 +66,13 @@ class Lifetime(Calls):
         """
         self._leave(None)
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None, *, by_all: bool = False) -> None:
         if self._closed or os.getpid() != self._owner[0]:
             return
         with gate_of_this_thread() as gate:
             self._closed = True
             if self._group.derived:
-                recovery.free(self._group)
+                recovery.free(self._group, by_all=by_all)
                 return
             try:
                 self._group.endpoint.leave(error, self._left_behind() if error is None else None)

@@ -1,6 +1,7 @@
 """The communicators of a rank: in use, invalidated, freed, or named by peers before this rank has registered them.
 
-State, and one bound: how many unknown ones a peer may name. The rules are number 6 in `ringcast.protocol.machine`.
+State, and two bounds: how many unknown ones a peer may name, and how many freed ones are remembered. The rules are
+number 6 in `ringcast.protocol.machine`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ringcast.wire.failure import Broken
 from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of, made
 
 NAMED = 4096  # communicators that a peer may name before this rank has registered them
+OVER = 4096  # communicators that all members have freed, whose late messages can be recognised
 REMEMBERED = 64  # calls that have ended, whose late messages can be recognised
 
 Waiting: TypeAlias = "tuple[Header, Sequence[Frame]]"  # an unmatched EAGER, or RTS; a CTS has no frames
@@ -194,6 +196,7 @@ class Contexts(dict[int, Context]):
     def __init__(self) -> None:
         super().__init__()
         self.retired: set[int] = set()
+        self._over: dict[int, None] = {}  # of these, those that all members have freed, the oldest one first
         self._named: Counter[int] = Counter()  # unregistered communicators that each peer has named
 
     def __missing__(self, context: int) -> Context:
@@ -208,10 +211,24 @@ class Contexts(dict[int, Context]):
             self._named[state.namer] -= 1
             state.namer = None
 
-    def retire(self, context: int) -> None:
-        """End the use of a communicator."""
+    def retire(self, context: int, by_all: bool) -> None:
+        """End the use of a communicator, which all members do, or this rank alone.
+
+        One that all have freed is remembered for a while only: its members have made their last call, of which nothing
+        is missing here, so what still comes is a probe, or a message that a program has sent and never received.
+        """
         del self[context]
         self.retired.add(context)
+        if by_all:
+            self._over[context] = None
+            if len(self._over) > OVER:
+                oldest = next(iter(self._over))
+                del self._over[oldest]
+                self.retired.discard(oldest)
+
+    def over(self, context: int) -> bool:
+        """Return whether all members have freed a communicator."""
+        return context in self._over
 
     def name(self, h: Header) -> None:
         """Record the sender of the first message for an unknown communicator.

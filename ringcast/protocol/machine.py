@@ -19,7 +19,8 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
    announced or granted transfer gets REFUSE, and later calls raise until the communicator is replaced.
 6. A communicator concerns its members only: the failure of another rank does not affect it, and messages of other
    ranks for it are refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
-   ahead of this rank), for a retired one refused. Messages from a rank that was declared failed are dropped.
+   ahead of this rank), for a retired one refused, except probes where all have freed it: their senders still wait for
+   that. Such numbers are forgotten after a while. Messages from a rank that was declared failed are dropped.
 7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
    all and still waits.
 8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
@@ -147,10 +148,13 @@ class Protocol:
         """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
         self._aborter.enrol(context, members)
 
-    def retire(self, context: int) -> None:
-        """End the use of a communicator; messages that still arrive for it are refused."""
+    def retire(self, context: int, *, by_all: bool = False) -> None:
+        """End the use of a communicator, by all members or by this rank alone; messages that still arrive are refused.
+
+        A probe is answered if all members have freed it: its sender is still in the call in which they do that.
+        """
         self.invalidate(context, self._errors.freed())
-        self._contexts.retire(context)
+        self._contexts.retire(context, by_all)
 
     def begin(
         self,
@@ -602,6 +606,9 @@ class Protocol:
 
     def _on_probe(self, h: Header) -> None:
         """Answer a probe; one in another call is a mismatch, one in a call that this rank has not begun is not."""
+        if self._contexts.over(h.context):
+            self._echo(h)
+            return
         if self._aborter.dead(h):
             return
         state = self._contexts[h.context]
@@ -611,9 +618,12 @@ class Protocol:
         elif ended is not None and ended.fingerprint != h.fingerprint:
             self._aborter.unexpected(h)
         else:
-            self._counters.keepalives_sent[h.source] += 1
-            name = h.source, h.context, h.operation, h.ordinal
-            self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
+            self._echo(h)
+
+    def _echo(self, h: Header) -> None:
+        self._counters.keepalives_sent[h.source] += 1
+        name = h.source, h.context, h.operation, h.ordinal
+        self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
 
     def _granted(self, send: Send, h: Header) -> None:
         """Handle the first grant of a message that was sent without RTS."""

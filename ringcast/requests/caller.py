@@ -69,7 +69,9 @@ class Caller:
                 "call it only from the thread that called init"
             )
         if self._closed or self._group.endpoint.closed:
-            raise UsageError(f"rank {self._group.rank}: the communicator was finalized; call it before finalize()")
+            raise UsageError(
+                f"rank {self._group.rank}: the communicator was finalized or freed; call {operation} before that"
+            )
         if self._group.endpoint.torn:
             raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
         timeout = self.timeout if timeout is None else timeout

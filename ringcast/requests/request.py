@@ -146,8 +146,8 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
     >>> ringcast.wait_all([comm.iallreduce(1), comm.ibcast("hello")])
     [1, 'hello']
     """
-    asked = list(requests)
-    _await(asked, "wait", timeout, every=True)
+    asked = _listed(requests, "wait_all")
+    _await(asked, "wait_all", timeout, every=True)
     failed = next((request for request in asked if request._task.error is not None), None)
     if failed is None:
         return [request._take() for request in asked]
@@ -173,7 +173,7 @@ def wait_any(requests: Iterable[Request[Result]], timeout: float | None = None) 
     >>> ringcast.wait_any([comm.iallreduce(1)])
     (0, 1)
     """
-    asked = list(requests)
+    asked = _listed(requests, "wait_any")
     place = _await(asked, "wait_any", timeout, every=False)[0]
     return place, asked[place]._take()
 
@@ -196,8 +196,20 @@ def wait_some(requests: Iterable[Request[Result]], timeout: float | None = None)
     >>> ringcast.wait_some([comm.iallreduce(1), comm.iallreduce(2)])
     [(0, 1), (1, 2)]
     """
-    asked = list(requests)
+    asked = _listed(requests, "wait_some")
     return [(place, asked[place]._take()) for place in _await(asked, "wait_some", timeout, every=False)]
+
+
+def _listed(requests: Iterable[Request[Any]], operation: str) -> list[Request[Any]]:
+    """Return requests as a list.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    found = list(requests) if isinstance(requests, Iterable) else None
+    if found is None or not all(isinstance(one, Request) for one in found):
+        raise UsageError(f"{operation} takes a list of requests, got {requests if found is None else found!r}"[:300])
+    return found
 
 
 def _await(requests: Sequence[Request[Any]], operation: str, timeout: float | None, *, every: bool) -> list[int]:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import ringcast
-from soak import SECONDS, SEEDS, calls, faults, jobs
+from soak import SECONDS, SEEDS, calls, faults, jobs, steady
 from soak.driver import soak
 from soak.fault import HOSTS, Fault
 from support.fleets import Fleet, fleet
 
 THREADS, TCP, ONE = 18, 239, 258  # seeds of small jobs: of two ranks, and of one
+MIXED = 100_000  # calls of all ranks, which are many of all kinds
 
 nothing_left = pytest.mark.usefixtures("nothing_left")
 
@@ -32,6 +33,18 @@ def test_a_random_job(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_jobs(seed: int) -> None:
     assert not soak("jobs", jobs.play, seed, SECONDS / len(SEEDS))
+
+
+@nothing_left
+@pytest.mark.long
+def test_what_threads_hold_does_not_grow() -> None:
+    ringcast.run(steady.check, 3, args=(MIXED,), backend="threads")
+
+
+@nothing_left
+@pytest.mark.long
+def test_what_processes_hold_does_not_grow(tmp_path: Path) -> None:
+    jobs.launch("soak.steady", MIXED, tmp_path, "-n", "3", "--transport", "ipc")
 
 
 @nothing_left

@@ -317,6 +317,29 @@ def test_a_message_beyond_two_gibibytes(kind: str) -> None:
     job.close()
 
 
+def large(comm: Communicator, kind: str) -> tuple[Any, ...] | None:
+    """Send something beyond 2 GiB from rank 0 to rank 1, which returns what it can tell of it."""
+    size = (1 << 31) + 1
+    if comm.rank == 0:
+        array = np.zeros(size, np.uint8)
+        array[[0, 1 << 31]] = 3, 4
+        values = {"array": array, "object": {"within": array, "n": 5}}
+        comm.send(values[kind] if kind in values else {"within": array.tobytes(), "n": 5}, 1, 9)
+        return None
+    status = Status()
+    got = comm.recv(0, 9, status=status)
+    body = got if kind == "array" else got["within"]
+    return type(body), len(body), int(body[0]), int(body[1 << 31]), status.count > size - 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["array", "object", "bytes"])
+def test_a_message_beyond_two_gibibytes_between_processes(kind: str) -> None:
+    """As an array; as a buffer beside the pickle of an object; and within a pickle."""
+    got = ringcast.run(large, 2, args=(kind,), timeout=100)
+    assert got == [None, (bytes if kind == "bytes" else np.ndarray, (1 << 31) + 1, 3, 4, True)]
+
+
 # Probing and cancelling.
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
+from ringcast.protocol.communicators import OVER
 from ringcast.protocol.counters import PATIENCE
 from ringcast.protocol.operations import SEGMENT, Operation
 from ringcast.wire import codec
@@ -12,7 +13,7 @@ from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
-from ringcast.wire.header import LOST, Kind
+from ringcast.wire.header import ECHO, LOST, PROBE, Kind
 from support.protocol_net import (
     CALL,
     CONTEXT,
@@ -249,6 +250,31 @@ def test_a_retired_communicator_refuses(granted: bool) -> None:
     assert CONTEXT not in net.ranks[1]._contexts
     with pytest.raises(Revoked, match="freed"):
         net.ranks[1].begin(CONTEXT, CALL)
+
+
+def test_a_communicator_that_all_have_freed_still_answers_probes() -> None:
+    """Rank 0 waits for somebody else in the call in which all free it, and for rank 1, which has left that call."""
+    net = Net(2)
+    net.ranks[1].retire(CONTEXT, by_all=True)
+    op = net.ranks[0].begin(CONTEXT, CALL)
+    net.ranks[0].receive(op, 1, Buffer(1))
+    net.ranks[0].probe([op])
+    net.run()
+    assert op.error is None
+    assert [h.flags for _, _, h in net.log] == [PROBE, ECHO]
+    net.ranks[0].send(op, 1, [memoryview(bytes(LARGE))])  # what nobody has received is refused
+    net.run()
+    assert isinstance(op.error, Revoked)
+
+
+def test_communicators_that_all_have_freed_are_remembered_for_a_while() -> None:
+    protocol = Net(2).ranks[1]
+    for context in range(100, 100 + 2 * OVER):
+        protocol.retire(context, by_all=context != 100)
+    assert protocol.revoked(100), "this rank alone has freed it, and others may call for ever"
+    assert [protocol.revoked(context) for context in (101, 99 + OVER, 100 + OVER)] == [False, False, True]
+    assert len(protocol._contexts.retired) == OVER + 1
+    assert not protocol._contexts
 
 
 def test_the_messages_of_a_failed_rank_are_zombies() -> None:

@@ -34,14 +34,19 @@ def play(seed: int, folder: Path) -> str:
     if transport == "threads":
         ringcast.run(program.job, size, args=(seed,), backend="threads")
     else:
-        _launch(seed, folder, "-n", str(size), "--transport", transport)
+        launch("soak.program", seed, folder, "-n", str(size), "--transport", transport)
     return f"{transport} -n {size}"
 
 
-def _launch(seed: int, folder: Path, *options: str) -> None:
+def launch(module: str, argument: int, folder: Path, *options: str) -> None:
+    """Run a module on ranks that are processes, with an empty directory for its files.
+
+    Raises:
+        AssertionError: it has failed, has said something, or has left something.
+    """
     command = [sys.executable, "-m", "ringcast_launcher", *options, "--output", "none", "--wdir", str(TESTS)]
     done = subprocess.run(
-        [*command, "--timeout", f"{LIMIT:g}", "-m", "soak.program", str(seed)],
+        [*command, "--timeout", f"{LIMIT:g}", "-m", module, str(argument)],
         env={**ENVIRONMENT, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=LIMIT + 60, check=False,
     )  # fmt: skip

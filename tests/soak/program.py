@@ -12,6 +12,7 @@ import numpy as np
 
 import ringcast
 from ringcast import Communicator
+from support.mixed import Program, random_items
 
 from . import calls
 from .calls import Call, Maker, random_call, same
@@ -32,12 +33,16 @@ def job(comm: Communicator, seed: int) -> int:
 
 
 def step(comm: Communicator, seed: str) -> Communicator:
-    """Make one call, or give the communicator up; return the communicator to go on with."""
+    """Make one call, or several that overlap, or give the communicator up; return the communicator to go on with."""
     draw = Draw(f"step {seed}", comm.size)
     if draw.coin(0.02):
         return given_up(comm, draw.rank())
     if comm.size > 1 and draw.coin(0.02):
         return timed_out(comm, draw.rank())
+    if draw.coin(0.1):
+        Program(comm.size, random_items(draw.random, draw.random.randint(1, 15)), draw.random.randrange(4)).run(comm)
+        comm.barrier()  # nobody leaves while another rank has a receive open
+        return comm
     one_call(comm, seed)
     return comm
 
