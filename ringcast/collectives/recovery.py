@@ -28,7 +28,7 @@ from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.call import Call, Site
-from ringcast.wire.control_messages import Freed, Waiting
+from ringcast.wire.control_messages import Freed
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import P2P
 from ringcast.wire.votes import AGREE, FLAG_LIMIT, SHRINK, Decision, Verb, Vote
@@ -121,7 +121,9 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
 def free(group: Group) -> None:
     """End the use of a communicator that was made from another one."""
     endpoint = group.endpoint
-    if not endpoint.closed:
+    if endpoint.closed:
+        return
+    with endpoint.gate:
         endpoint.protocol.retire(group.context)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))
@@ -196,7 +198,7 @@ def _await_decision(group: Group, vote: Vote, op: Operation, start: float, timeo
                 awaited = _awaited(group)
                 endpoint.recorder.waits(op, awaited)
                 report = protocol.report_vote(vote, op.place, awaited, seconds=now - start, times=times)
-                endpoint.control.send(Waiting(report))
+                endpoint.tell_stall(report)
             due = start + (times + 1) * QUIET
             endpoint.progress(due if timeout is None else min(due, start + timeout))
             now = clock()

@@ -19,7 +19,7 @@ from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import Kind, call_of, to_itself
-from ringcast.wire.reports import REPORTED
+from ringcast.wire.reports import REPORTED, StallReport
 from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
@@ -60,7 +60,9 @@ class Runnable(Interface):
 
 
 class Endpoint:
-    """Protocol, transport and control plane of one rank; used by one thread at a time."""
+    """Protocol, transport and control plane of one rank; used by one thread, unless it is `shared`."""
+
+    shared = False  # whether several threads may use it (`ringcast.engine.shared`)
 
     def __init__(
         self,
@@ -255,8 +257,11 @@ class Endpoint:
         """
         self.probe(awaited)
         if every or len(awaited) <= REPORTED:  # of many, any of which would do, the others are not known
-            report = self.protocol.report(awaited, every=every, seconds=seconds, times=times)
-            self.control.send(Waiting(report))
+            self.tell_stall(self.protocol.report(awaited, every=every, seconds=seconds, times=times))
+
+    def tell_stall(self, report: StallReport) -> None:
+        """Send the report of a stalled program to the control plane."""
+        self.control.send(Waiting(report))
 
     def moves(self) -> None:
         """Withdraw the report."""
@@ -285,7 +290,7 @@ class Endpoint:
             RingcastError: the `mistake`.
         """
         self.closed = True
-        self.gate = Gate()  # a handler that raises may end this only when all is done
+        self.gate = self.gate.left()
         if not self.torn:
             self.catch_up()
         protocol = self.protocol

@@ -50,7 +50,7 @@ class Request(Generic[Result]):
         'hello'
         """
         limit = self._usable("wait", timeout)
-        if not self._task.poll():
+        if not self._task.done:
             wait(self._task.endpoint, [self._task], limit)
         return self._take()
 
