@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic
 
 from ringcast.engine.drive import wait
@@ -19,6 +19,9 @@ class Request(Generic[Result]):
 
     The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it is done
     the program must leave the arrays alone that it has given to it. Every request has to be waited for once.
+
+    A coroutine of asyncio waits by `await request`: the loop serves others meanwhile, and the call goes on. The timeout
+    is that of the communicator. If the `await` is cancelled, the request has still to be waited for.
 
     >>> request = comm.iallreduce(np.arange(3))
     >>> request.wait()
@@ -53,6 +56,11 @@ class Request(Generic[Result]):
         if not self._task.done:
             wait(self._task.endpoint, [self._task], limit)
         return self._take()
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        from ringcast.requests.awaiting import awaited  # with it asyncio, which takes long to import
+
+        return awaited(self)
 
     def test(self) -> bool:
         """Return whether the call is done, so that `wait` returns, or raises, at once.

@@ -22,6 +22,7 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, shared, signal_gate
 from ringcast.engine.endpoint import Endpoint
+from ringcast.transports import zeromq
 from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -358,7 +359,8 @@ def test_a_handler_may_make_calls_and_wait_for_other_threads(handler: Callable[[
 
 @pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
-def test_all_threads_get_the_error_when_a_peer_is_gone(kind: str) -> None:
+def test_all_threads_get_the_error_when_a_peer_is_gone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zeromq, "LINGER", 100)  # what was sent to the peer that is gone is not delivered
     job = Job(kind, 3)
 
     def work(comm: Communicator) -> None:
