@@ -278,7 +278,11 @@ def test_all_coroutines_get_the_error_when_a_peer_is_gone(
         if comm.rank == 1:
             comm.finalize()
             return
-        errors = await asyncio.gather(*(one.iallreduce(1) for one in own), return_exceptions=True)
+
+        async def one(part: Communicator) -> Any:
+            return await part.iallreduce(1)
+
+        errors = await asyncio.gather(*map(one, own), return_exceptions=True)
         assert all(isinstance(error, PeerFailed) and "rank 1 finished" in str(error) for error in errors)
 
     ask(kind, 3, work, ways)
