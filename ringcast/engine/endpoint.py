@@ -9,7 +9,7 @@ from typing import NamedTuple
 from typing import Protocol as Interface
 
 from ringcast.engine.signal_gate import Gate
-from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError
+from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError, UsageError
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.machine import Protocol
@@ -86,7 +86,8 @@ class Endpoint:
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.requests: dict[int, tuple[str, Site]] = {}  # calls that nobody has waited for, by the request's identity
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
-        self.closed = False
+        self.closed = False  # whether this rank leaves, or has left …
+        self.silent = False  # … and cannot send any more
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
         self._wake = to_itself(Kind.WAKE, nonce)
@@ -149,8 +150,8 @@ class Endpoint:
 
     def fail(self, op: Operation, error: BaseException) -> None:
         """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks."""
-        if isinstance(error, ObjectsRefused):
-            return  # nothing is under way, and all ranks refuse alike
+        if self.silent or isinstance(error, ObjectsRefused):
+            return  # all has been said; or nothing is under way, and all ranks refuse alike
         self.recorder.failed(op)
         self.protocol.fail(op, error)
         self.flush()
@@ -176,6 +177,7 @@ class Endpoint:
         gate.waiter = self
         while gate.pending:
             gate.deliver()
+            self.check_open()
             deadline = self.transport.clock()  # what is waited for may have come to its end in a handler
         try:
             arrival = self.transport.poll(self.wakes(deadline))
@@ -195,6 +197,12 @@ class Endpoint:
         while self.ready:
             self.ready.popleft().advance()
         return arrival is not None
+
+    def check_open(self) -> None:
+        """Raise UsageError if the handler of a signal, which came in a call, has left the job."""
+        if self.closed:
+            self.gate.waiter = None
+            raise UsageError(f"rank {self.rank}: the handler of a signal has called finalize() in the middle of a call")
 
     def wake(self) -> None:
         """End the wait under way, or the next one."""
@@ -307,6 +315,7 @@ class Endpoint:
                 self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))
             self.control.close()
         finally:
+            self.silent = True
             self.transport.close(hurry=protocol.hopeless or bool(self.torn))
             protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()

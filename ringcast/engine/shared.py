@@ -100,8 +100,7 @@ class SharedEndpoint(Endpoint):
                         signals.deliver()
                 finally:
                     gate.step_in(depth)
-                if self.closed:
-                    raise UsageError(f"rank {self.rank}: a signal's handler has called finalize() in this call")
+                self.check_open()
                 deadline = self.transport.clock()  # what is waited for may have come to its end in a handler
             self._go_on()
             if not self._take() and self._arrivals == arrivals:
