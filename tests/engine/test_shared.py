@@ -296,14 +296,30 @@ def handler() -> Iterator[Callable[[Any], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+def interrupt(number: int, delivered: Callable[[], bool]) -> None:
+    """Send a signal to this process; again, where it comes in the moment in which the main thread falls asleep.
+
+    Python's locks do not notice it then, and programs not before the next report of a stall is due.
+    """
+    again = threading.Event()
+    while not delivered():
+        os.kill(os.getpid(), number)
+        again.wait(0.1)
+
+
 @pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_signal_ends_the_wait_of_the_main_thread_only(
-    kind: str, number: signal.Signals, handler: Callable[[Any], None]
-) -> None:
-    handler(alarm)
+def test_a_signal_ends_the_wait_of_the_main_thread_only(kind: str, number: signal.Signals) -> None:
     expected = {signal.SIGUSR1: Alarm, signal.SIGINT: KeyboardInterrupt}[number]
+    delivered = threading.Event()
+
+    def handle(*_: object) -> None:
+        if not delivered.is_set():
+            delivered.set()
+            raise expected
+
+    before = signal.signal(number, handle)
     job = Job(kind, 2)
     comms = [Communicator(Group(endpoint, 3, NETWORKS["threads"]), 60) for endpoint in job.endpoints]
     for comm in comms:
@@ -314,20 +330,20 @@ def test_a_signal_ends_the_wait_of_the_main_thread_only(
         other.result()
         received = helpers.start(own.recv, 1)
 
-        def interrupt() -> None:
+        def end_the_wait() -> None:
             while signal_gate._MAIN.waiter is None or not waits(comms[0], 2):
                 pass
-            os.kill(os.getpid(), number)
+            interrupt(number, delivered.is_set)
 
-        helpers.start(interrupt)
+        helpers.start(end_the_wait)
         with pytest.raises(expected):
             comms[0].recv(1)
         with pytest.raises(Revoked, match=expected.__name__):
             comms[1].barrier()
         other.result().send("untouched", 0)
         assert received.result() == "untouched"
+    signal.signal(number, before)
     job.close()
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
 
 
 @pytest.mark.usefixtures("no_second_look")
@@ -336,21 +352,68 @@ def test_a_handler_may_make_calls_and_wait_for_other_threads(handler: Callable[[
     job = Job("ipc", 1)
     comm = Communicator(Group(job.endpoints[0], 3, NETWORKS["threads"]), 60)
     comm.progress_thread()
+    delivered = threading.Event()
     with Helpers() as helpers:
 
         def handle(*_: object) -> None:
+            if delivered.is_set():
+                return
+            delivered.set()
             helpers.start(comm.send, "of a thread", 0, 1).result()
             comm.send(comm.recv(0, 1), 0, 2)
 
         handler(handle)
 
-        def interrupt() -> None:
+        def end_the_wait() -> None:
             while signal_gate._MAIN.waiter is None or not waits(comm):
                 pass
-            os.kill(os.getpid(), signal.SIGUSR1)
+            interrupt(signal.SIGUSR1, delivered.is_set)
 
-        helpers.start(interrupt)
+        helpers.start(end_the_wait)
         assert comm.recv(0, 2) == "of a thread"
+    job.close()
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("waits_in_a_call", [True, False])
+def test_a_second_signal_does_not_wait_for_the_lock(
+    waits_in_a_call: bool, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one ends the wait; but another thread, as in an operator that hangs, lets the main thread not in."""
+    handler(alarm)
+    job = Job("ipc", 1)
+    comm = Communicator(Group(job.endpoints[0], 3, NETWORKS["threads"]), 60)
+    comm.progress_thread()
+    endpoint, main = comm._group.endpoint, signal_gate._MAIN
+    assert isinstance(endpoint, shared.SharedEndpoint)
+    gate = endpoint.gate
+    entered, over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        while waits_in_a_call and not waits(comm):
+            pass
+        with gate:
+            entered.set()
+            while not main._depth:
+                pass
+            interrupt(signal.SIGUSR1, lambda: bool(main.pending))
+            monkeypatch.setattr(signal_gate, "PATIENCE", 0.0)
+            interrupt(signal.SIGUSR1, lambda: not main.pending)
+            if not waits_in_a_call:
+                assert over.wait(60)
+
+    with Helpers() as helpers:
+        helpers.start(hang)
+        if waits_in_a_call:
+            with pytest.raises(Alarm):
+                comm.recv(0)
+        else:
+            assert entered.wait(60)
+            with pytest.raises(Alarm):
+                comm.barrier()
+            over.set()
+    assert not main._depth
+    assert not gate.inside - {endpoint._thread.ident}
     job.close()
 
 
