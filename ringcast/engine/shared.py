@@ -27,7 +27,7 @@ from ringcast.engine.shared_gate import SharedGate, Sleeper
 from ringcast.errors import JobAborted, RingcastError, UsageError
 from ringcast.wire.reports import StallReport
 
-BATCH = 64  # messages after which other threads come first
+BATCH = 16  # messages after which other threads come first
 SLICE = 1.0  # seconds after which the engine's thread looks whether a peer without a link is to be given up
 
 

@@ -277,6 +277,42 @@ print("ended")
     assert (done.returncode, done.stdout) == (0, "refused ended\n"), done.stderr
 
 
+def launch(program: str, size: int = 2) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "python", "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_program_ends_without_finalize() -> None:
+    """The engine's thread keeps no process alive, and the others get all that was sent."""
+    program = """
+import sys, threading, ringcast
+comm = ringcast.init(threads="multiple")
+own = comm.dup(), comm.dup()
+threads = [threading.Thread(target=lambda part=part: sys.stdout.write(f"{part.allreduce(1)}\\n")) for part in own]
+for thread in threads: thread.start()
+comm.isend(comm.rank, 1 - comm.rank).wait()
+assert comm.recv() == 1 - comm.rank
+"""
+    done = launch(program)
+    assert (done.returncode, sorted(done.stdout.split("\n"))) == (0, ["", *["[0] 2"] * 2, *["[1] 2"] * 2]), done.stderr
+
+
+@pytest.mark.live
+def test_a_rank_that_raises_while_its_threads_wait_ends_the_job() -> None:
+    program = """
+import threading, ringcast
+comm = ringcast.init(threads="multiple")
+own = comm.dup()
+if comm.rank: own.barrier()
+threading.Thread(target=own.recv, args=(1,)).start()
+raise ZeroDivisionError
+"""
+    done = launch(program)
+    assert done.returncode == 1
+    assert "rank 0" in done.stderr.splitlines()[-1]
+    assert "ZeroDivisionError" in done.stderr.splitlines()[-1]
+
+
 # Signals.
 
 
