@@ -51,7 +51,16 @@ ERRORS = {
 
 @pytest.mark.parametrize(
     "module",
-    ["communicator", "requests.calls", "requests.request", "errors", "ops", "bootstrap.world", "bootstrap.run"],
+    [
+        "communicator",
+        "requests.caller",
+        "requests.calls",
+        "requests.request",
+        "errors",
+        "ops",
+        "bootstrap.world",
+        "bootstrap.run",
+    ],
 )
 def test_examples(module: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
