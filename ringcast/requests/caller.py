@@ -87,13 +87,13 @@ class Caller:
                 "belongs; start ranks with ringcast-launch or ringcast.run, and children with the spawn method and "
                 f"init under `{GUARD}`"
             )
+        if self._closed or self._group.endpoint.closed:
+            raise UsageError(f"rank {self._group.rank}: the communicator was finalized; call it before finalize()")
         if threading.get_ident() != thread and not self._group.endpoint.shared:
             raise UsageError(
                 f"rank {self._group.rank}: the communicator belongs to another thread; call it only from the thread "
                 'that called init, or allow several: init(threads="multiple"), or progress_thread() of a communicator'
             )
-        if self._closed or self._group.endpoint.closed:
-            raise UsageError(f"rank {self._group.rank}: the communicator was finalized; call it before finalize()")
         if self._group.endpoint.torn:
             raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
         timeout = self.timeout if timeout is None else timeout
