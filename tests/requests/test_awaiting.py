@@ -6,8 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -201,23 +199,12 @@ def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
 
         transport.poll = counted  # type: ignore[method-assign]  # of this one
         received = asyncio.ensure_future(comm.irecv(1))
-        await asyncio.sleep(0.3)
-        assert polls[0] <= 10
+        await asyncio.sleep(0.1)
+        assert polls[0] <= 5
         late.set()
         return await received
 
     assert ask(kind, 2, work) == ["late", None]
-
-
-def test_asyncio_is_imported_by_the_first_await_only() -> None:
-    program = """
-import sys, ringcast
-comm = ringcast.init()
-comm.iallreduce(1).wait()
-assert "asyncio" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 # Errors.
@@ -309,7 +296,7 @@ def test_who_awaits_is_in_no_cycle(monkeypatch: pytest.MonkeyPatch, ways: bool) 
             comm.send("answer to " + comm.recv(0), 0)
             return None
         received = asyncio.ensure_future(comm.irecv(1))
-        for _ in range(20):
+        for _ in range(10):
             while not reports.acquire(blocking=False):
                 await asyncio.sleep(0.01)
         comm.send("late", 1)
