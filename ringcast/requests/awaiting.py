@@ -66,8 +66,8 @@ async def _wait(task: Task[Any], timeout: float | None) -> None:
     watch = _WATCHES.get((id(endpoint), loop)) or _Watch(endpoint, loop)
     deadline = inf if timeout is None else endpoint.transport.clock() + timeout
     wait = _Wait(task, loop.create_future(), deadline, timeout)
-    watch.add(wait)
     try:
+        watch.add(wait)
         await wait.future
     finally:
         watch.remove(wait)
@@ -164,12 +164,9 @@ class _Watch:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        due = self._endpoint.wakes(self._stalls.due)
-        for wait in self._waits:
-            due = min(self._stalls.due if due is None else due, wait.deadline, wait.task.patience)
-        if due is not None:
-            delay = max(0.0, due - self._endpoint.transport.clock())
-            self._timer = self._loop.call_later(delay, self.look)
+        due = min(self._stalls.due, *(min(wait.deadline, wait.task.patience) for wait in self._waits))
+        due = self._endpoint.wakes(due) or due
+        self._timer = self._loop.call_later(max(0.0, due - self._endpoint.transport.clock()), self.look)
 
 
 class _Stalls:
