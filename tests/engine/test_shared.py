@@ -645,7 +645,7 @@ def test_a_rank_whose_other_thread_may_call_is_in_no_cycle(monkeypatch: pytest.M
         comm.progress_thread()
         with Helpers() as helpers:
             received = helpers.start(comm.recv, 1)
-            for _ in range(20):
+            for _ in range(10):
                 assert reports.acquire(timeout=60)
             comm.send("late", 1)
             return received.result()
