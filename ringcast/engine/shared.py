@@ -204,6 +204,8 @@ class SharedEndpoint(Endpoint):
     def leave(self, error: BaseException | None = None, mistake: RingcastError | None = None) -> None:
         """End the calls of other threads, and the engine's thread; then leave as `Endpoint.leave` does."""
         gate = self.gate
+        if gate.refusal:
+            return  # another thread does it
         with gate:
             self.closed = True
             gate.refusal = f"rank {self.rank}: another thread has called finalize(); call it when all calls have ended"
