@@ -64,7 +64,7 @@ class ArgumentError(RingcastError, ValueError):
 
 
 class UsageError(RingcastError, RuntimeError):
-    """The library was used where it cannot work: a second thread, a forked child, a call after `finalize`.
+    """The library was used where it cannot work: a thread that is not allowed, a forked child, a call after `finalize`.
 
     >>> comm.finalize()
     >>> try: comm.barrier()

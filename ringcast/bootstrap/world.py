@@ -10,7 +10,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Literal, TextIO
 
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import NETWORKS, Network
@@ -44,7 +44,7 @@ _joined: child_processes.RankProcess | None = None  # this process, or the one f
 _ranks = threading.local()  # the communicator of each thread that is a rank
 
 
-def init(*, timeout: float | None = None) -> Communicator:
+def init(*, timeout: float | None = None, threads: Literal["single", "multiple"] = "single") -> Communicator:
     """Return the communicator of all ranks of this job; the same one when called again.
 
     Ranks are started by `ringcast-launch`, or by anything else that sets the RINGCAST_* variables
@@ -59,11 +59,14 @@ def init(*, timeout: float | None = None) -> Communicator:
     Args:
         timeout: seconds, above 0, that any call may take before CollectiveTimeout; None takes RINGCAST_TIMEOUT, or no
             limit.
+        threads: "single": this thread alone uses the communicator, and all that are made of it; "multiple": all threads
+            of this process do (`Communicator.progress_thread`). Ranks need not give the same.
 
     Returns:
-        A Communicator, to be used by this thread.
+        A Communicator.
 
     Raises:
+        ValueError: `threads` is something else.
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
         UsageError: this process has left its job; or it was started by a rank and is none.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
@@ -72,9 +75,17 @@ def init(*, timeout: float | None = None) -> Communicator:
     >>> ringcast.init(timeout=60)
     <Communicator: rank 0 of 1>
     """
+    if threads not in ("single", "multiple"):
+        raise ValueError(f"threads={threads!r}: expected 'single' or 'multiple'")
+    world: Communicator = getattr(_ranks, "communicator", None) or _join(timeout)  # adopt has set it
+    if threads == "multiple":
+        world.progress_thread()
+    return world
+
+
+def _join(timeout: float | None) -> Communicator:
+    """Return the communicator of this process, which joins its job if it has not."""
     global _world, _config, _joined
-    if (rank := getattr(_ranks, "communicator", None)) is not None:
-        return rank  # type: ignore[no-any-return]  # adopt has set it
     if _joined is not None:
         child_processes.refuse(_joined)
     if _world is None or _world.closed:

@@ -113,7 +113,9 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
 def free(group: Group, *, by_all: bool) -> None:
     """End the use of a communicator that was made from another one: all members do, or this rank alone."""
     endpoint = group.endpoint
-    if not endpoint.closed:
+    if endpoint.closed:
+        return
+    with endpoint.gate:
         endpoint.protocol.retire(group.context, by_all=by_all)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))

@@ -60,8 +60,8 @@ class Communicator(
 
     Raises:
         ArgumentError: an argument cannot work. Raised before anything is sent, but where a method says otherwise.
-        UsageError: another thread than that which made the communicator, a forked child, a call after `finalize`, or
-            one whose arrays a call under way uses.
+        UsageError: another thread than that which made the communicator, unless `progress_thread` was called; a forked
+            child; a call after `finalize`, or one whose arrays a call under way uses.
         ObjectsRefused: a Python object, where the job takes only arrays (RINGCAST_NO_PICKLE=1).
         CollectiveMismatch: other ranks make another call, or pass another dtype, shape, root, op or count.
         CollectiveTimeout: the call took longer than `timeout`; or it can never end, as ranks wait for each other.

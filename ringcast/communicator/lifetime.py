@@ -18,7 +18,8 @@ class Lifetime(Calls):
 
     def __init__(self, group: Group, timeout: float | None = None) -> None:
         super().__init__(group, timeout)
-        group.endpoint.gate = gate_of_this_thread()
+        endpoint = group.endpoint
+        endpoint.gate = endpoint.gate.replaced_by(gate_of_this_thread())
 
     @property
     def closed(self) -> bool:

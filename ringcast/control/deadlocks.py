@@ -3,7 +3,8 @@
 A stalled rank is one whose program has waited for a while, without a message, for one or several of its calls: for all
 of them, or for any. It reports these and all other operations that it has under way, the ranks of which each needs a
 message, how many messages it has sent to and seen from every peer, and its last calls. A rank that computes, or polls,
-does not report. The findings:
+does not report. Where other threads or coroutines of a rank may make calls, its report has operations, but none for
+which the program waits: these may be a part of what is stuck, the program is not. The findings:
 
 1. Mismatch: A waits for B, and B made another call with the same number in the same communicator. A call that was made
    stays made, so this holds however old the reports are.

@@ -10,7 +10,7 @@ from typing import Protocol as Interface
 
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.signal_gate import Gate
-from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError
+from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError, UsageError
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.ballots import Ballot
@@ -21,7 +21,7 @@ from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import Kind, call_of, to_itself
-from ringcast.wire.reports import REPORTED
+from ringcast.wire.reports import REPORTED, StallReport
 from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
@@ -62,7 +62,9 @@ class Runnable(Interface):
 
 
 class Endpoint:
-    """Protocol, transport and control plane of one rank; used by one thread at a time."""
+    """Protocol, transport and control plane of one rank; used by one thread, unless it is `shared`."""
+
+    shared = False  # whether several threads may use it (`ringcast.engine.shared`)
 
     def __init__(
         self,
@@ -86,7 +88,8 @@ class Endpoint:
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the request's identity
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
-        self.closed = False
+        self.closed = False  # whether this rank leaves, or has left …
+        self.silent = False  # … and cannot send any more
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
         self._wake = to_itself(Kind.WAKE, nonce)
@@ -160,8 +163,8 @@ class Endpoint:
 
         The end of a ballot concerns nobody else.
         """
-        if isinstance(error, ObjectsRefused):
-            return  # nothing is under way, and all ranks refuse alike
+        if self.silent or isinstance(error, ObjectsRefused):
+            return  # all has been said; or nothing is under way, and all ranks refuse alike
         self.recorder.failed(op)
         if isinstance(op, Ballot):
             self.protocol.ballots.end(op)
@@ -190,6 +193,7 @@ class Endpoint:
         gate.waiter = self
         while gate.pending:
             gate.deliver()
+            self.check_open()
             deadline = self.transport.clock()  # what is waited for may have come to its end in a handler
         try:
             arrival = self.transport.poll(self.wakes(deadline))
@@ -209,6 +213,12 @@ class Endpoint:
         while self.ready:
             self.ready.popleft().advance()
         return arrival is not None
+
+    def check_open(self) -> None:
+        """Raise UsageError if the handler of a signal, which came in a call, has left the job."""
+        if self.closed:
+            self.gate.waiter = None
+            raise UsageError(f"rank {self.rank}: the handler of a signal has called finalize() in the middle of a call")
 
     def wake(self) -> None:
         """End the wait under way, or the next one."""
@@ -271,8 +281,11 @@ class Endpoint:
         """
         self.probe(awaited)
         if every or len(awaited) <= REPORTED:  # of many, any of which would do, the others are not known
-            report = self.protocol.report(awaited, every=every, seconds=seconds, times=times)
-            self.control.send(Waiting(report))
+            self.tell_stall(self.protocol.report(awaited, every=every, seconds=seconds, times=times))
+
+    def tell_stall(self, report: StallReport) -> None:
+        """Send the report of a stalled program to the control plane."""
+        self.control.send(Waiting(report))
 
     def moves(self) -> None:
         """Withdraw the report."""
@@ -301,7 +314,7 @@ class Endpoint:
             RingcastError: the `mistake`.
         """
         self.closed = True
-        self.gate = Gate()  # a handler that raises may end this only when all is done
+        self.gate = self.gate.left()
         if not self.torn:
             self.catch_up()
         protocol = self.protocol
@@ -318,6 +331,7 @@ class Endpoint:
                 self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))
             self.control.close()
         finally:
+            self.silent = True
             self.transport.close(hurry=protocol.hopeless or bool(self.torn))
             protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()

@@ -65,6 +65,19 @@ class Gate:
     def restore(self) -> None:
         """Restore the program's handlers."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether a call is known to be under way, or a wait that another gate must not be put in the way of."""
+        return False
+
+    def replaced_by(self, gate: Gate) -> Gate:
+        """Return the gate of an engine that has this one, when the thread with that `gate` is to use it."""
+        return gate
+
+    def left(self) -> Gate:
+        """Take note that the rank leaves its job, and return the gate of its engine from then on."""
+        return Gate()  # a handler that raises may end that only when all is done
+
 
 class SignalGate(Gate):
     """The gate of the main thread: closed from the beginning of the outermost call to its end."""
@@ -74,6 +87,10 @@ class SignalGate(Gate):
         self._depth = 0  # calls under way; 0: the gate is open
         self._woken = False
         self._seen: list[object] = []  # the handlers of NUMBERS, wrapped, when they were last looked at
+
+    @property
+    def closed(self) -> bool:
+        return self._depth > 0
 
     def __enter__(self) -> Gate:
         if [*map(getsignal, NUMBERS)] != self._seen:

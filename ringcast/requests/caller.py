@@ -24,6 +24,30 @@ class Caller:
         self._owner = os.getpid(), threading.get_ident()
         self._closed = False
 
+    def progress_thread(self) -> None:
+        """Have a thread of this rank's own make progress from now on, and let any thread make calls.
+
+        Calls under way go on then while the program computes, as far as it lets the interpreter run: numpy does in
+        operations on large arrays. Operators, and the pickles of objects, may run in that thread, or in any other that
+        makes a call. A call costs more: the lock, and mostly two changes of threads. `init(threads="multiple")` does
+        the same. It concerns all communicators of this rank, and no other rank; it lasts until the rank leaves.
+
+        All ranks still make the collectives of one communicator in the same order: threads that make them use a
+        communicator each (`dup`), or messages with tags of their own.
+
+        Raises:
+            UsageError: it is called in the middle of a call, as by the handler of a signal.
+            RuntimeError: the system starts no thread.
+
+        >>> comm.progress_thread()
+        >>> comm.allreduce(1)
+        1
+        """
+        from ringcast.engine.shared import share  # by the few programs that need it: a rank starts 1 ms sooner
+
+        self._check("progress_thread")
+        share(self._group.endpoint)
+
     def _enter(self, operation: str, timeout: float | None = None) -> float | None:
         """Return how long a collective may take; see `_check`.
 
@@ -33,9 +57,10 @@ class Caller:
         timeout = self._check(operation, timeout)
         dropped = self._group.endpoint.dropped
         if dropped:
-            error = self._not_waited_for(dropped)
-            dropped.clear()
-            raise error
+            with self._group.endpoint.gate:  # two threads do not name the same ones
+                calls, dropped[:] = [*dropped], ()
+            if calls:
+                raise self._not_waited_for(calls)
         return timeout
 
     def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
@@ -63,14 +88,14 @@ class Caller:
                 "belongs; start ranks with ringcast-launch or ringcast.run, and children with the spawn method and "
                 f"init under `{GUARD}`"
             )
-        if threading.get_ident() != thread:
-            raise UsageError(
-                f"rank {self._group.rank}: the communicator belongs to another thread; "
-                "call it only from the thread that called init"
-            )
         if self._closed or self._group.endpoint.closed:
             raise UsageError(
                 f"rank {self._group.rank}: the communicator was finalized or freed; call {operation} before that"
+            )
+        if threading.get_ident() != thread and not self._group.endpoint.shared:
+            raise UsageError(
+                f"rank {self._group.rank}: the communicator belongs to another thread; call it only from the thread "
+                'that called init, or allow several: init(threads="multiple"), or progress_thread() of a communicator'
             )
         if self._group.endpoint.torn:
             raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ringcast.engine.drive import wait
@@ -23,6 +23,9 @@ class Request(Generic[Returned]):
     The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it was
     waited for, the program must leave the arrays alone that it has given to it; other calls that would write memory
     that it uses, or read memory that it writes, are refused. Every request has to be waited for once.
+
+    A coroutine of asyncio waits by `await request`: the loop serves others meanwhile, and the call goes on. The timeout
+    is that of the communicator. If the `await` is cancelled, the request has still to be waited for.
 
     >>> request = comm.iallreduce(np.arange(3))
     >>> request.wait()
@@ -54,9 +57,14 @@ class Request(Generic[Returned]):
         'hello'
         """
         limit = self._usable("wait", timeout)
-        if not self._task.poll():
+        if not self._task.done:
             wait(self._task.endpoint, [self._task], limit)
         return self._take()
+
+    def __await__(self) -> Generator[Any, None, Returned]:
+        from ringcast.requests.awaiting import awaited  # with it asyncio, which takes long to import
+
+        return awaited(self)
 
     def test(self) -> bool:
         """Return whether the call is done, so that `wait` returns, or raises, at once.

@@ -359,6 +359,34 @@ def the_descriptor_tells_of_arrivals(make: Maker) -> None:
         assert got == list(range(300))
 
 
+def threads_may_take_turns(make: Maker) -> None:
+    """Several threads that use it one at a time, under a lock, send and poll as one thread does."""
+    with _job(make, 2) as (a, b):
+        lock, got = threading.Lock(), dict[bytes, list[int]]()
+
+        def take(arrival: Arrival | None) -> None:
+            if arrival is not None:
+                name, number = _rest(arrival)
+                got.setdefault(name, []).append(int(number))
+
+        def talk(name: bytes) -> None:
+            for i in range(50):
+                with lock:
+                    a.send(1, [HEADER, name, str(i).encode()])
+                with lock:
+                    take(b.poll(b.clock()))
+
+        names = [b"a", b"b", b"c", b"d"]
+        threads = [threading.Thread(target=talk, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        while sum(map(len, got.values())) < 50 * len(names):
+            take(_next(b))
+        assert got == {name: list(range(50)) for name in names}
+
+
 def the_clock_never_goes_back(make: Maker) -> None:
     """`clock` is monotonic, in seconds."""
     with _job(make, 2) as (a, b):
@@ -407,6 +435,7 @@ CHECKS: tuple[Check, ...] = (
     inject_after_close_is_ignored,
     a_closed_peer_is_a_lost_link,
     the_descriptor_tells_of_arrivals,
+    threads_may_take_turns,
     the_clock_never_goes_back,
     connect_may_be_repeated,
 )

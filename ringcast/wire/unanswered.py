@@ -69,7 +69,7 @@ class UnansweredErrors:
 
     def answered(self, context: int) -> None:
         """Note that a `shrink` or `agree` of a communicator has succeeded."""
-        for one in [one for one in self._first if self._is_from(one, context)]:
+        for one in [one for one in [*self._first] if self._is_from(one, context)]:  # other threads may note more
             del self._first[one]
 
     def made(self, context: int, parent: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 UNWANTED = """
 import sys, ringcast
-ringcast.init().barrier()
+ringcast.init().ibarrier().wait()
 print(*[name for name in ("asyncio", "importlib.metadata", "psutil", "rich", "cloudpickle") if name in sys.modules])
 """
 

@@ -77,6 +77,24 @@ def test_ranks_that_wait_around_are_a_deadlock_of_all_of_them(p: int) -> None:
         assert each.calls == ("barrier() at prog.py:5",) * min(p, 8)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3, 7])
+def test_a_program_that_may_do_something_else_is_in_no_cycle(p: int) -> None:
+    """As one with several threads, or with coroutines: its report has operations, but none for which it waits."""
+    board = DeadlockDetector()
+    for rank in range(p):
+        needs = operation((rank + 1) % p, call=replace(CALL, context=rank))
+        assert board.report(waits(rank, needs, awaited=min(rank, 1)), 10.0 * rank) == []
+
+
+def test_its_operations_may_be_in_one() -> None:
+    """Ranks 0 and 1 are in a call that rank 2 has not made, as it waits for one that rank 0 makes next."""
+    board, next_call = DeadlockDetector(), replace(CALL, context=2)
+    assert board.report(waits(0, operation(1), begun=BEFORE | {1: 3}), 0.0) == []
+    assert board.report(waits(1, operation(2), begun=BEFORE | {1: 3}, awaited=0), 10.0) == []
+    found = board.report(waits(2, operation(0, call=next_call), begun=BEFORE | {2: 3}), 20.0)
+    assert [(each.rank, each.context) for each in found] == [(0, 1), (1, 1), (2, 2)]
+
+
 def test_a_deadlock_needs_two_reports_of_every_rank() -> None:
     for first, second in product((1, 2), repeat=2):
         board = DeadlockDetector()

@@ -44,8 +44,8 @@ sys.exit(results.failed > 0 or not all(any(test.examples for test in found) for 
 """
 ROOMS = ringcast.communicator, ringcast.topology
 MODULES = [f"{room.__name__}.{module.name}" for room in ROOMS for module in pkgutil.iter_modules(room.__path__)]
-MODULES += [f"ringcast.{name}" for name in ("requests.request", "requests.persistent", "errors", "ops")]
-MODULES += ["ringcast.bootstrap.world", "ringcast.bootstrap.run"]
+MODULES += [f"ringcast.requests.{name}" for name in ("caller", "request", "persistent")]
+MODULES += [f"ringcast.{name}" for name in ("errors", "ops", "bootstrap.world", "bootstrap.run")]
 FUNCTIONS = {
     name: getattr(ringcast, name)
     for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")

@@ -24,7 +24,7 @@ from ringcast.engine import drive, signal_gate
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import endpoints
 from ringcast.engine.signal_gate import NUMBERS, Deferred
-from ringcast.errors import Revoked
+from ringcast.errors import PeerFailed, Revoked, UsageError
 from ringcast.transports import zeromq
 from support.every_line import check
 from support.jobs import transports
@@ -250,6 +250,23 @@ def test_a_handler_may_revoke(tmp_path: Path, handler: Callable[[Any], None]) ->
         return comm.shrink().allgather(comm.rank)
 
     assert pair("ipc", tmp_path, here, there) == ([0, 1], [0, 1])
+
+
+def test_a_handler_may_leave_the_job(tmp_path: Path, handler: Callable[[Any], None]) -> None:
+    def here(comm: Communicator) -> bool:
+        handler(lambda *_: comm.finalize())
+        with pytest.raises(UsageError, match=r"the handler of a signal has called finalize\(\)"):
+            comm.sendrecv(None, None, 1)
+        return comm.closed
+
+    def there(comm: Communicator) -> None:
+        while not waits():
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+        with pytest.raises(PeerFailed, match="rank 0 finished"):
+            comm.barrier()
+
+    assert pair("threads", tmp_path, here, there) == (True, None)
 
 
 @pytest.mark.parametrize("items", [1, 100_000])
