@@ -37,7 +37,8 @@ NEVER = 77  # a tag that no message has
 COMMUNICATORS = 6  # a program has at most
 OPEN = "exact", "any tag", "any source", "any"  # what the receives of a communicator leave open
 WAITS = "wait", "test", "all", "any", "some"
-COLLECTIVES = [maker for maker in MAKERS if maker not in (agree, sendrecv)]
+BETWEEN_NEIGHBORS = [maker for maker in MAKERS if maker.__name__.startswith("neighbor_")]
+COLLECTIVES = [maker for maker in MAKERS if maker not in (agree, sendrecv, *BETWEEN_NEIGHBORS)]
 
 
 class Item(NamedTuple):
@@ -424,12 +425,33 @@ def collective(program: Program, number: int, item: Item) -> None:
     call = random_call(Draw(f"{item.b} {item.size}", len(part.members)), [maker])
     program.used(part, number)
     for place, rank in enumerate(part.members):
-        form = [*FORMS][(item.way >> place) % len(FORMS)]
+        form = [*FORMS][(item.way + place) % len(FORMS)]
         ident = number, place
         do = FORMS[form](comm, call, place, ident)
         program.add(At(number), rank, f"{form} {call} on {comm}", do)
         if form != "now":
             program.later(At(number), rank, comm, ident, item.late, WAITS[item.way % len(WAITS)])
+
+
+def neighbors(program: Program, number: int, item: Item) -> None:
+    """All ranks of a communicator make a graph, and a call between the neighbours in it; some wait for a request."""
+    comm, part = program.alive(item.comm)
+    maker = BETWEEN_NEIGHBORS[item.a % len(BETWEEN_NEIGHBORS)]
+    call = random_call(Draw(f"{item.b} {item.size}", len(part.members)), [maker])
+    program.used(part, number)
+    for place, rank in enumerate(part.members):
+
+        def do(rank: Rank, place: int = place) -> None:
+            topology = rank.comms[comm].graph(call.graph[place])
+            how, blocks = _how(call, place), (item.way + place) % 2
+            if blocks:
+                got = getattr(topology, call.name)(*call.given[place], **how)
+            else:
+                got = getattr(topology, f"i{call.name}")(*call.given[place], **how).wait()
+            _check(call, place, how, got)
+            topology.comm.free()
+
+        program.add(At(number), rank, f"{call} on {comm}", do)
 
 
 def part(program: Program, number: int, item: Item) -> None:
@@ -495,7 +517,7 @@ def never(program: Program, number: int, item: Item) -> None:
 
 
 ACTIONS: dict[str, Callable[[Program, int, Item], None]] = {
-    action.__name__: action for action in (message, collective, part, exchange, never)
+    action.__name__: action for action in (message, collective, neighbors, part, exchange, never)
 }
 
 
@@ -519,7 +541,19 @@ def later(comm: int, call: Call, place: int, ident: Any) -> Callable[[Rank], Non
     return do
 
 
-FORMS: dict[str, Callable[[int, Call, int, Any], Callable[[Rank], None]]] = {"later": later, "now": now}
+def prepared(comm: int, call: Call, place: int, ident: Any) -> Callable[[Rank], None]:
+    def do(rank: Rank) -> None:
+        how = {key: value for key, value in _how(call, place).items() if key != "timeout"}
+        request = getattr(rank.comms[comm], f"{call.name}_init")(*call.given[place], **how)
+        request.start()
+        rank.begun(ident, request, lambda value: _check(call, place, how, value), rank.at)
+
+    return do
+
+
+FORMS: dict[str, Callable[[int, Call, int, Any], Callable[[Rank], None]]] = {
+    form.__name__: form for form in (later, now, prepared)
+}
 
 
 def _how(call: Call, place: int) -> dict[str, Any]:
