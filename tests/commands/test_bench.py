@@ -604,7 +604,8 @@ def test_on_several_hosts_a_barrier_sets_the_clock_and_is_left_out(jobs: Jobs, m
 
     (before, later), *_ = jobs("threads", 3).ask(work)
     assert {event.operation for by_rank in (before, later) for events in by_rank for event in events} == {"allgatherv"}
-    assert max(events[-1].time for events in before) < min(events[0].time for events in later)
+    # On rank 0, whose clock it is: the others leave a barrier some latencies later, however long these are.
+    assert before[0][-1].time < later[0][0].time
 
 
 def test_clocks_that_differ_are_brought_to_that_of_rank_0() -> None:
