@@ -196,7 +196,7 @@ class Endpoint:
             self.check_open()
             deadline = self.transport.clock()  # what is waited for may have come to its end in a handler
         try:
-            arrival = self.transport.poll(self.wakes(deadline))
+            arrival = self.transport.poll(self.wakes(deadline) if self._lost else deadline)
             gate.waiter = None
             if arrival is not None:
                 self.protocol.handle(arrival)

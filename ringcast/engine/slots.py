@@ -202,7 +202,7 @@ class Store:
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a piece may hold more than that)
         if len(self._views) == 1:
-            return self._views[0][offset:]
+            return self._views[0][offset:] if offset else self._views[0]
         i = min(bisect.bisect_right(self._starts, offset), len(self._views)) - 1
         return self._views[i][offset - self._starts[i] :]
 

@@ -146,7 +146,7 @@ class Aborter:
             if isinstance(transfer, Receive) and peer in transfer.sources and gone:
                 if len(transfer.sources) == 1:
                     return True
-                transfer.sources.discard(peer)
+                transfer.sources -= {peer}
         return False
 
     def left(self, op: Operation, peer: int) -> bool:

@@ -46,7 +46,7 @@ from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
-from ringcast.protocol.operations import Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
+from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
@@ -229,9 +229,10 @@ class Protocol:
             return None
         eager_credits = self._eager_credits
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
-            single = len(frames) == 1 and total
-            flags, payload = (0, frames) if single or not frames else (JOINED, (join(frames),))
-            self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), payload)
+            flags = 0
+            if len(frames) != 1 or not total:
+                flags, frames = (JOINED, (memoryview(join(frames)),)) if frames else (0, ())
+            self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), frames)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
@@ -309,7 +310,7 @@ class Protocol:
         op, peer = recv.operation, recv.peer
         if peer == ANY:
             members = self._contexts[op.context].members or ()
-            recv.sources = {member for member in members if member != self.rank} or {self.rank}
+            recv.sources = frozenset(member for member in members if member != self.rank) or frozenset((self.rank,))
             for member in recv.sources.intersection(self.finished):
                 if self._aborter.needs(op, member):
                     self._aborter.left(op, member)
@@ -476,8 +477,12 @@ class Protocol:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        frames = _eager_frames(h, memoryview(arrival.header)[SIZE:])
-        self._eager_credits.hold(h, sum(map(len, frames)))
+        size = len(arrival.header) - SIZE
+        frames = [memoryview(arrival.header)[SIZE:]] if size else []
+        if h.flags & JOINED:
+            frames = _apart(frames)
+            size = sum(map(len, frames))
+        self._eager_credits.hold(h, size)
         if self._aborter.dead(h, answer=False):
             self._eager_credits.give_back(h)
         else:
@@ -520,7 +525,7 @@ class Protocol:
                 self._forget_eager(h)
                 return
             recv.peer, recv.ordinal = h.source, h.ordinal
-            recv.sources.clear()
+            recv.sources = NOBODY
         if recv.total is None:
             if not self._announce(recv.sink, h, frames):
                 self._forget_eager(h)
@@ -664,17 +669,15 @@ class Protocol:
         return recv
 
 
-def _eager_frames(h: Header, payload: memoryview) -> list[memoryview]:
-    """Return the frames of an eager message.
+def _apart(joined: list[memoryview]) -> list[memoryview]:
+    """Return the frames of an eager message whose payload is joined.
 
     Raises:
-        Broken: its payload is not what its flags say.
+        Broken: it is not.
     """
-    if not h.flags & JOINED:
-        return [payload] if payload else []
     try:
-        return split(payload)
-    except ValueError as error:
+        return split(*joined)
+    except (TypeError, ValueError) as error:  # the former if there is none
         raise Broken(f"an eager message that cannot be read: {error}") from None
 
 

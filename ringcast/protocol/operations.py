@@ -31,6 +31,9 @@ class Sink(Protocol):
         """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
 
 
+NOBODY: frozenset[int] = frozenset()
+
+
 class Send:
     """An outgoing message that is not complete."""
 
@@ -84,7 +87,7 @@ class Receive:
 
     def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
         self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
-        self.sources: set[int] = set()  # while `peer` is ANY: the ranks of which one has to send
+        self.sources: frozenset[int] = NOBODY  # while `peer` is ANY: the ranks of which one has to send
         self.total = sink.total
         self.transfer = 0
         self.granted = self.received = 0
@@ -207,10 +210,14 @@ def _plain(text: str) -> str:
 
 def place(sink: Sink, offset: int, data: memoryview) -> None:
     """Copy bytes that are in memory already into the sink."""
-    while data:
-        view = sink.view(offset, len(data))
-        n = min(len(view), len(data))
-        view[:n] = data[:n]
+    while size := len(data):
+        view = sink.view(offset, size)
+        n = len(view)
+        if n >= size:  # as nearly always
+            view[:size] = data
+            sink.placed(offset, size)
+            return
+        view[:] = data[:n]
         sink.placed(offset, n)
         offset += n
         data = data[n:]
