@@ -9,6 +9,7 @@ python docs/scripts/measure.py start                   64 ranks until their firs
 ringcast-launch -n 4 docs/scripts/measure.py watching  allreduce with and without the flight recorder, in turn
 ringcast-launch -n 4 docs/scripts/measure.py memory    memory of a broadcast of 100 MB beside the user's buffer
 ringcast-launch -n 4 docs/scripts/measure.py calls     time of calls with small data on real sockets
+ringcast-launch -n 1 docs/scripts/measure.py forms     an allreduce that blocks, by a request, and persistent
 ringcast-launch -n 4 docs/scripts/measure.py merge     merge_sorted of 10^7 numbers beside a sort of them by one process
 """
 
@@ -57,7 +58,7 @@ SERIES = 100  # calls that are timed together
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    repeated = rounds, schedules, growth, recorder, rendezvous, start, watching, calls, merge
+    repeated = rounds, schedules, growth, recorder, rendezvous, start, watching, calls, forms, merge
     actions = {action.__name__: action for action in repeated}
     parser.add_argument("what", choices=(*actions, "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
@@ -336,6 +337,35 @@ def calls(repeat: int) -> None:
             seconds = sorted(series(comm, action) for _ in range(repeat))[repeat // 2]
             if comm.rank == 0:
                 print(f"{name}: {seconds * 1e6:.0f} µs per call")
+
+
+def forms(repeat: int) -> None:
+    """Time the forms of one small call; the least of the series counts."""
+    with ringcast.init() as comm:
+        value = np.ones(2)
+        persistent = comm.allreduce_init(value)
+
+        def start_and_wait() -> None:
+            persistent.start()
+            persistent.wait()
+
+        def ping_pong() -> None:
+            comm.sendrecv(value, 1 - comm.rank, 1 - comm.rank)
+
+        actions: dict[str, Callable[[], object]] = {
+            "allreduce": lambda: comm.allreduce(value),
+            "iallreduce and wait": lambda: comm.iallreduce(value).wait(),
+            "allreduce_init, start and wait": start_and_wait,
+        }
+        if comm.size == 2:
+            actions["sendrecv"] = ping_pong
+        if comm.rank == 0:
+            heading(f"least of {repeat} series of {SERIES} calls on {comm.size} ranks")
+        for name, action in actions.items():
+            series(comm, action)
+            seconds = min(series(comm, action) for _ in range(repeat))
+            if comm.rank == 0:
+                print(f"{name}: {seconds * 1e6:.1f} µs")
 
 
 def series(comm: ringcast.Communicator, action: Callable[[], object]) -> float:

@@ -39,6 +39,9 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=4000, help="jacobi: of the plate along each side (default 4000)")
     parser.add_argument("--steps", type=int, default=20, help="jacobi: of each run (default 20)")
     parser.add_argument("--repeat", type=int, default=7, help="pairs (default 7)")
+    parser.add_argument(
+        "--asleep", type=float, default=0, help="jacobi: ms that a rank also sleeps where it computes (default 0)"
+    )
     parser.add_argument("--trace", type=Path, help="jacobi: a file for the last pair")
     options = parser.parse_args()
     if "RINGCAST_RANK" in os.environ:
@@ -81,8 +84,9 @@ def slowest(comm: ringcast.Communicator, action: Callable[[], object]) -> float:
 class Traced(Block):
     """A block of the plate that notes when it computes, when it sends, and when it waits for which neighbour."""
 
-    def __init__(self, grid: ringcast.Grid[ringcast.Communicator], points: int) -> None:
+    def __init__(self, grid: ringcast.Grid[ringcast.Communicator], points: int, asleep: float) -> None:
         super().__init__(grid, points)
+        self.asleep = asleep  # seconds
         self.neighbours = [rank for rank, _, _ in self.sides if rank is not None]
         self.computed: list[Slice] = []
         self.sent: list[float] = []
@@ -91,6 +95,8 @@ class Traced(Block):
     def mean(self, rows: slice, columns: slice) -> None:
         begin = time.monotonic()
         super().mean(rows, columns)
+        if rows.stop < 0 and columns.stop < 0:  # the inner points, or all
+            time.sleep(self.asleep)
         self.computed.append((begin, time.monotonic()))
 
     def begin_exchange(self) -> tuple[list[Received], list[Sent]]:
@@ -111,7 +117,8 @@ def overlap(comm: ringcast.Communicator, options: argparse.Namespace) -> None:
     """Take turns: edges that travel while inner points are computed, and edges that are awaited before.
 
     Exposed is the time in which a rank waits for an edge that its neighbour has sent: until that, it waits for the
-    neighbour's computation.
+    neighbour's computation. Emulated hosts share the processors of this machine, so that ranks that compute delay each
+    other, and what they send; `asleep` stands for computing on a processor of its own.
     """
     grid = comm.cart([0, 0])
     assert grid is not None, "a grid of these dims has room for all ranks"
@@ -132,7 +139,7 @@ def traced(
     comm: ringcast.Communicator, grid: ringcast.Grid[ringcast.Communicator], options: argparse.Namespace, together: bool
 ) -> list[Notes]:
     """Do the steps, and return on rank 0 the notes of all ranks."""
-    block = Traced(grid, options.points)
+    block = Traced(grid, options.points, options.asleep / 1000)
     comm.barrier()
     block.run(options.steps, overlap=together)
     return comm.gather((block.computed, block.sent, block.waited)) or []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
-from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, plan, run_stage
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, keep_plan, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
@@ -88,6 +88,10 @@ def _plan_parts(
     group: Group, name: str, array: Array, rows: tuple[int, ...], choice: Choice, root: int | None = None
 ) -> StagePlan:
     """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
+    key = name, array.dtype, array.shape, rows
+    known = group.plans.get(key) if root is None and choice == AUTOMATIC else None
+    if known is not None:
+        return known
     facts = COLLECTIVES[name]
     equal = facts.parts is Parts.EQUAL
     row = array.size if equal else prod(array.shape[1:])
@@ -98,7 +102,10 @@ def _plan_parts(
         array.itemsize,
         () if equal else tuple(n * row for n in rows),
     )
-    return plan(group, facts.algorithms, choice, data, root=root, name=name)
+    made = plan(group, facts.algorithms, choice, data, root=root, name=name)
+    if root is None and choice == AUTOMATIC:
+        keep_plan(group, key, made)
+    return made
 
 
 def _place(

@@ -29,7 +29,8 @@ class _StallReporter:
     def heard(self, now: float) -> None:
         """Record a message; keepalives do not count."""
         self.due = now + QUIET
-        self.end()
+        if self._times:
+            self.end()
 
     def quiet(self, awaited: Sequence[Operation], every: bool, now: float) -> None:
         """Report a stall: no message until `due`."""
@@ -97,28 +98,27 @@ def _waiting(
 ) -> Generator[float, bool, None]:
     """Wait as `wait` does, and yield as `driven` does."""
     protocol, clock = endpoint.protocol, endpoint.transport.clock
-    start = clock()
-    deadline = inf if timeout is None else start + timeout
-    watch = _StallReporter(endpoint, start)
-    heard, ended, patience = False, -1, inf
+    now = clock()
+    deadline = inf if timeout is None else now + timeout
+    watch = _StallReporter(endpoint, now)
+    ended, patience = -1, inf
     try:
         while True:
             if endpoint.ended != ended or patience != inf:
                 ended, waiting = endpoint.ended, _not_done(tasks, every)
                 if not waiting:
                     return
-                patience = min(task.patience for task in waiting)
-            now = clock()
+                patience = waiting[0].patience if len(waiting) == 1 else min(task.patience for task in waiting)
             if timeout is not None and now >= deadline:
                 op = _operations(waiting)[0]
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            if heard:
-                watch.heard(now)
             talk = protocol.keepalives
             came = yield min(deadline, watch.due, patience)
-            heard = came and protocol.keepalives == talk
-            if not came and clock() >= watch.due:
-                watch.quiet(_operations(waiting), every, clock())
+            now = clock()
+            if came and protocol.keepalives == talk:
+                watch.heard(now)
+            elif not came and now >= watch.due:
+                watch.quiet(_operations(waiting), every, now)
     except BaseException as error:
         for task in tasks:
             if not task.done:
@@ -132,8 +132,10 @@ def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
     return [task.operation for task in tasks if task.operation is not None]
 
 
-def _not_done(tasks: Sequence[Task[Any]], every: bool) -> list[Task[Any]]:
+def _not_done(tasks: Sequence[Task[Any]], every: bool) -> Sequence[Task[Any]]:
     """Return the tasks that have to be waited for; none if the wait is over."""
+    if len(tasks) == 1:
+        return () if tasks[0].poll() else tasks
     waiting = [task for task in tasks if not task.poll()]
     if len(waiting) == len(tasks):
         return waiting

@@ -230,8 +230,10 @@ class Protocol:
         eager_credits = self._eager_credits
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
             flags = 0
-            if len(frames) != 1 or not total:
-                flags, frames = (JOINED, (memoryview(join(frames)),)) if frames else (0, ())
+            if len(frames) > 1:
+                flags, frames = JOINED, (memoryview(join(frames)),)
+            elif frames and not total:
+                flags, frames = JOINED, ()
             self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), frames)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
@@ -675,9 +677,11 @@ def _apart(joined: list[memoryview]) -> list[memoryview]:
     Raises:
         Broken: it is not.
     """
+    if not joined:
+        return [memoryview(b"")]
     try:
         return split(*joined)
-    except (TypeError, ValueError) as error:  # the former if there is none
+    except ValueError as error:
         raise Broken(f"an eager message that cannot be read: {error}") from None
 
 
