@@ -12,11 +12,13 @@ from ringcast.wire.header import CREDIT_RETURN, CTS, EAGER, SIZE, Header
 
 EAGER_CREDIT = 1 << 20  # bytes of unmatched eager messages per peer …
 EAGER_CREDIT_OF_ALL = 64 << 20  # … and of all peers together
-KEPT = 256  # bytes that an unmatched RTS or CTS counts for, of EAGER_CREDIT per peer
+KEPT = 256  # bytes that an unmatched RTS or CTS counts for, and a joined frame, of EAGER_CREDIT per peer
 
 
 class EagerCredits:
-    """The eager credits of one rank. A message counts with its header, until it is matched or dropped."""
+    """The eager credits of one rank. A message counts with its header and its joined frames, until it is matched or
+    dropped.
+    """
 
     def __init__(self, rank: int, size: int, outbox: Outbox) -> None:
         self._rank = rank
@@ -27,9 +29,9 @@ class EagerCredits:
         self.kept: Counter[int] = Counter()  # bytes of requests and grants from each peer that wait
         self._outbox = outbox
 
-    def spend(self, peer: int, size: int) -> bool:
-        """Take the credit for an eager message of `size` bytes; return False if there is too little left."""
-        spent = self.spent[peer] + size + SIZE
+    def spend(self, peer: int, length: int, frames: int) -> bool:
+        """Take the credit for an eager message with these fields; return False if there is too little left."""
+        spent = self.spent[peer] + _cost(length, frames)
         if spent > self.each:
             return False
         self.spent[peer] = spent
@@ -39,21 +41,22 @@ class EagerCredits:
         """Take back the credit that a peer returns; never more than was spent."""
         self.spent[h.source] = max(0, self.spent[h.source] - h.word)
 
-    def hold(self, h: Header, size: int) -> None:
-        """Count an eager message that arrived with a payload of `size` bytes, and take back the credit it returns.
+    def hold(self, h: Header) -> None:
+        """Count an eager message that has arrived, and take back the credit it returns.
 
         Raises:
-            Broken: its length is another one, or it is beyond the sender's credit.
+            Broken: it is beyond the sender's credit.
         """
-        if size != h.length or self.held[h.source] + h.length > self.each:
+        held = self.held[h.source] + _cost(h.length, h.transfer)
+        if held > self.each + SIZE:
             raise Broken(f"an eager message of {h.length} bytes beyond its budget")
         if h.word:
             self.refund(h)
-        self.held[h.source] += h.length + SIZE
+        self.held[h.source] = held
 
     def give_back(self, h: Header) -> None:
         """Return a message's credit to its sender: with the next message to it, or at once if half of all is owed."""
-        source, size = h.source, h.length + SIZE
+        source, size = h.source, _cost(h.length, h.transfer)
         if source == self._rank:  # what a rank sends to itself needs none
             return
         self.held[source] -= size
@@ -78,3 +81,8 @@ class EagerCredits:
             self.give_back(h)
         else:
             self.kept[h.source] -= KEPT + sum(map(len, frames))
+
+
+def _cost(length: int, frames: int) -> int:
+    """Return the credit of an eager message of this length, in which so many frames are joined, if several are."""
+    return length + SIZE + (KEPT * frames if frames > 1 else 0)

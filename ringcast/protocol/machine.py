@@ -60,7 +60,6 @@ from ringcast.wire.header import (
     DONE,
     EAGER,
     ECHO,
-    JOINED,
     P2P,
     PAIR,
     PROBE,
@@ -72,7 +71,7 @@ from ringcast.wire.header import (
     label_of,
     unpack,
 )
-from ringcast.wire.joined import join, split
+from ringcast.wire.joined import join, prefix, split
 from ringcast.wire.reports import ENDED, KNOWN, REPORTED, OperationReport, StallReport
 
 _U64 = struct.Struct("<Q")
@@ -228,13 +227,10 @@ class Protocol:
         if peer in self.finished and self._aborter.left(op, peer):
             return None
         eager_credits = self._eager_credits
-        if not op.granted and total <= op.eager and eager_credits.spend(peer, total):
-            flags = 0
-            if len(frames) > 1:
-                flags, frames = JOINED, (memoryview(join(frames)),)
-            elif frames and not total:
-                flags, frames = JOINED, ()
-            self._outbox.emit(EAGER, flags, peer, op, ordinal, 0, total, eager_credits.owed.pop(peer, 0), frames)
+        count = 0 if len(frames) == 1 and total else len(frames)  # of frames that are joined
+        if not op.granted and total <= op.eager and eager_credits.spend(peer, total, count):
+            payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
+            self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.owed.pop(peer, 0), payload)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
@@ -479,16 +475,15 @@ class Protocol:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        size = len(arrival.header) - SIZE
-        frames = [memoryview(arrival.header)[SIZE:]] if size else []
-        if h.flags & JOINED:
-            frames = _apart(frames)
-            size = sum(map(len, frames))
-        self._eager_credits.hold(h, size)
+        count = h.transfer
+        if len(arrival.header) != SIZE + h.length + (prefix(count) if count > 1 else 0):
+            raise Broken(f"an eager message of {h.length} bytes in {count} joined frames that do not add up")
+        self._eager_credits.hold(h)
         if self._aborter.dead(h, answer=False):
             self._eager_credits.give_back(h)
-        else:
-            self._deliver(h, frames)
+            return
+        payload = memoryview(arrival.header)[SIZE:]
+        self._deliver(h, _apart(payload, count) if count > 1 else [payload] if count or h.length else [])
 
     def _on_rts(self, h: Header, arrival: Arrival) -> None:
         sizes = arrival.read() if arrival.more else b""
@@ -671,16 +666,14 @@ class Protocol:
         return recv
 
 
-def _apart(joined: list[memoryview]) -> list[memoryview]:
-    """Return the frames of an eager message whose payload is joined.
+def _apart(payload: memoryview, count: int) -> list[memoryview]:
+    """Return the frames of an eager message, so many of which are joined.
 
     Raises:
-        Broken: it is not.
+        Broken: they are not.
     """
-    if not joined:
-        return [memoryview(b"")]
     try:
-        return split(*joined)
+        return split(payload, count)
     except ValueError as error:
         raise Broken(f"an eager message that cannot be read: {error}") from None
 

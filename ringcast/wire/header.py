@@ -1,7 +1,8 @@
 """The 64-byte header that precedes every message between two ranks, the kinds of messages, and their flags.
 
 All integers are little-endian. `word` means, by kind: EAGER the eager credit that the sender returns (bytes), RTS the
-same, CTS the grant (bytes that may now be sent), DATA the offset of this segment in its transfer.
+same, CTS the grant (bytes that may now be sent), DATA the offset of this segment in its transfer. In EAGER `transfer`
+is the number of frames that are joined in the payload (`ringcast.wire.joined`); 0 for a single one that is not empty.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ CREDIT_RETURN = 1  # flag of CTS: returns `word` bytes of eager credit
 PROBE = 2  # flag of CTS: grants nothing, but asks whether both ranks are in the same call
 ECHO = 4  # flag of CTS: grants nothing, but answers a PROBE, and shows by its number what was lost before it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
-JOINED = 1  # flag of EAGER: the payload is several frames (`ringcast.wire.joined`); an empty one is one empty frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
@@ -65,7 +65,9 @@ class Header(NamedTuple):
     operation: int  # STAGES times the number of the call in its communicator, plus its stage; 0 for point-to-point
     ordinal: int  # n-th message from source to me in this operation; the tag for point-to-point
     pair: int  # n-th message ever from source to me, modulo 2**32
-    transfer: int  # the sender's number of the transfer; 0 where it is named by context, operation and ordinal
+    transfer: (
+        int  # the sender's number of the transfer; 0 where context, operation and ordinal name it
+    )
     length: int  # bytes of the whole transfer (DATA: of this segment; REFUSE: of the reason)
     word: int
     fingerprint: int  # digest of the call's arguments; equal on both sides of every match

@@ -324,8 +324,7 @@ def test_what_is_no_message_of_this_job_is_dropped_and_counted(header: bytes, re
 @pytest.mark.parametrize(
     ("fields", "frames"),
     [
-        ({"length": 5}, [b"four"]),  # EAGER that is shorter than it says
-        ({"length": 1}, [b"a", b"b"]),
+        ({"length": 4}, [b"four"]),  # EAGER that has its payload in another frame
         ({"kind": Kind.RTS, "transfer": 1, "length": 9}, []),  # no list of sizes
         ({"kind": Kind.RTS, "transfer": 1, "length": 9}, [b"12345"]),
         ({"kind": Kind.RTS, "transfer": 1, "length": 9}, [struct.pack("<Q", 1 << 60)]),
@@ -338,6 +337,40 @@ def test_a_peer_that_breaks_the_protocol_has_failed(fields: dict[str, int], fram
     net.inject(1, forged(**fields), *frames)
     assert isinstance(ops[1].error, PeerFailed)
     assert "broke the protocol" in str(ops[1].error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "payload"),
+    [
+        ({"length": 5}, b"four"),
+        ({"length": 3}, b"four"),
+        ({"length": 0}, b"four"),
+        ({"length": 4, "transfer": 2}, b"four"),  # two joined frames without their sizes
+        ({"length": 4, "transfer": 2}, struct.pack("<II", 1, 2) + b"four"),  # with sizes that do not add up
+        ({"length": 4, "transfer": 2}, struct.pack("<II", 5, (1 << 32) - 1) + b"four"),
+        ({"length": 0, "transfer": (1 << 32) - 1}, b""),
+    ],
+)
+def test_an_eager_message_that_does_not_add_up_breaks_the_protocol(fields: dict[str, int], payload: bytes) -> None:
+    net = Net(2)
+    ops = net.begin()
+    net.ranks[1].receive(ops[1], 0, Open())
+    net.inject(1, forged(**fields) + payload)
+    assert isinstance(ops[1].error, PeerFailed)
+    assert "broke the protocol" in str(ops[1].error)
+
+
+def test_joined_frames_count_though_they_are_empty() -> None:
+    """A frame of no bytes takes memory too: of those that wait a peer cannot make another rank keep any number."""
+    net = Net(2)
+    protocol, frames, kept = net.ranks[0], 1000, 0
+    for number in range(100):
+        header = forged(source=1, pair=number, length=0, transfer=frames, ordinal=number, operation=STAGES)
+        protocol.handle(MemoryArrival([header + bytes(4 * frames)]))
+        if 1 in protocol.failed:
+            break
+        kept += frames
+    assert 0 < kept < 1 << 12
 
 
 @pytest.mark.parametrize(

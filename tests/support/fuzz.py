@@ -338,7 +338,7 @@ def held(protocol: Protocol) -> int:
     boxes = [box for state in states for box in state.mail.values()]
     mail = sum(len(queue) for box in boxes for queue in (*box._arrived.values(), *box._posted.values()))
     waits = [item for box in boxes for queue in box._arrived.values() for item in queue]
-    size = sum(len(frame) for _, frames in waits for frame in frames)
+    size = sum(len(frame) + 250 for _, frames in waits for frame in frames)
     grants = sum(len(found) + 1 for state in states for found in state.grants.values())
     tables = *TRANSFERS, "_contexts.retired", "failed", "finished"
     named = sum(len(attrgetter(name)(protocol)) for name in tables)
@@ -378,7 +378,8 @@ def flood(seed: int, messages: int = 30_000) -> None:
     said = 0
     for i in range(messages):
         header = first._replace(pair=i, **{name: i})
-        protocol.handle(MemoryArrival([wire.pack(header), *payload]))
+        said_by = [wire.pack(header) + b"".join(payload)] if kind == Kind.EAGER else [wire.pack(header), *payload]
+        protocol.handle(MemoryArrival(said_by))
         said += len(protocol.outbox)
         protocol.outbox.clear()
         if LIAR in protocol.failed:

@@ -8,26 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.wire.joined import join, split
+from ringcast.wire.joined import join, prefix, split
 
 
 @given(st.lists(st.binary(max_size=40), max_size=9))
 def test_frames_are_what_they_were(frames: list[bytes]) -> None:
-    assert [bytes(frame) for frame in split(memoryview(join(frames)))] == frames
+    data = join(frames)
+    assert [bytes(frame) for frame in split(memoryview(data), len(frames))] == frames
+    assert len(data) == prefix(len(frames)) + sum(map(len, frames))
 
 
-@given(st.lists(st.binary(max_size=9), max_size=3), st.data())
+@given(st.lists(st.binary(max_size=9), min_size=1, max_size=3), st.data())
 def test_a_part_of_them_is_refused(frames: list[bytes], data: st.DataObject) -> None:
     whole = join(frames)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(ValueError, match=r"bytes do not hold|end at"):
-        split(memoryview(whole)[:cut])
+        split(memoryview(whole)[:cut], len(frames))
 
 
-@given(st.binary(max_size=30))
-def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
+@given(st.binary(max_size=30), st.integers(0, 9))
+def test_any_bytes_are_frames_or_refused(data: bytes, count: int) -> None:
     try:
-        frames = split(memoryview(data))
+        frames = split(memoryview(data), count)
     except ValueError:
         return
     assert join(frames) == data
@@ -35,4 +37,4 @@ def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
 
 def test_sizes_that_add_up_to_more_are_refused() -> None:
     with pytest.raises(ValueError, match="end at"):
-        split(memoryview(struct.pack("<III", 2, 1 << 31, 1 << 31)))
+        split(memoryview(struct.pack("<II", 1 << 31, 1 << 31)), 2)
