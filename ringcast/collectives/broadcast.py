@@ -129,7 +129,7 @@ def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Arra
         record = {"kind": "object", "dtype": describe_dtype(data.dtype), "shape": data.shape, "order": "C"}
     else:
         record, data = known[0].record, known[1]
-    if data.nbytes <= RIDE_ALONG and choice == AUTOMATIC:
+    if data.nbytes <= RIDE_ALONG and choice.automatic:
         return data, record | {"data": data.tobytes()}, None
     stage = plan(group, "bcast", choice, Data.of(data), root=root)
     return data, record | {"algorithm": stage.algorithm, "nblocks": stage.params.nblocks}, stage

@@ -16,7 +16,7 @@ from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
-from ringcast.collectives.stage import AUTOMATIC, Choice, Data, Group, StagePlan, plan
+from ringcast.collectives.stage import Choice, Data, Group, StagePlan, plan
 from ringcast.engine.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.engine.objects import encode
 from ringcast.errors import ArgumentError
@@ -166,7 +166,7 @@ def _reason(error: ValueError) -> str:
 
 def _rides_along(collective: str, data: _Data, choice: Choice) -> bool:
     """Whether a broadcast puts the data into the descriptor that goes first."""
-    return collective == "bcast" and data.nbytes <= RIDE_ALONG and choice == AUTOMATIC
+    return collective == "bcast" and data.nbytes <= RIDE_ALONG and choice.automatic
 
 
 def _remarks(collective: str, data: _Data, choice: Choice) -> tuple[str, ...]:

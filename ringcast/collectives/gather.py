@@ -89,7 +89,7 @@ def _plan_parts(
 ) -> StagePlan:
     """Plan a stage that moves one part per rank; regular forms stack whole arrays, so that a row is an array."""
     key = name, array.dtype, array.shape, rows
-    known = group.plans.get(key) if root is None and choice == AUTOMATIC else None
+    known = group.plans.get(key) if root is None and choice.automatic else None
     if known is not None:
         return known
     facts = COLLECTIVES[name]
@@ -103,7 +103,7 @@ def _plan_parts(
         () if equal else tuple(n * row for n in rows),
     )
     made = plan(group, facts.algorithms, choice, data, root=root, name=name)
-    if root is None and choice == AUTOMATIC:
+    if root is None and choice.automatic:
         keep_plan(group, key, made)
     return made
 

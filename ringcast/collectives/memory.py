@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ringcast.collectives.broadcast import RIDE_ALONG
-from ringcast.collectives.stage import AUTOMATIC
 from ringcast.engine.datatypes import as_array, order_of
 from ringcast.engine.execute import Steps
 from ringcast.ops import Array
@@ -85,7 +84,7 @@ def _bcast(given: Arguments) -> Iterator[Use]:
     if not _at_root(given):
         yield from _written(value)
     elif (array := _array(value)) is not None:
-        copied = not order_of(array) or (array.nbytes <= RIDE_ALONG and given["choice"] == AUTOMATIC)
+        copied = not order_of(array) or (array.nbytes <= RIDE_ALONG and given["choice"].automatic)
         yield Use(array, False, not copied)
 
 

@@ -27,7 +27,7 @@ from ringcast.engine.datatypes import as_array, check_counts, check_op, check_ou
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ObjectSlots
 from ringcast.errors import ArgumentError
-from ringcast.ops import SUM, Array, Op
+from ringcast.ops import SUM, Array, Op, built_in
 from ringcast.schedules.schedule import Schedule
 
 
@@ -62,13 +62,14 @@ def plan_combine(
     """Plan a stage that combines whole arrays of one shape."""
     if root is not None:
         check_root(group, collective, root)
-    key = collective, array.dtype, array.shape, op, root
-    known = group.plans.get(key) if choice == AUTOMATIC else None
+    key = collective, array.dtype, array.shape, id(op), root
+    often = choice.automatic and built_in(op)  # others are made anew for each call, and are not to be kept
+    known = group.plans.get(key) if often else None
     if known is not None:
         return known
     check_op(group.rank, collective, op, array.dtype)
     made = plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
-    if choice == AUTOMATIC:
+    if often:
         keep_plan(group, key, made)
     return made
 

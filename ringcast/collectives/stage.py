@@ -35,6 +35,11 @@ class Choice(NamedTuple):
     algorithm: str | None = None
     nblocks: int | None = None
 
+    @property
+    def automatic(self) -> bool:
+        """Whether the user has chosen nothing."""
+        return self.algorithm is None and self.nblocks is None
+
 
 AUTOMATIC = Choice()
 PLANS_KEPT = 1024  # calls of a communicator

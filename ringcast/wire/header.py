@@ -65,9 +65,7 @@ class Header(NamedTuple):
     operation: int  # STAGES times the number of the call in its communicator, plus its stage; 0 for point-to-point
     ordinal: int  # n-th message from source to me in this operation; the tag for point-to-point
     pair: int  # n-th message ever from source to me, modulo 2**32
-    transfer: (
-        int  # the sender's number of the transfer; 0 where context, operation and ordinal name it
-    )
+    transfer: int  # the sender's number of the transfer; 0 where context, operation and ordinal name it
     length: int  # bytes of the whole transfer (DATA: of this segment; REFUSE: of the reason)
     word: int
     fingerprint: int  # digest of the call's arguments; equal on both sides of every match

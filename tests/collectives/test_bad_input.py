@@ -88,6 +88,11 @@ ALONE: list[tuple[str, str, Call]] = [
     ),
     ("nblocks for an algorithm without", "nblocks", lambda c: c.allreduce(x, nblocks=2, algorithm="doubling")),
     ("nblocks for objects", "nblocks", lambda c: c.allreduce(1, nblocks=2)),
+    *(
+        (f"an array as {argument} of {name}", argument, lambda c, n=name, a=argument: getattr(c, n)(x, **{a: x}))
+        for name in ("allreduce", "allgather", "allgatherv")
+        for argument in ("algorithm", "nblocks")
+    ),
     ("algorithm that needs pieces", "algorithm", lambda c: c.reduce(x, lambda a, b: a, algorithm="circulant")),
     *(
         (

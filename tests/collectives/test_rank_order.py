@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import operator
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,3 +148,25 @@ def test_they_are_never_chosen_where_the_operator_commutes() -> None:
                 for exact in False, True:
                     chosen = choose("allreduce", CallFacts(size=p, nbytes=nbytes, itemsize=8, exact=exact), network)[0]
                     assert chosen not in ("ordered_census", "dual_root", "rabenseifner"), (p, nbytes)
+
+
+def test_an_operator_that_is_made_for_a_call_is_not_kept() -> None:
+    """Its function may hold arrays of the program."""
+    job = Job("threads", 2)
+
+    def work(comm: Communicator) -> int:
+        made = []
+        for scale in range(20):
+
+            def add(left: Any, right: Any, scale: int = scale) -> Any:
+                return left + right + 0 * scale
+
+            made.append(weakref.ref(add))
+            comm.allreduce(np.ones(3), add)
+            comm.reduce(np.ones(3), Op(add, commutative=True))
+            del add
+        gc.collect()
+        return sum(one() is not None for one in made)
+
+    assert job.ask(work) == [0, 0]
+    job.close()
