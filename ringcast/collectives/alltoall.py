@@ -26,13 +26,13 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     if not several or len(value) != group.size:
         expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
         got = f"{len(value)} of them" if several else type(value).__name__
-        raise ArgumentError(group.rank, "alltoall", "value", f"{expected}, got {got}")
+        raise ArgumentError(group.endpoint.rank, "alltoall", "value", f"{expected}, got {got}")
     array = as_array(value)
     if array is None:
         no_out(group, "alltoall", out)
         return (yield from _swap_objects(group, plan(group, "alltoall", choice, OBJECTS), list(value)))
     if out is not None:
-        check_out(group.rank, "alltoall", out, array.shape, array.dtype)
+        check_out(group.endpoint.rank, "alltoall", out, array.shape, array.dtype)
     stage = plan(group, "alltoall", choice, Data.of(array, times=2))
     ones = (1,) * group.size
     return (yield from _swap(group, stage, array, ones, ones, out))
@@ -40,18 +40,18 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
 
 def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, choice: Choice) -> Steps[Any]:
     """Return from every rank the rows that are for this one, in rank order; see `Communicator.alltoallv`."""
-    rank, objects = group.rank, isinstance(value, list | tuple)
+    rank, objects, told = group.rank, isinstance(value, list | tuple), group.endpoint.rank
     array = None if objects else rows_of(group, "alltoallv", value)
-    rows = check_counts(rank, "alltoallv", counts, group.size)
+    rows = check_counts(told, "alltoallv", counts, group.size)
     if sum(rows) != len(value):
         what = "values" if array is None else "rows of the array"
         expected = f"expected numbers that add up to the {len(value)} {what}, got {sum(rows)}"
-        raise ArgumentError(rank, "alltoallv", "counts", expected)
+        raise ArgumentError(told, "alltoallv", "counts", expected)
     if recvcounts is not None:
-        recvcounts = check_counts(rank, "alltoallv", recvcounts, group.size, "recvcounts")
+        recvcounts = check_counts(told, "alltoallv", recvcounts, group.size, "recvcounts")
         if recvcounts[rank] != rows[rank]:
             expected = f"expected {rows[rank]} at [{rank}], what this rank has for itself, got {recvcounts[rank]}"
-            raise ArgumentError(rank, "alltoallv", "recvcounts", expected)
+            raise ArgumentError(told, "alltoallv", "recvcounts", expected)
     if array is None:
         no_out(group, "alltoallv", out)
         return (yield from _swap_lists(group, value, rows, recvcounts, choice))
@@ -79,7 +79,7 @@ def _swap(
     """Exchange `rows[j]` rows for `theirs[j]` with each rank j: straight from `array` into the result."""
     row, shape = prod(array.shape[1:]), (sum(theirs), *array.shape[1:])
     given = np.ascontiguousarray(array)
-    result = room(group.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
+    result = room(group.endpoint.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
     if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
         given = given.copy()
     pieces = cut(given, [n * row for n in rows]) + cut(result, [n * row for n in theirs])
@@ -109,5 +109,5 @@ def _swap_lists(
     lengths = tuple(map(len, theirs))
     if recvcounts not in (None, lengths):
         expected = f"expected the numbers of objects that came, {lengths}, got {recvcounts!r}"
-        raise ArgumentError(group.rank, "alltoallv", "recvcounts", expected)
+        raise ArgumentError(group.endpoint.rank, "alltoallv", "recvcounts", expected)
     return list(chain.from_iterable(theirs))

@@ -101,7 +101,7 @@ def _buffer(group: Group, value: Any) -> Array | None:
     if isinstance(value, np.generic) or as_array(value) is None:
         return None
     line = flat(value) if order_of(value) else value
-    check_out(group.rank, "bcast", line, line.shape, value.dtype, "value")
+    check_out(group.endpoint.rank, "bcast", line, line.shape, value.dtype, "value")
     buffer: Array = value
     return buffer
 
@@ -113,7 +113,9 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
     elif (buffer.shape, buffer.dtype) == (arriving.shape, arriving.dtype):
         return
     mine = f"a buffer of shape {buffer.shape}, dtype {dtype_name(buffer.dtype)}"
-    raise ArgumentError(group.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}")
+    raise ArgumentError(
+        group.endpoint.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}"
+    )
 
 
 def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any], StagePlan | None]:

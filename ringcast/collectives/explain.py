@@ -101,7 +101,7 @@ class _Data:
 def explain(group: Group, collective: str, size: Size, op: Op, root: int, distance: int, choice: Choice) -> Explanation:
     """Return what the call would do; see `Communicator.explain`."""
     if collective not in EXPLAINED:
-        raise ArgumentError(group.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
+        raise ArgumentError(group.endpoint.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
     data = _data(group, collective, size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
@@ -136,7 +136,7 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
     if dtype is None and collective == "allgatherv":
         table = "allgather"  # lists are objects, of which every rank has one
     if facts.combines and dtype is not None:
-        check_op(group.rank, collective, op, dtype)
+        check_op(group.endpoint.rank, collective, op, dtype)
     rides = _rides_along(collective, data, choice)
     moved = Data(
         dtype=OBJECT if dtype is None or rides else dtype_name(dtype),
@@ -186,16 +186,20 @@ def _data(group: Group, collective: str, size: Size) -> _Data:
     if COLLECTIVES[collective].parts is Parts.NONE:
         return _Data(np.dtype(np.uint8), 0)
     if counts is not None and collective not in _VFORMS:
-        raise ArgumentError(group.rank, collective, "counts", f"expected None: only {', '.join(_VFORMS)} have counts")
+        raise ArgumentError(
+            group.endpoint.rank, collective, "counts", f"expected None: only {', '.join(_VFORMS)} have counts"
+        )
     if nbytes is not None and (value is not None or counts is not None):
-        raise ArgumentError(group.rank, collective, "nbytes", "expected None, as a value or counts tell the size")
+        raise ArgumentError(
+            group.endpoint.rank, collective, "nbytes", "expected None, as a value or counts tell the size"
+        )
     if value is not None:
         data = _data_of_value(group, collective, value, counts)
         _check_dtype(group, collective, as_array(value), size.dtype)
         return data
     dtype = _dtype(group, collective, size.dtype)
     if counts is not None:
-        items = check_counts(group.rank, collective, counts, group.size)
+        items = check_counts(group.endpoint.rank, collective, counts, group.size)
         return _Data(dtype, sum(items) * dtype.itemsize, items)
     number = _items(group, collective, nbytes, dtype)
     return _Data(dtype, number * dtype.itemsize, even(number, group.size) if collective in _VFORMS else ())
@@ -205,11 +209,13 @@ def _dtype(group: Group, collective: str, dtype: Any) -> np.dtype[Any]:
     try:
         described: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise ArgumentError(group.rank, collective, "dtype", f"expected a dtype of numpy, got {dtype!r}") from None
+        raise ArgumentError(
+            group.endpoint.rank, collective, "dtype", f"expected a dtype of numpy, got {dtype!r}"
+        ) from None
     raw = as_array(np.empty(0, described))
     if raw is None or raw.dtype != described:  # numpy makes "U", strings of no length, to strings of one character
         expected = f"expected items of a fixed size without Python objects, got {described!r}"
-        raise ArgumentError(group.rank, collective, "dtype", f"{expected}; explain objects by a value")
+        raise ArgumentError(group.endpoint.rank, collective, "dtype", f"{expected}; explain objects by a value")
     return described
 
 
@@ -218,7 +224,9 @@ def _check_dtype(group: Group, collective: str, array: Array | None, dtype: Any)
     given = None if array is None else array.dtype
     if _dtype(group, collective, dtype) not in (given, np.dtype(Size().dtype)):
         got = "a Python object" if given is None else dtype_name(given)
-        raise ArgumentError(group.rank, collective, "dtype", f"expected that of the value, {got}, got {dtype!r}")
+        raise ArgumentError(
+            group.endpoint.rank, collective, "dtype", f"expected that of the value, {got}, got {dtype!r}"
+        )
 
 
 def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> int:
@@ -229,7 +237,7 @@ def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> 
         return int(nbytes) // dtype.itemsize
     parts = f", {group.size} equal parts" if equal else ""
     expected = f"expected the size of the whole buffer, a multiple of {unit} (dtype {dtype_name(dtype)}{parts})"
-    raise ArgumentError(group.rank, collective, "nbytes", f"{expected}, or a value or counts; got {nbytes!r}")
+    raise ArgumentError(group.endpoint.rank, collective, "nbytes", f"{expected}, or a value or counts; got {nbytes!r}")
 
 
 def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[int] | None) -> _Data:
@@ -251,14 +259,16 @@ def _data_of_rows(group: Group, collective: str, array: Array, counts: Sequence[
     """Return what a v-form moves of which this is one part, or the whole."""
     whole = COLLECTIVES[collective].whole
     if counts is None and not whole:
-        raise ArgumentError(group.rank, collective, "counts", "expected those of all ranks; nothing is exchanged here")
+        raise ArgumentError(
+            group.endpoint.rank, collective, "counts", "expected those of all ranks; nothing is exchanged here"
+        )
     if counts is None:
         rows = even(len(array), group.size)
     elif whole:
-        rows = check_counts(group.rank, collective, counts, group.size)
+        rows = check_counts(group.endpoint.rank, collective, counts, group.size)
         if sum(rows) != len(array):
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
-            raise ArgumentError(group.rank, collective, "counts", expected)
+            raise ArgumentError(group.endpoint.rank, collective, "counts", expected)
     else:
         rows = check_rows(group, collective, len(array), counts)
     row = int(np.prod(array.shape[1:]))

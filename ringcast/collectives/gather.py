@@ -24,7 +24,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
         no_out(group, "gather", out if group.rank == root else None)
         slots = yield from spread_objects(group, "gather", [value], root, choice)
         return slots.values if group.rank == root else None
-    check_stackable(group.rank, "gather", array)
+    check_stackable(group.endpoint.rank, "gather", array)
     stage = _plan_parts(group, "gather", array, (1,) * group.size, choice, root)
     mine = out if group.rank == root else None
     whole = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
@@ -49,7 +49,7 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
         no_out(group, "allgather", out)
         slots = yield from spread_objects(group, "allgather", [value], None, choice)
         return slots.values
-    check_stackable(group.rank, "allgather", array)
+    check_stackable(group.endpoint.rank, "allgather", array)
     ones = (1,) * group.size
     stage = _plan_parts(group, "allgather", array, ones, choice)
     return (yield from _place(group, "allgather", stage, array[None], ones, out))
@@ -114,9 +114,9 @@ def _place(
     """Put this rank's rows into their place in the whole, and run the stage that brings the others."""
     shape = (sum(rows), *array.shape[1:])
     whole = (
-        room(group.rank, operation, shape, array.dtype)
+        room(group.endpoint.rank, operation, shape, array.dtype)
         if out is None
-        else check_out(group.rank, operation, out, shape, array.dtype)
+        else check_out(group.endpoint.rank, operation, out, shape, array.dtype)
     )
     first = sum(rows[: group.rank])
     whole[first : first + len(array)] = array

@@ -41,7 +41,7 @@ def graph(group: Group, destinations: Any, sources: Any) -> Steps[tuple[Group, N
         neighborhood = of_graph(group.rank, receivers, senders)
     except ValueError as error:
         return ArgumentError(
-            group.rank, "graph", "destinations or sources", f"expected the same edges at both ends: {error}"
+            group.endpoint.rank, "graph", "destinations or sources", f"expected the same edges at both ends: {error}"
         )
     return made(group, range(group.size), 0), neighborhood
 
@@ -50,5 +50,5 @@ def _ranks(group: Group, argument: str, given: Any) -> tuple[int, ...]:
     ranks = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
     if not ranks or not all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in given):
         expected = f"expected ranks in 0..{group.size - 1}, any number of them, got {given!r}"
-        raise ArgumentError(group.rank, "graph", argument, expected)
+        raise ArgumentError(group.endpoint.rank, "graph", argument, expected)
     return tuple(map(int, given))

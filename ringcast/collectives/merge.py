@@ -78,7 +78,7 @@ def _checked(group: Group, value: Any) -> Array:
         problem = f"expected it sorted, as by np.sort, but the item at [{index}] belongs before that at [{index - 1}]"
     else:
         return array
-    raise ArgumentError(group.rank, "merge_sorted", "array", problem)
+    raise ArgumentError(group.endpoint.rank, "merge_sorted", "array", problem)
 
 
 def _first_fall(array: Array) -> int:

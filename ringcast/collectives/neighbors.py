@@ -53,9 +53,9 @@ def neighbor_allgather(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
     if array is None:
         no_out(group, name, out)
         return (yield from _spread_object(near, name, value))
-    check_stackable(group.rank, name, array)
+    check_stackable(group.endpoint.rank, name, array)
     if out is not None:
-        check_out(group.rank, name, out, (places, *array.shape), array.dtype)
+        check_out(group.endpoint.rank, name, out, (places, *array.shape), array.dtype)
     stage = _plan(near, name, dtype_name(array.dtype), array.shape, array.nbytes)
     return (yield from _spread(near, stage, array[None], (1,) * places, out))
 
@@ -75,7 +75,7 @@ def neighbor_allgatherv(near: Neighbors, value: Any, counts: Any, out: Any) -> S
     if theirs is None:
         theirs = yield from _exchange_counts(near, name, array, mine)
     if out is not None:
-        check_out(group.rank, name, out, (sum(theirs), *array.shape[1:]), array.dtype)
+        check_out(group.endpoint.rank, name, out, (sum(theirs), *array.shape[1:]), array.dtype)
     stage = _plan(near, name, dtype_name(array.dtype), array.shape[1:])
     return (yield from _spread(near, stage, array, theirs, out))
 
@@ -88,14 +88,14 @@ def neighbor_alltoall(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
     if not several or len(value) != places:
         expected = f"expected an array with {places} rows, or a sequence of {places} values, one for each destination"
         got = f"{len(value)} of them" if several else type(value).__name__
-        raise ArgumentError(group.rank, name, "value", f"{expected}, got {got}")
+        raise ArgumentError(group.endpoint.rank, name, "value", f"{expected}, got {got}")
     array = as_array(value)
     if array is None:
         no_out(group, name, out)
         return (yield from _swap_objects(near, name, list(value)))
     row, theirs = array.shape[1:], (1,) * len(schedule.sources)
     if out is not None:
-        check_out(group.rank, name, out, (len(theirs), *row), array.dtype)
+        check_out(group.endpoint.rank, name, out, (len(theirs), *row), array.dtype)
     stage = _plan(near, name, dtype_name(array.dtype), row, prod(row) * array.itemsize)
     return (yield from _swap(near, stage, array, (1,) * places, theirs, out))
 
@@ -105,11 +105,11 @@ def neighbor_alltoallv(near: Neighbors, value: Any, counts: Any, recvcounts: Any
     name, group, schedule = "neighbor_alltoallv", near.group, near.schedule
     objects = isinstance(value, list | tuple)
     array = None if objects else rows_of(group, name, value)
-    rows = check_counts(group.rank, name, counts, len(schedule.destinations))
+    rows = check_counts(group.endpoint.rank, name, counts, len(schedule.destinations))
     if sum(rows) != len(value):
         what = "values" if array is None else "rows of the array"
         expected = f"expected numbers that add up to the {len(value)} {what}, got {sum(rows)}"
-        raise ArgumentError(group.rank, name, "counts", expected)
+        raise ArgumentError(group.endpoint.rank, name, "counts", expected)
     theirs = None if recvcounts is None else _told(near, name, "recvcounts", recvcounts, rows)
     if array is None:
         no_out(group, name, out)
@@ -120,14 +120,14 @@ def neighbor_alltoallv(near: Neighbors, value: Any, counts: Any, recvcounts: Any
     if theirs is None:
         theirs = yield from _exchange_counts(near, name, array, rows)
     if out is not None:
-        check_out(group.rank, name, out, (sum(theirs), *array.shape[1:]), array.dtype)
+        check_out(group.endpoint.rank, name, out, (sum(theirs), *array.shape[1:]), array.dtype)
     stage = _plan(near, name, dtype_name(array.dtype), array.shape[1:])
     return (yield from _swap(near, stage, array, rows, theirs, out))
 
 
 def _told(near: Neighbors, name: str, argument: str, counts: Any, mine: tuple[int, ...]) -> tuple[int, ...]:
     """Return the rows that come from each source, as the program tells; what comes from this rank is known."""
-    rank = near.group.rank
+    rank = near.group.endpoint.rank
     theirs = check_counts(rank, name, counts, len(near.schedule.sources), argument)
     for place, into in near.schedule.own:
         if theirs[into] != mine[place]:

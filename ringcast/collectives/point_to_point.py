@@ -107,8 +107,8 @@ def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: i
 def _message(group: Group, name: str, out: Any, status: Any) -> SelfDescribing:
     """Return the sink of a receive."""
     if not isinstance(status, Status | None):
-        raise ArgumentError(group.rank, name, "status", f"expected a Status or None, got {status!r}")
-    return SelfDescribing(None if out is None else check_buffer(group.rank, name, out))
+        raise ArgumentError(group.endpoint.rank, name, "status", f"expected a Status or None, got {status!r}")
+    return SelfDescribing(None if out is None else check_buffer(group.endpoint.rank, name, out))
 
 
 def _received(group: Group, name: str, message: SelfDescribing, out: Array | None, status: Status | None) -> Any:
@@ -119,9 +119,9 @@ def _received(group: Group, name: str, message: SelfDescribing, out: Array | Non
     except ValueError as error:
         if out is None:
             raise
-        room = f"expected room for the message of rank {group.here(message.source)} with tag {message.tag}"
+        room = f"expected room for the message of rank {message.source} with tag {message.tag}"
         has = f"into {out.size} of dtype {dtype_name(out.dtype)}"
-        raise ArgumentError(group.rank, name, "out", f"{room}, {error}, {has}") from None
+        raise ArgumentError(group.endpoint.rank, name, "out", f"{room}, {error}, {has}") from None
 
 
 def _filled(group: Group, status: Status, message: SelfDescribing) -> Status:
@@ -138,7 +138,7 @@ def _rank(group: Group, name: str, argument: str, rank: Any, also: str = "") -> 
         return None
     if not (isinstance(rank, int | np.integer) and 0 <= rank < group.size):
         expected = f"expected a rank in 0..{group.size - 1}{also} or None, got {rank!r}"
-        raise ArgumentError(group.rank, name, argument, expected)
+        raise ArgumentError(group.endpoint.rank, name, argument, expected)
     return int(rank)  # numpy's own numbers would overflow in sums with ours
 
 
@@ -150,14 +150,14 @@ def _some_source(group: Group, name: str, source: Any) -> int:
     origin = _source(group, name, source)
     if origin is None:
         expected = f"expected a rank in 0..{group.size - 1} or ANY_SOURCE, got None"
-        raise ArgumentError(group.rank, name, "source", expected)
+        raise ArgumentError(group.endpoint.rank, name, "source", expected)
     return origin
 
 
 def _tag(group: Group, name: str, tag: Any, also: str = "") -> int:
     if not (isinstance(tag, int | np.integer) and 0 <= tag < _TAGS):
         expected = f"expected a number from 0 to 2**32 - 1{also}, got {tag!r}"
-        raise ArgumentError(group.rank, name, "tag", expected)
+        raise ArgumentError(group.endpoint.rank, name, "tag", expected)
     return int(tag)
 
 

@@ -67,7 +67,7 @@ def plan_combine(
     known = group.plans.get(key) if often else None
     if known is not None:
         return known
-    check_op(group.rank, collective, op, array.dtype)
+    check_op(group.endpoint.rank, collective, op, array.dtype)
     made = plan(group, collective, choice, Data.of(array), root=root, op=op, exact=op.exact(array.dtype))
     if often:
         keep_plan(group, key, made)
@@ -78,7 +78,7 @@ def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
     """Return the array that is combined in place and becomes the result: `out`, or a new one."""
     if out is None:
         return np.array(array, order="C")
-    work = check_out(group.rank, operation, out, array.shape, array.dtype)
+    work = check_out(group.endpoint.rank, operation, out, array.shape, array.dtype)
     np.copyto(work, array)  # does nothing harmful when both are the same
     return work
 
@@ -101,21 +101,24 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     """Return this rank's rows of the combination of all arrays; see `Communicator.reduce_scatter`."""
     if as_array(value) is None:
         no_out(group, "reduce_scatter", out)
-        if counts is not None and check_counts(group.rank, "reduce_scatter", counts, group.size) != (1,) * group.size:
+        if (
+            counts is not None
+            and check_counts(group.endpoint.rank, "reduce_scatter", counts, group.size) != (1,) * group.size
+        ):
             expected = f"expected one object for each rank, got {counts!r}"
-            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+            raise ArgumentError(group.endpoint.rank, "reduce_scatter", "counts", expected)
         return (yield from _reduce_scatter_objects(group, value, op, choice))
     array = rows_of(group, "reduce_scatter", value)
-    check_op(group.rank, "reduce_scatter", op, array.dtype)
+    check_op(group.endpoint.rank, "reduce_scatter", op, array.dtype)
     rows = even(len(array), group.size)
     if counts is not None:
-        rows = check_counts(group.rank, "reduce_scatter", counts, group.size)
+        rows = check_counts(group.endpoint.rank, "reduce_scatter", counts, group.size)
         if sum(rows) != len(array):
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
-            raise ArgumentError(group.rank, "reduce_scatter", "counts", expected)
+            raise ArgumentError(group.endpoint.rank, "reduce_scatter", "counts", expected)
     shape = (rows[group.rank], *array.shape[1:])
     if out is not None:
-        check_out(group.rank, "reduce_scatter", out, shape, array.dtype)
+        check_out(group.endpoint.rank, "reduce_scatter", out, shape, array.dtype)
     row = prod(array.shape[1:])
     items = tuple(n * row for n in rows)
     data = Data.of(array, (*rows, *array.shape[1:]))._replace(counts=items)
@@ -141,7 +144,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     """The same for a sequence of one object per rank: combined as whole sequences, element by element."""
     if not isinstance(values, Sequence) or len(values) != group.size:
         expected = f"expected an array, or a sequence of {group.size} values"
-        raise ArgumentError(group.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
+        raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
 
     codec = pickled(group, "reduce_scatter")
 

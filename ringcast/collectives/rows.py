@@ -19,16 +19,18 @@ def rows_of(group: Group, operation: str, value: Any) -> Array:
     array = as_array(value)
     if array is None or array.ndim == 0:
         kind = type(value).__name__ if array is None else "one of 0 dimensions"
-        raise ArgumentError(group.rank, operation, "value", f"expected an array of 1 dimension or more, got {kind}")
+        raise ArgumentError(
+            group.endpoint.rank, operation, "value", f"expected an array of 1 dimension or more, got {kind}"
+        )
     return array
 
 
 def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[int, ...]:
     """Return `counts`, which must give this rank the `mine` rows that it has."""
-    rows = check_counts(group.rank, operation, counts, group.size)
+    rows = check_counts(group.endpoint.rank, operation, counts, group.size)
     if rows[group.rank] != mine:
         expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
-        raise ArgumentError(group.rank, operation, "counts", expected)
+        raise ArgumentError(group.endpoint.rank, operation, "counts", expected)
     return rows
 
 
@@ -36,7 +38,7 @@ def check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None
     """Check all of `out` but its number of rows, which is not known yet."""
     if out is not None:
         rows = out.shape[:1] if isinstance(out, np.ndarray) and out.ndim else (group.size,)
-        check_out(group.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
+        check_out(group.endpoint.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
 
 
 def even(rows: int, size: int) -> tuple[int, ...]:
@@ -52,7 +54,7 @@ def no_out(group: Group, operation: str, out: Any) -> None:
     """Refuse an `out` for a result that is a Python object."""
     if out is not None:
         expected = "expected None, as the value is a Python object: the result is returned"
-        raise ArgumentError(group.rank, operation, "out", expected)
+        raise ArgumentError(group.endpoint.rank, operation, "out", expected)
 
 
 def spread_objects(

@@ -25,7 +25,7 @@ def exscan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[
     if array is None:
         no_out(group, "exscan", out)
     elif out is not None:
-        check_out(group.rank, "exscan", out, array.shape, array.dtype)
+        check_out(group.endpoint.rank, "exscan", out, array.shape, array.dtype)
     yield from _prefix(group, "exscan", value, op, None, choice)
     return out
 

@@ -31,7 +31,7 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
         if not several or len(values) != group.size:
             expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
             got = f"{len(values)} of them" if several else type(values).__name__
-            raise ArgumentError(group.rank, "scatter", "values", f"{expected}, got {got}")
+            raise ArgumentError(group.endpoint.rank, "scatter", "values", f"{expected}, got {got}")
         array = None if array is None else np.ascontiguousarray(array)  # a copy, if any, is made when the call begins
         record = _describe_rows(array, (1,) * group.size)
     record = (yield from announce(group, describe, record)).values[0]
@@ -48,7 +48,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
     plan(group, "scatter", choice, NO_DATA, root=root, name="scatterv")
     if counts is not None:
-        counts = check_counts(group.rank, "scatterv", counts, group.size)
+        counts = check_counts(group.endpoint.rank, "scatterv", counts, group.size)
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
@@ -56,13 +56,15 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -
         rows = even(len(array), group.size) if counts is None else counts
         if sum(rows) != len(array):
             expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
-            raise ArgumentError(group.rank, "scatterv", "counts", expected)
+            raise ArgumentError(group.endpoint.rank, "scatterv", "counts", expected)
         array = np.ascontiguousarray(array)  # as in `scatter`
         record = _describe_rows(array, rows)
     record = (yield from announce(group, describe, record)).values[0]
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
-        raise ArgumentError(group.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}")
+        raise ArgumentError(
+            group.endpoint.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}"
+        )
     return (yield from _hand_out(group, "scatterv", array, record, root, choice))
 
 

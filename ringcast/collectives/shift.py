@@ -34,5 +34,5 @@ def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]
 def whole_distance(group: Group, distance: Any) -> int:
     """Return the same distance as a number of ranks forwards, less than all."""
     if not isinstance(distance, int | np.integer):
-        raise ArgumentError(group.rank, "shift", "distance", f"expected a whole number, got {distance!r}")
+        raise ArgumentError(group.endpoint.rank, "shift", "distance", f"expected a whole number, got {distance!r}")
     return int(distance) % group.size

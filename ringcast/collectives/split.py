@@ -27,7 +27,9 @@ def split(group: Group, color: int | None, key: int, name: str = "split") -> Ste
     """Return the group of the ranks with this colour; see `Communicator.split`. Errors call it `name`."""
     for argument, value in ("color", 0 if color is None else color), ("key", key):
         if not (isinstance(value, int | np.integer) and -FLAG_LIMIT <= value < FLAG_LIMIT):
-            raise ArgumentError(group.rank, name, argument, f"expected a whole number of 64 bits, got {value!r}")
+            raise ArgumentError(
+                group.endpoint.rank, name, argument, f"expected a whole number of 64 bits, got {value!r}"
+            )
     table = np.zeros((group.size, 3), np.int64)  # whether it takes part, colour, key
     table[group.rank] = color is not None, color or 0, key
     stage = plan(group, "allgather", AUTOMATIC, Data("int64", (3,), table.nbytes), name=name)
@@ -74,7 +76,7 @@ def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
     right = all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in wanted)
     if not wanted or not right or len(set(wanted)) < len(wanted):
         expected = f"expected different ranks in 0..{group.size - 1}, one at least, got {ranks!r}"
-        raise ArgumentError(group.rank, "create", "ranks", expected)
+        raise ArgumentError(group.endpoint.rank, "create", "ranks", expected)
     return tuple(map(int, wanted))
 
 

@@ -94,7 +94,7 @@ def pickled(group: Group, operation: str) -> Codec:
         ObjectsRefused: the job takes none.
     """
     if not group.pickle:
-        raise ObjectsRefused(group.rank, operation)
+        raise ObjectsRefused(group.endpoint.rank, operation)
     return encode, decode
 
 
@@ -168,7 +168,9 @@ def plan(
     if root is not None or COLLECTIVES[collective].rooted:
         check_root(group, operation, root)
     if op is not None and not callable(op.fn):
-        raise ArgumentError(group.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}")
+        raise ArgumentError(
+            group.endpoint.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}"
+        )
     if choice.algorithm is not None or choice.nblocks is not None:
         _check_types(group, operation, choice)
     text = "" if op is None else str(op)
@@ -182,7 +184,7 @@ def plan(
     try:
         made = _decide(group.network, collective, operation, choice, facts, data, root, distance, text)
     except ValueError as error:
-        raise ArgumentError(group.rank, operation, "algorithm or nblocks", str(error)) from None
+        raise ArgumentError(group.endpoint.rank, operation, "algorithm or nblocks", str(error)) from None
     keep_plan(group, key, made)
     return made
 
@@ -197,15 +199,19 @@ def keep_plan(group: Group, key: object, made: StagePlan) -> None:
 def check_root(group: Group, operation: str, root: Any) -> None:
     """Raise ArgumentError unless this is a rank of the group."""
     if not (isinstance(root, int | np.integer) and 0 <= root < group.size):
-        raise ArgumentError(group.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}")
+        raise ArgumentError(
+            group.endpoint.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}"
+        )
 
 
 def _check_types(group: Group, operation: str, choice: Choice) -> None:
     """Refuse what is no name or no number."""
     if not isinstance(choice.algorithm, str | None):
-        raise ArgumentError(group.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
+        raise ArgumentError(group.endpoint.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
     if not isinstance(choice.nblocks, int | np.integer | None):
-        raise ArgumentError(group.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}")
+        raise ArgumentError(
+            group.endpoint.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}"
+        )
 
 
 def _decide(

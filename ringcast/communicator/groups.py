@@ -130,7 +130,7 @@ class Groups(Calls):
         >>> comm.cart([0, 0]).dims
         (1, 1)
         """
-        shape, rings = grid_of(self.rank, self.size, dims, periods)
+        shape, rings = grid_of(self._group.endpoint.rank, self.size, dims, periods)
         part = self._part(self._call(split.cart(self._group, shape, rings), timeout))
         return None if part is None else Grid(part, shape, rings)
 

@@ -89,7 +89,7 @@ class Endpoint:
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the request's identity
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False  # whether this rank leaves, or has left …
-        self.silent = False  # … and cannot send any more
+        self.silent = False  # … and tells the others nothing of calls that are broken off
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
         self._wake = to_itself(Kind.WAKE, nonce)

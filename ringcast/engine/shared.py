@@ -9,8 +9,9 @@ the rest is left to the engine's thread, which another descriptor tells of that.
 An endpoint becomes one of these when a program asks for it (`share`), and is an ordinary one again when the rank
 leaves. So a program of one thread pays nothing.
 
-Another thread of the program may make the call for which others wait, so it is never known that the program as a whole
-waits. It is reported as one that polls is: its operations are told, and probed, but nothing waits for them.
+Another thread of the program may make the call for which others wait, so it is not known that the program as a whole
+waits, unless it has no other thread. It is reported as one that polls is: its operations are told, and probed, but
+nothing waits for them.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class SharedEndpoint(Endpoint):
 
     def tell_stall(self, report: StallReport) -> None:
         self._reported = True
-        super().tell_stall(replace(report, awaited=0))
+        super().tell_stall(report if _no_other_thread() else replace(report, awaited=0))
 
     def _serve(self, descriptor: int) -> None:
         """Make progress until the rank leaves, or is torn."""
@@ -205,7 +206,7 @@ class SharedEndpoint(Endpoint):
         if gate.refusal:
             return  # another thread does it
         with gate:
-            self.closed = True
+            self.closed = self.silent = True  # to the others these calls end as all do when a rank leaves
             gate.refusal = f"rank {self.rank}: another thread has called finalize(); call it when all calls have ended"
             gate.ring()
             os.eventfd_write(self._more, 1)
@@ -213,5 +214,12 @@ class SharedEndpoint(Endpoint):
                 self._wait(Sleeper(), None)  # who goes out rings
         self._thread.join()
         os.close(self._more)
+        self.silent = False
         _turn_into(Endpoint, self)
         self.leave(error, mistake)  # that of an ordinary one
+
+
+def _no_other_thread() -> bool:
+    """Return whether this thread is the only one of the program, beside those of ringcast's own."""
+    others = (each for each in threading.enumerate() if each is not threading.current_thread())
+    return all(each.name.startswith("ringcast-") for each in others)

@@ -59,7 +59,7 @@ class Grid(Topology[Comm]):
         """
         if not (isinstance(rank, int | np.integer) and 0 <= rank < self.comm.size):
             expected = f"expected a rank in 0..{self.comm.size - 1}, got {rank!r}"
-            raise ArgumentError(self.comm.rank, "coords_of", "rank", expected)
+            raise ArgumentError(self.comm._group.endpoint.rank, "coords_of", "rank", expected)
         return tuple(map(int, np.unravel_index(rank, self.dims)))
 
     def rank_at(self, coords: Sequence[int]) -> int | None:
@@ -74,7 +74,7 @@ class Grid(Topology[Comm]):
         >>> comm.cart([1, 1], periods=[True, False]).rank_at((-1, 0))
         0
         """
-        at = _whole_numbers(self.comm.rank, "rank_at", "coords", coords, len(self.dims))
+        at = _whole_numbers(self.comm._group.endpoint.rank, "rank_at", "coords", coords, len(self.dims))
         around = [n % dim if period else n for n, dim, period in zip(at, self.dims, self.periods, strict=True)]
         if any(not 0 <= n < dim for n, dim in zip(around, self.dims, strict=True)):
             return None
@@ -95,8 +95,8 @@ class Grid(Topology[Comm]):
         """
         if not (isinstance(axis, int | np.integer) and 0 <= axis < len(self.dims)):
             expected = f"expected the number of an axis in 0..{len(self.dims) - 1}, got {axis!r}"
-            raise ArgumentError(self.comm.rank, "shift", "axis", expected)
-        (step,) = _whole_numbers(self.comm.rank, "shift", "distance", [distance], 1)
+            raise ArgumentError(self.comm._group.endpoint.rank, "shift", "axis", expected)
+        (step,) = _whole_numbers(self.comm._group.endpoint.rank, "shift", "distance", [distance], 1)
         source, dest = ([n + sign * step * (i == axis) for i, n in enumerate(self.coords)] for sign in (-1, 1))
         return self.rank_at(source), self.rank_at(dest)
 
@@ -114,10 +114,10 @@ class Grid(Topology[Comm]):
         >>> comm.cart([1, 1]).sub([1]).dims
         (1,)
         """
-        kept = _whole_numbers(self.comm.rank, "sub", "axes", axes, None)
+        kept = _whole_numbers(self.comm._group.endpoint.rank, "sub", "axes", axes, None)
         if len(set(kept)) < len(kept) or any(not 0 <= axis < len(self.dims) for axis in kept):
             expected = f"expected different numbers of axes in 0..{len(self.dims) - 1}, got {axes!r}"
-            raise ArgumentError(self.comm.rank, "sub", "axes", expected)
+            raise ArgumentError(self.comm._group.endpoint.rank, "sub", "axes", expected)
         place = self.coords
         fixed = [0 if axis in kept else n for axis, n in enumerate(place)]
         dims = [self.dims[axis] for axis in kept]
@@ -127,7 +127,7 @@ class Grid(Topology[Comm]):
         assert part is not None, "every rank has a colour"
         if part.size != prod(dims):
             expected = f"expected the same axes on all ranks, got {axes!r}, as on {part.size} of {prod(dims)} ranks"
-            raise ArgumentError(self.comm.rank, "sub", "axes", expected)
+            raise ArgumentError(self.comm._group.endpoint.rank, "sub", "axes", expected)
         return Grid(part, dims, [self.periods[axis] for axis in kept])
 
 

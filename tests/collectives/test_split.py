@@ -313,6 +313,31 @@ def test_a_communicator_is_not_used_after_free() -> None:
     job.close()
 
 
+def test_an_error_of_an_argument_in_a_part_names_the_rank_of_the_job() -> None:
+    def work(comm: Communicator) -> list[int]:
+        part = comm.create([3, 1])
+        if part is None:
+            return []
+        wrong = (
+            lambda: part.send(1, 2),
+            lambda: part.bcast(1, root=2),
+            lambda: part.alltoallv(np.zeros(3), [1, 1]),
+            lambda: part.split("x"),  # type: ignore[arg-type]
+            lambda: part.cart([3]),
+            lambda: part.allgather(np.zeros(3), out=np.zeros(3)),
+        )
+        ranks = []
+        for call in wrong:
+            with pytest.raises(ArgumentError) as caught:
+                call()
+            ranks.append(caught.value.rank)
+        return ranks
+
+    job = Job("threads", 4)
+    assert job.ask(work) == [[], [1] * 6, [], [3] * 6]
+    job.close()
+
+
 def test_many_parts_one_after_the_other_leave_nothing() -> None:
     job = Job("threads", 3)
 
