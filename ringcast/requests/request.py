@@ -149,7 +149,8 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
 
     Raises:
         UsageError: see `Request.wait`.
-        CollectiveTimeout, PeerFailed, ...: the first error of any request; none of them is to be waited for any more.
+        CollectiveTimeout, PeerFailed, ...: the first error of any request. Those that are done then, or have failed,
+            are at their end; the others go on, as calls of another communicator may, and have still to be waited for.
 
     >>> ringcast.wait_all([comm.iallreduce(1), comm.ibcast("hello")])
     [1, 'hello']
@@ -160,7 +161,8 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
     if failed is None:
         return [request._take() for request in asked]
     for request in asked:
-        request._forget()
+        if request._task.done:
+            request._forget()
     return [failed._take()]
 
 

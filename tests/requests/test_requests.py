@@ -354,9 +354,34 @@ def test_the_first_error_ends_a_wait_for_all() -> None:
                 ringcast.wait_all(requests)
         finally:
             done.set()
-        assert not second.is_revoked  # the barrier goes on, though nobody waits for it
+        assert not second.is_revoked  # the barrier goes on …
+        requests[0].wait()  # … and has still to be waited for
+        with pytest.raises(UsageError, match="waited for before"):
+            requests[1].wait()
 
     assert job.run(work)[0] is None
+    job.close()
+
+
+def test_a_receive_that_goes_on_after_the_error_of_another_request_keeps_its_memory() -> None:
+    job = Job("threads", 2)
+    begun = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            assert begun.wait(60)
+            comm.revoke()
+            return
+        second, out = other(comm), np.zeros(3)
+        receive, barrier = second.irecv(1, out=out), comm.ibarrier()
+        begun.set()
+        with pytest.raises(Revoked):
+            ringcast.wait_all([receive, barrier])
+        with pytest.raises(UsageError, match="which is under way"):
+            second.irecv(1, tag=1, out=out)
+        assert receive.cancel()
+
+    assert job.run(work) == [None, None]
     job.close()
 
 
