@@ -29,7 +29,7 @@ class Calls(Caller):
         timeout = self._enter(operation, timeout)
         endpoint = self._group.endpoint
         if endpoint.requests:
-            check_buffers(endpoint, OpenCall(operation, site, steps))
+            check_buffers(endpoint, OpenCall(operation, site, steps, self._group.context))
         try:
             return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
@@ -41,7 +41,7 @@ class Calls(Caller):
         method = sys._getframe(1)
         operation, site = method.f_code.co_name, site_of(method)
         self._enter(operation)
-        endpoint, call = self._group.endpoint, OpenCall(operation, site, steps)
+        endpoint, call = self._group.endpoint, OpenCall(operation, site, steps, self._group.context)
         if endpoint.requests:
             check_buffers(endpoint, call)
         try:

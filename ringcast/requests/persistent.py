@@ -46,7 +46,7 @@ class Persistent(Request[Returned]):
 
     def __init__(self, caller: Caller, make: partial[Steps[Returned]], operation: str, site: Site) -> None:
         self._caller, self._make, self._operation = caller, make, operation
-        self._call = OpenCall(operation, site, make())
+        self._call = OpenCall(operation, site, make(), caller._group.context)
         self._waited = True  # nobody has to wait for it
 
     def __repr__(self) -> str:

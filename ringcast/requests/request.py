@@ -113,8 +113,7 @@ class Request(Generic[Returned]):
     def __del__(self) -> None:
         endpoint = self._task.endpoint
         call = endpoint.requests.pop(id(self), None)
-        operation = self._task.operation
-        if call is not None and not (operation is not None and endpoint.protocol.revoked(operation.context)):
+        if call is not None and not endpoint.protocol.revoked(call.context):
             endpoint.dropped.append((call.operation, call.site))
 
     def _usable(self, operation: str, timeout: float | None) -> float | None:

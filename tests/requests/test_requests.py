@@ -250,6 +250,44 @@ def test_who_leaves_with_a_request_is_told(comm: Communicator) -> None:
         request.wait()
 
 
+@pytest.mark.parametrize("end", ["free", "finalize", "with"])
+def test_a_communicator_with_open_requests_is_not_freed(comm: Communicator, end: str) -> None:
+    part, outer = comm.dup(), comm.irecv(0)
+    under_way, done = part.irecv(0), part.iallreduce(1)
+    again = part.allreduce_init(2)
+    again.start()
+
+    def leave() -> None:
+        if end == "with":
+            with part:
+                pass
+        else:
+            getattr(part, end)()
+
+    named = (
+        r"irecv at test_requests.py:\d+, iallreduce at test_requests.py:\d+, allreduce_init at test_requests.py:\d+;"
+    )
+    with pytest.raises(UsageError, match=rf"a request was dropped without wait: {named}"):
+        leave()
+    assert not part.closed
+    part.send("a", 0)
+    assert ringcast.wait_all([under_way, done, again]) == ["a", 1, 2]
+    leave()
+    assert part.closed
+    assert outer.cancel(), "that of another communicator is not asked for"
+
+
+def test_requests_of_a_communicator_that_was_given_up_need_no_wait(comm: Communicator) -> None:
+    part = comm.dup()
+    request = part.irecv(0)
+    part.revoke()
+    part.finalize()
+    assert part.closed
+    del request
+    gc.collect()
+    comm.barrier()
+
+
 def test_an_error_that_passes_by_is_not_covered_by_a_dropped_request(comm: Communicator) -> None:
     def work() -> None:
         with comm:
