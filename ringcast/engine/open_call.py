@@ -14,7 +14,7 @@ class OpenCall:
     Attributes:
         operation: its name.
         site: file and line of the program that made it.
-        steps: its generator; for a persistent call that of the last start.
+        steps: its generator; for a persistent call that of one start.
         context: that of its communicator.
         uses: how it uses the program's arrays, when that has been looked at.
     """

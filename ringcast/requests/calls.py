@@ -9,7 +9,6 @@ from types import FrameType
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
-from ringcast.engine.task import begin
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent, check
@@ -41,16 +40,10 @@ class Calls(Caller):
         method = sys._getframe(1)
         operation, site = method.f_code.co_name, site_of(method)
         self._enter(operation)
-        endpoint, call = self._group.endpoint, OpenCall(operation, site, steps, self._group.context)
-        if endpoint.requests:
-            check_buffers(endpoint, call)
-        try:
-            with endpoint.gate:
-                task = begin(endpoint, steps, site)
-        except BaseException as error:
-            self._raised(error, operation, site)
-            raise
-        return Request(self, task, call)
+        call = OpenCall(operation, site, steps, self._group.context)
+        request: Request[Result] = Request(self, call)
+        request._begin(call)
+        return request
 
     def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]:
         """Check the arguments of the call, and return it to be started."""

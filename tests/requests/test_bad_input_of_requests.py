@@ -129,6 +129,7 @@ def test_a_communicator_that_was_freed_names_the_call() -> None:
         comm.barrier()
         given_up.revoke()
         given_up.finalize()  # with open requests, as it was given up
+        again = copy.allreduce_init(1)
         copy.free()
         calls: dict[str, Callable[[], Any]] = {
             "barrier": copy.barrier,
@@ -140,6 +141,7 @@ def test_a_communicator_that_was_freed_names_the_call() -> None:
             "dup": copy.dup,
             "agree": copy.agree,
             "shrink": copy.shrink,
+            "start": again.start,
             "wait": request.wait,
             "test": request.test,
             "cancel": receive.cancel,

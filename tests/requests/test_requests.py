@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
+import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -19,6 +21,7 @@ from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFail
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.engine.task import Task
 from support.calls import CASES, assert_same
 from support.jobs import Job
 from support.public import NONBLOCKING, PERSISTENT
@@ -454,6 +457,104 @@ def test_what_breaks_off_another_call_ends_the_wait(monkeypatch: pytest.MonkeyPa
     assert isinstance(errors[0], JobAborted), "this rank counts as failed"
     assert isinstance(errors[1], PeerFailed)
     job.close()
+
+
+# Handlers of signals, and threads.
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a signal come in the middle of the first call that begins, whose handler raises."""
+    whole, first = Task.advance, iter([True])
+
+    def advance(self: Task[Any]) -> None:
+        whole(self)
+        if next(first, False):
+            signal.raise_signal(signal.SIGUSR1)
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(Task, "advance", advance)
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_call_whose_beginning_was_interrupted_is_known(comm: Communicator) -> None:
+    with pytest.raises(Interrupted):
+        comm.irecv(0)
+    gc.collect()
+    with pytest.raises(UsageError, match="dropped without wait: irecv"):
+        comm.barrier()
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_start_that_was_interrupted_can_be_waited_for(comm: Communicator) -> None:
+    call = comm.recv_init(0)
+    with pytest.raises(Interrupted):
+        call.start()
+    comm.send("a", 0)
+    assert call.wait() == "a"
+
+
+def outcomes(*calls: Callable[[], Any]) -> list[Any]:
+    """Return what calls return that threads make at the same time, or raise."""
+    results: list[Any] = []
+
+    def work(call: Callable[[], Any]) -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=work, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(results, key=lambda result: isinstance(result, Exception))
+
+
+@pytest.mark.parametrize("form", ["request", "persistent"])
+def test_of_two_threads_that_wait_for_a_request_one_has_its_result(comm: Communicator, form: str) -> None:
+    comm.progress_thread()
+    if form == "request":
+        request = comm.irecv(0)
+    else:
+        request = call = comm.recv_init(0)
+        call.start()
+    gate: Any = comm._group.endpoint.gate
+
+    def send() -> None:
+        while len(gate.bells) < 2:  # both wait
+            os.sched_yield()
+        comm.send("a", 0)
+
+    nothing, got, error = outcomes(request.wait, request.wait, send)
+    assert {nothing, got} == {None, "a"}
+    assert isinstance(error, UsageError)
+
+
+def test_a_thread_that_waits_for_a_receive_that_another_one_cancels_gets_an_error(comm: Communicator) -> None:
+    comm.progress_thread()
+    request = comm.irecv(0)
+    gate: Any = comm._group.endpoint.gate
+
+    def cancel() -> bool:
+        while not gate.bells:
+            os.sched_yield()
+        return request.cancel()
+
+    cancelled, error = outcomes(request.wait, cancel)
+    assert cancelled is True
+    assert isinstance(error, UsageError)
+    comm.barrier()
 
 
 # Deadlocks.
