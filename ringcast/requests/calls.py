@@ -38,7 +38,8 @@ class Calls(Caller):
     def _begin(self, steps: Steps[Result]) -> Request[Result]:
         """Begin the call, and return a request for its result."""
         method = sys._getframe(1)
-        operation, site = method.f_code.co_name, site_of(method)
+        user = method.f_back
+        operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         self._enter(operation)
         call = OpenCall(operation, site, steps, self._group.context)
         request: Request[Result] = Request(self, call)
