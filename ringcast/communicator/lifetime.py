@@ -36,7 +36,8 @@ class Lifetime(Calls):
         Cost: as `barrier`.
 
         Raises:
-            UsageError: also for the communicator that `init` has returned: that is left by `finalize`.
+            UsageError: also for the communicator that `init` has returned: that is left by `finalize`; or nobody has
+                waited for a request of this one, which stays in use.
 
         >>> part = comm.dup()
         >>> part.free()
@@ -48,6 +49,8 @@ class Lifetime(Calls):
                 f"rank {self._group.rank}: free() of the communicator of the whole job; leave by finalize()"
             )
         if not self.closed:
+            self._check("free", timeout)
+            self._check_requests()
             self._call(split.free(self._group), timeout)
             self._leave(None, by_all=True)
 
@@ -59,7 +62,8 @@ class Lifetime(Calls):
 
         Raises:
             CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
-            UsageError: nobody has waited for a request; the job has failed.
+            UsageError: nobody has waited for a request; the job has failed. A communicator that was made from another
+                one stays in use, and the job goes on.
 
         >>> comm.finalize()
         >>> comm.closed
@@ -70,6 +74,8 @@ class Lifetime(Calls):
     def _leave(self, error: BaseException | None, *, by_all: bool = False) -> None:
         if self._closed or os.getpid() != self._owner[0]:
             return
+        if self._group.derived and error is None and not by_all:
+            self._check_requests()
         with gate_of_this_thread() as gate:
             self._closed = True
             if self._group.derived:
@@ -79,6 +85,13 @@ class Lifetime(Calls):
                 self._group.endpoint.leave(error, self._left_behind() if error is None else None)
             finally:
                 gate.restore()
+
+    def _check_requests(self) -> None:
+        """Raise UsageError if a request of this communicator was not waited for, unless it was given up."""
+        endpoint, context = self._group.endpoint, self._group.context
+        left = [(call.operation, call.site) for call in [*endpoint.requests.values()] if call.context == context]
+        if left and not endpoint.protocol.revoked(context):
+            raise self._not_waited_for(left)
 
     def _left_behind(self) -> UsageError | None:
         """Return the error of a program that ends well, but for requests that it has not waited for."""

@@ -14,12 +14,13 @@ class OpenCall:
     Attributes:
         operation: its name.
         site: file and line of the program that made it.
-        steps: its generator; for a persistent call that of the last start.
+        steps: its generator; for a persistent call that of one start.
+        context: that of its communicator.
         uses: how it uses the program's arrays, when that has been looked at.
     """
 
-    __slots__ = ("operation", "site", "steps", "uses")
+    __slots__ = ("context", "operation", "site", "steps", "uses")
 
-    def __init__(self, operation: str, site: Site, steps: Generator[Any, None, Any]) -> None:
-        self.operation, self.site, self.steps = operation, site, steps
+    def __init__(self, operation: str, site: Site, steps: Generator[Any, None, Any], context: int) -> None:
+        self.operation, self.site, self.steps, self.context = operation, site, steps, context
         self.uses: Any = None

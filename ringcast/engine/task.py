@@ -13,7 +13,7 @@ from typing import Generic
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
-from ringcast.errors import CollectiveMismatch
+from ringcast.errors import CollectiveMismatch, UsageError
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import NOWHERE, Site
 
@@ -90,7 +90,8 @@ class Task(Generic[Result]):
             elif not self._awaits_explanation(op):
                 self.fail(endpoint.protocol.error_of(op) or op.error)
         except StopIteration as stop:
-            self._result, self.done = stop.value, True
+            self._result = stop.value
+            self.done = True  # after its result: another thread may look, without the lock
             endpoint.ended += 1
             if self.operation is not None:
                 self.operation.close()
@@ -103,7 +104,8 @@ class Task(Generic[Result]):
 
     def fail(self, error: BaseException) -> None:
         """End with `error`: the peers of the operation are refused, and the communicator is given up."""
-        self.done, self.error = True, error
+        self.error = error
+        self.done = True  # after its error
         self.endpoint.ended += 1
         self._steps.close()
         if self.operation is not None:
@@ -117,6 +119,7 @@ class Task(Generic[Result]):
             return False
         op.on_ready = None
         self._steps.close()
+        self.error = UsageError(f"rank {self.endpoint.rank}: wait for a receive that another thread has cancelled")
         self.done = True
         self.endpoint.ended += 1
         self.endpoint.recorder.done(op)

@@ -36,15 +36,11 @@ Result_co = TypeVar("Result_co", covariant=True)
 class Awaitable(Interface[Result_co]):
     """A call under way that can be waited for once, as a `Request`."""
 
-    @property
-    def _task(self) -> Task[Any]:
-        """The call."""
+    def _usable(self, operation: str, timeout: float | None = None) -> tuple[Task[Any], float | None]:
+        """Return the call, and how long it may take; raise UsageError if it cannot be waited for."""
 
-    def _usable(self, operation: str, timeout: float | None) -> float | None:
-        """Return how long it may take; raise UsageError if it cannot be waited for."""
-
-    def _take(self) -> Result_co:
-        """Return its result, or raise its error."""
+    def _take(self, task: Any, operation: str) -> Result_co:
+        """Return the result of the call, or raise its error."""
 
 
 def awaited(request: Awaitable[Result_co]) -> Generator[Any, None, Result_co]:
@@ -53,11 +49,11 @@ def awaited(request: Awaitable[Result_co]) -> Generator[Any, None, Result_co]:
 
 
 async def _await(request: Awaitable[Result_co]) -> Result_co:
-    limit, task = request._usable("await", None), request._task
+    task, limit = request._usable("await")
     if not task.done:
         await _wait(task, limit)
-        request._usable("await", None)  # another coroutine may have had it, or have left the job
-    return request._take()
+        request._usable("await")  # another coroutine may have had it, or have left the job
+    return request._take(task, "await")
 
 
 async def _wait(task: Task[Any], timeout: float | None) -> None:

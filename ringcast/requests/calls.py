@@ -9,7 +9,6 @@ from types import FrameType
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
-from ringcast.engine.task import begin
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent, check
@@ -29,7 +28,7 @@ class Calls(Caller):
         timeout = self._enter(operation, timeout)
         endpoint = self._group.endpoint
         if endpoint.requests:
-            check_buffers(endpoint, OpenCall(operation, site, steps))
+            check_buffers(endpoint, OpenCall(operation, site, steps, self._group.context))
         try:
             return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
@@ -39,18 +38,13 @@ class Calls(Caller):
     def _begin(self, steps: Steps[Result]) -> Request[Result]:
         """Begin the call, and return a request for its result."""
         method = sys._getframe(1)
-        operation, site = method.f_code.co_name, site_of(method)
+        user = method.f_back
+        operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         self._enter(operation)
-        endpoint, call = self._group.endpoint, OpenCall(operation, site, steps)
-        if endpoint.requests:
-            check_buffers(endpoint, call)
-        try:
-            with endpoint.gate:
-                task = begin(endpoint, steps, site)
-        except BaseException as error:
-            self._raised(error, operation, site)
-            raise
-        return Request(self, task, call)
+        call = OpenCall(operation, site, steps, self._group.context)
+        request: Request[Result] = Request(self, call)
+        request._begin(call)
+        return request
 
     def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]:
         """Check the arguments of the call, and return it to be started."""

@@ -15,13 +15,11 @@ from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
 from ringcast.engine.open_call import OpenCall
-from ringcast.engine.task import Task, begin
 from ringcast.errors import UsageError
 from ringcast.protocol.operations import Operation
-from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.request import Request, Returned
-from ringcast.wire.call import Site, in_words
+from ringcast.wire.call import Site
 
 
 class Persistent(Request[Returned]):
@@ -42,16 +40,9 @@ class Persistent(Request[Returned]):
     [2 3 4]
     """
 
-    _task: Task[Returned]  # of the last start, until its result is taken
-
     def __init__(self, caller: Caller, make: partial[Steps[Returned]], operation: str, site: Site) -> None:
-        self._caller, self._make, self._operation = caller, make, operation
-        self._call = OpenCall(operation, site, make())
-        self._waited = True  # nobody has to wait for it
-
-    def __repr__(self) -> str:
-        state = "not started" if self._waited else "done" if self._task.done else "under way"
-        return f"<Persistent: {self._words}, {state}>"
+        super().__init__(caller, OpenCall(operation, site, make(), caller._group.context))
+        self._make = make
 
     def start(self) -> None:
         """Begin the call.
@@ -65,42 +56,19 @@ class Persistent(Request[Returned]):
         >>> call.start()
         >>> call.wait()
         """
-        caller, call = self._caller, self._call
-        endpoint = caller._group.endpoint
-        if not self._waited:
-            raise UsageError(f"rank {endpoint.rank}: start of {self._words}, which is under way; call wait() before")
-        caller._enter(call.operation)
-        call.steps = steps = self._make()
-        if endpoint.requests:
-            check_buffers(endpoint, call)
-        try:
-            with endpoint.gate:
-                self._task = begin(endpoint, steps, call.site)
-        except BaseException as error:
-            caller._raised(error, call.operation, call.site)
-            raise
-        self._waited = False
-        endpoint.requests[id(self)] = call
+        self._caller._enter("start")
+        last = self._call
+        call = OpenCall(last.operation, last.site, self._make(), last.context)
+        call.uses = last.uses
+        self._begin(call)
 
-    def _usable(self, operation: str, timeout: float | None) -> float | None:
-        if self._waited:
-            rank = self._caller._group.endpoint.rank
-            raise UsageError(f"rank {rank}: {operation} of {self._words}, which is not under way; call start() before")
-        return self._caller._check(operation, timeout)
-
-    def _take(self) -> Returned:
-        try:
-            return super()._take()
-        finally:
-            del self._task  # the result belongs to the program alone
+    def _unusable(self, operation: str) -> UsageError:
+        rank = self._caller._group.rank
+        return UsageError(f"rank {rank}: {operation} of {self._words}, which is not under way; call start() before")
 
     @property
-    def _words(self) -> str:
-        return in_words(self._call.operation, self._call.site)
-
-    def __del__(self) -> None:
-        if not self._waited:
-            super().__del__()
+    def _state(self) -> str:
+        return "not started" if self._task is None else super()._state
 
 
 def check(make: partial[Steps[Any]]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.open_call import OpenCall
-from ringcast.engine.task import Task
+from ringcast.engine.task import Task, begin
 from ringcast.errors import UsageError
+from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.wire.call import in_words
 from ringcast.wire.unanswered import FAILURES
@@ -32,13 +34,13 @@ class Request(Generic[Returned]):
     array([0, 1, 2])
     """
 
-    def __init__(self, caller: Caller, task: Task[Returned], call: OpenCall) -> None:
-        self._caller, self._task, self._operation = caller, task, call.operation
-        self._waited = False
-        task.endpoint.requests[id(self)] = call
+    _task: Task[Returned] | None = None  # the call, from its beginning until the program has its result
+
+    def __init__(self, caller: Caller, call: OpenCall) -> None:
+        self._caller, self._call = caller, call
 
     def __repr__(self) -> str:
-        return f"<Request: {in_words(self._operation, self._task.site)}, {'done' if self._task.done else 'under way'}>"
+        return f"<{type(self).__name__}: {self._words}, {self._state}>"
 
     def wait(self, timeout: float | None = None) -> Returned:
         """Return what the call returns, when this rank's part of it is done.
@@ -56,10 +58,10 @@ class Request(Generic[Returned]):
         >>> comm.ibcast("hello").wait()
         'hello'
         """
-        limit = self._usable("wait", timeout)
-        if not self._task.done:
-            wait(self._task.endpoint, [self._task], limit)
-        return self._take()
+        task, limit = self._usable("wait", timeout)
+        if not task.done:
+            wait(task.endpoint, [task], limit)
+        return self._take(task, "wait")
 
     def __await__(self) -> Generator[Any, None, Returned]:
         from ringcast.requests.awaiting import awaited  # with it asyncio, which takes long to import
@@ -80,11 +82,11 @@ class Request(Generic[Returned]):
         True
         >>> request.wait()
         """
-        self._usable("test", None)
-        endpoint = self._task.endpoint
+        task, _ = self._usable("test")
+        endpoint = task.endpoint
         with endpoint.gate:
             endpoint.catch_up()
-            return self._task.poll()
+            return task.poll()
 
     def cancel(self) -> bool:
         """Take back a receive, and return whether that was possible: no message has come for it by now.
@@ -100,41 +102,91 @@ class Request(Generic[Returned]):
         >>> comm.irecv().cancel()
         True
         """
-        self._usable("cancel", None)
-        if self._operation not in ("irecv", "recv_init"):
-            call = in_words(self._operation, self._task.site)
-            raise UsageError(f"rank {self._task.endpoint.rank}: cancel of {call}; only a receive can be cancelled")
-        with self._task.endpoint.gate:
-            cancelled = self._task.cancel()
-        if cancelled:
-            self._forget()
+        task, _ = self._usable("cancel")
+        endpoint = task.endpoint
+        if self._call.operation not in ("irecv", "recv_init"):
+            raise UsageError(f"rank {endpoint.rank}: cancel of {self._words}; only a receive can be cancelled")
+        with endpoint.gate:
+            if id(task) not in endpoint.requests:
+                raise self._unusable("cancel")
+            cancelled = task.cancel()
+            if cancelled:
+                with suppress(UsageError):  # another thread that waits has the error already
+                    self._claim(task, "cancel")
         return cancelled
 
     def __del__(self) -> None:
-        endpoint = self._task.endpoint
-        call = endpoint.requests.pop(id(self), None)
-        operation = self._task.operation
-        if call is not None and not (operation is not None and endpoint.protocol.revoked(operation.context)):
+        task = self._task
+        if task is None:
+            return
+        endpoint = task.endpoint
+        call = endpoint.requests.pop(id(task), None)
+        if call is not None and not endpoint.protocol.revoked(call.context):
             endpoint.dropped.append((call.operation, call.site))
 
-    def _usable(self, operation: str, timeout: float | None) -> float | None:
-        if self._waited:
-            rank, call = self._task.endpoint.rank, in_words(self._operation, self._task.site)
-            raise UsageError(f"rank {rank}: {operation} of a request that was waited for before: {call}")
-        return self._caller._check(operation, timeout)
+    def _begin(self, call: OpenCall) -> None:
+        """Begin a call whose caller may make it.
 
-    def _forget(self) -> None:
-        self._waited = True
-        self._task.endpoint.requests.pop(id(self), None)
+        It is registered before the handler of a signal can run: should that raise, the call is not forgotten.
 
-    def _take(self) -> Returned:
-        """Return the result, once."""
-        self._forget()
+        Raises:
+            UsageError: a call of this request is under way; or see `check_buffers`.
+            BaseException: see `begin`.
+        """
+        caller = self._caller
+        endpoint = caller._group.endpoint
         try:
-            return self._task.result
-        except FAILURES as error:
-            self._caller._raised(error, self._operation, self._task.site)
+            with endpoint.gate:
+                if self._task is not None:
+                    raise UsageError(
+                        f"rank {endpoint.rank}: start of {self._words}, which is under way; call wait() before"
+                    )
+                if endpoint.requests:
+                    check_buffers(endpoint, call)
+                task = begin(endpoint, call.steps, call.site)
+                endpoint.requests[id(task)] = call
+                self._task, self._call = task, call
+        except BaseException as error:
+            caller._raised(error, call.operation, call.site)
             raise
+
+    def _usable(self, operation: str, timeout: float | None = None) -> tuple[Task[Returned], float | None]:
+        """Return the call under way, and how long it may take."""
+        task = self._task
+        if task is None:
+            raise self._unusable(operation)
+        return task, self._caller._check(operation, timeout)
+
+    def _unusable(self, operation: str) -> UsageError:
+        rank = self._caller._group.rank
+        return UsageError(f"rank {rank}: {operation} of a request that was waited for before: {self._words}")
+
+    def _claim(self, task: Task[Returned], operation: str) -> None:
+        """Note that the program has waited for a call.
+
+        Raises:
+            UsageError: another thread has done so meanwhile; it may have started the next call of this request.
+        """
+        if task.endpoint.requests.pop(id(task), None) is None:  # one thread gets it, without a lock
+            raise self._unusable(operation)
+        self._task = None
+
+    def _take(self, task: Task[Returned], operation: str) -> Returned:
+        """Return the result, once."""
+        self._claim(task, operation)
+        try:
+            return task.result
+        except FAILURES as error:
+            self._caller._raised(error, self._call.operation, self._call.site)
+            raise
+
+    @property
+    def _words(self) -> str:
+        return in_words(self._call.operation, self._call.site)
+
+    @property
+    def _state(self) -> str:
+        return "done" if self._task is None or self._task.done else "under way"
 
 
 def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) -> list[Result]:
@@ -149,19 +201,22 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
 
     Raises:
         UsageError: see `Request.wait`.
-        CollectiveTimeout, PeerFailed, ...: the first error of any request; none of them is to be waited for any more.
+        CollectiveTimeout, PeerFailed, ...: the first error of any request. Those that are done then, or have failed,
+            are at their end; the others go on, as calls of another communicator may, and have still to be waited for.
 
     >>> ringcast.wait_all([comm.iallreduce(1), comm.ibcast("hello")])
     [1, 'hello']
     """
     asked = _listed(requests, "wait_all")
-    _await(asked, "wait_all", timeout, every=True)
-    failed = next((request for request in asked if request._task.error is not None), None)
+    tasks = _await(asked, "wait_all", timeout, every=True)
+    failed = next((place for place, task in enumerate(tasks) if task.error is not None), None)
     if failed is None:
-        return [request._take() for request in asked]
-    for request in asked:
-        request._forget()
-    return [failed._take()]
+        return [request._take(task, "wait_all") for request, task in zip(asked, tasks, strict=True)]
+    for place, task in enumerate(tasks):
+        if task.done and place != failed:
+            with suppress(UsageError):  # another thread has its result
+                asked[place]._claim(task, "wait_all")
+    return [asked[failed]._take(tasks[failed], "wait_all")]
 
 
 def wait_any(requests: Iterable[Request[Result]], timeout: float | None = None) -> tuple[int, Result]:
@@ -182,8 +237,9 @@ def wait_any(requests: Iterable[Request[Result]], timeout: float | None = None) 
     (0, 1)
     """
     asked = _listed(requests, "wait_any")
-    place = _await(asked, "wait_any", timeout, every=False)[0]
-    return place, asked[place]._take()
+    tasks = _await(asked, "wait_any", timeout, every=False)
+    place = next(place for place, task in enumerate(tasks) if task.done)
+    return place, asked[place]._take(tasks[place], "wait_any")
 
 
 def wait_some(requests: Iterable[Request[Result]], timeout: float | None = None) -> list[tuple[int, Result]]:
@@ -205,7 +261,8 @@ def wait_some(requests: Iterable[Request[Result]], timeout: float | None = None)
     [(0, 1), (1, 2)]
     """
     asked = _listed(requests, "wait_some")
-    return [(place, asked[place]._take()) for place in _await(asked, "wait_some", timeout, every=False)]
+    tasks = _await(asked, "wait_some", timeout, every=False)
+    return [(place, asked[place]._take(task, "wait_some")) for place, task in enumerate(tasks) if task.done]
 
 
 def _listed(requests: Iterable[Request[Any]], operation: str) -> list[Request[Any]]:
@@ -220,15 +277,16 @@ def _listed(requests: Iterable[Request[Any]], operation: str) -> list[Request[An
     return found
 
 
-def _await(requests: Sequence[Request[Any]], operation: str, timeout: float | None, *, every: bool) -> list[int]:
-    """Wait for requests, and return the places of those that are done."""
+def _await(requests: Sequence[Request[Any]], operation: str, timeout: float | None, *, every: bool) -> list[Task[Any]]:
+    """Wait for requests, and return their calls."""
     if not requests:
         if every:
             return []
         raise UsageError(f"{operation} of no requests: none of them can ever be done")
-    limits = [request._usable(operation, timeout) for request in requests]
-    endpoint = requests[0]._task.endpoint
+    usable = [request._usable(operation, timeout) for request in requests]
+    tasks, (first, limit) = [task for task, _ in usable], usable[0]
+    endpoint = first.endpoint
     if len({id(request) for request in requests}) < len(requests):
         raise UsageError(f"rank {endpoint.rank}: {operation} got a request twice")
-    wait(endpoint, [request._task for request in requests], limits[0], every=every)
-    return [place for place, request in enumerate(requests) if request._task.done]
+    wait(endpoint, tasks, limit, every=every)
+    return tasks

@@ -124,8 +124,12 @@ def test_requests_of_several_communicators_may_be_waited_for_together() -> None:
 
 def test_a_communicator_that_was_freed_names_the_call() -> None:
     def work(comm: Communicator) -> int:
-        copy = comm.dup()
-        request, receive = copy.iallreduce(1), copy.irecv(0, 5)
+        copy, given_up = comm.dup(), comm.dup()
+        request, receive = given_up.iallreduce(1), given_up.irecv(0, 5)
+        comm.barrier()
+        given_up.revoke()
+        given_up.finalize()  # with open requests, as it was given up
+        again = copy.allreduce_init(1)
         copy.free()
         calls: dict[str, Callable[[], Any]] = {
             "barrier": copy.barrier,
@@ -137,6 +141,7 @@ def test_a_communicator_that_was_freed_names_the_call() -> None:
             "dup": copy.dup,
             "agree": copy.agree,
             "shrink": copy.shrink,
+            "start": again.start,
             "wait": request.wait,
             "test": request.test,
             "cancel": receive.cancel,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -209,6 +211,58 @@ def test_its_words(comm: Communicator) -> None:
     call.test()
     assert repr(call).endswith(", done>")
     call.wait()
+
+
+def in_threads(*actions: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_of_two_threads_that_start_a_call_one_does(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    comm.progress_thread()
+    call, meeting, errors = comm.recv_init(0), threading.Barrier(2), []
+    make = call._make
+
+    def meet() -> Any:
+        meeting.wait(60)
+        return make()
+
+    def start() -> None:
+        try:
+            call.start()
+        except UsageError as error:
+            errors.append(str(error))
+
+    monkeypatch.setattr(call, "_make", meet)
+    in_threads(start, start)
+    assert len(errors) == 1
+    assert "which is under way; call wait() before" in errors[0]
+    comm.send("a", 0)
+    assert call.wait() == "a"
+    assert comm.iprobe() is None
+
+
+def test_threads_that_share_a_call_get_results_or_usage_errors(comm: Communicator) -> None:
+    comm.progress_thread()
+    call = comm.allreduce_init(np.ones(3))
+    starts, results = [], []
+
+    def work() -> None:
+        for _ in range(100):
+            with suppress(UsageError):
+                call.start()
+                starts.append(1)
+            with suppress(UsageError):
+                results.append(call.wait())
+
+    in_threads(work, work, work)
+    with suppress(UsageError):
+        results.append(call.wait())
+    assert len(starts) == len(results)
+    assert all((result == 1).all() for result in results)
 
 
 def test_a_communicator_that_was_given_up_starts_nothing() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
+import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -19,6 +21,7 @@ from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFail
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.engine.task import Task
 from support.calls import CASES, assert_same
 from support.jobs import Job
 from support.public import NONBLOCKING, PERSISTENT
@@ -250,6 +253,44 @@ def test_who_leaves_with_a_request_is_told(comm: Communicator) -> None:
         request.wait()
 
 
+@pytest.mark.parametrize("end", ["free", "finalize", "with"])
+def test_a_communicator_with_open_requests_is_not_freed(comm: Communicator, end: str) -> None:
+    part, outer = comm.dup(), comm.irecv(0)
+    under_way, done = part.irecv(0), part.iallreduce(1)
+    again = part.allreduce_init(2)
+    again.start()
+
+    def leave() -> None:
+        if end == "with":
+            with part:
+                pass
+        else:
+            getattr(part, end)()
+
+    named = (
+        r"irecv at test_requests.py:\d+, iallreduce at test_requests.py:\d+, allreduce_init at test_requests.py:\d+;"
+    )
+    with pytest.raises(UsageError, match=rf"a request was dropped without wait: {named}"):
+        leave()
+    assert not part.closed
+    part.send("a", 0)
+    assert ringcast.wait_all([under_way, done, again]) == ["a", 1, 2]
+    leave()
+    assert part.closed
+    assert outer.cancel(), "that of another communicator is not asked for"
+
+
+def test_requests_of_a_communicator_that_was_given_up_need_no_wait(comm: Communicator) -> None:
+    part = comm.dup()
+    request = part.irecv(0)
+    part.revoke()
+    part.finalize()
+    assert part.closed
+    del request
+    gc.collect()
+    comm.barrier()
+
+
 def test_an_error_that_passes_by_is_not_covered_by_a_dropped_request(comm: Communicator) -> None:
     def work() -> None:
         with comm:
@@ -354,9 +395,34 @@ def test_the_first_error_ends_a_wait_for_all() -> None:
                 ringcast.wait_all(requests)
         finally:
             done.set()
-        assert not second.is_revoked  # the barrier goes on, though nobody waits for it
+        assert not second.is_revoked  # the barrier goes on …
+        requests[0].wait()  # … and has still to be waited for
+        with pytest.raises(UsageError, match="waited for before"):
+            requests[1].wait()
 
     assert job.run(work)[0] is None
+    job.close()
+
+
+def test_a_receive_that_goes_on_after_the_error_of_another_request_keeps_its_memory() -> None:
+    job = Job("threads", 2)
+    begun = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            assert begun.wait(60)
+            comm.revoke()
+            return
+        second, out = other(comm), np.zeros(3)
+        receive, barrier = second.irecv(1, out=out), comm.ibarrier()
+        begun.set()
+        with pytest.raises(Revoked):
+            ringcast.wait_all([receive, barrier])
+        with pytest.raises(UsageError, match="which is under way"):
+            second.irecv(1, tag=1, out=out)
+        assert receive.cancel()
+
+    assert job.run(work) == [None, None]
     job.close()
 
 
@@ -391,6 +457,104 @@ def test_what_breaks_off_another_call_ends_the_wait(monkeypatch: pytest.MonkeyPa
     assert isinstance(errors[0], JobAborted), "this rank counts as failed"
     assert isinstance(errors[1], PeerFailed)
     job.close()
+
+
+# Handlers of signals, and threads.
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a signal come in the middle of the first call that begins, whose handler raises."""
+    whole, first = Task.advance, iter([True])
+
+    def advance(self: Task[Any]) -> None:
+        whole(self)
+        if next(first, False):
+            signal.raise_signal(signal.SIGUSR1)
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(Task, "advance", advance)
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_call_whose_beginning_was_interrupted_is_known(comm: Communicator) -> None:
+    with pytest.raises(Interrupted):
+        comm.irecv(0)
+    gc.collect()
+    with pytest.raises(UsageError, match="dropped without wait: irecv"):
+        comm.barrier()
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_start_that_was_interrupted_can_be_waited_for(comm: Communicator) -> None:
+    call = comm.recv_init(0)
+    with pytest.raises(Interrupted):
+        call.start()
+    comm.send("a", 0)
+    assert call.wait() == "a"
+
+
+def outcomes(*calls: Callable[[], Any]) -> list[Any]:
+    """Return what calls return that threads make at the same time, or raise."""
+    results: list[Any] = []
+
+    def work(call: Callable[[], Any]) -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=work, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(results, key=lambda result: isinstance(result, Exception))
+
+
+@pytest.mark.parametrize("form", ["request", "persistent"])
+def test_of_two_threads_that_wait_for_a_request_one_has_its_result(comm: Communicator, form: str) -> None:
+    comm.progress_thread()
+    if form == "request":
+        request = comm.irecv(0)
+    else:
+        request = call = comm.recv_init(0)
+        call.start()
+    gate: Any = comm._group.endpoint.gate
+
+    def send() -> None:
+        while len(gate.bells) < 2:  # both wait
+            os.sched_yield()
+        comm.send("a", 0)
+
+    nothing, got, error = outcomes(request.wait, request.wait, send)
+    assert {nothing, got} == {None, "a"}
+    assert isinstance(error, UsageError)
+
+
+def test_a_thread_that_waits_for_a_receive_that_another_one_cancels_gets_an_error(comm: Communicator) -> None:
+    comm.progress_thread()
+    request = comm.irecv(0)
+    gate: Any = comm._group.endpoint.gate
+
+    def cancel() -> bool:
+        while not gate.bells:
+            os.sched_yield()
+        return request.cancel()
+
+    cancelled, error = outcomes(request.wait, cancel)
+    assert cancelled is True
+    assert isinstance(error, UsageError)
+    comm.barrier()
 
 
 # Deadlocks.
