@@ -209,7 +209,7 @@ class SharedEndpoint(Endpoint):
             gate.refusal = f"rank {self.rank}: another thread has called finalize(); call it when all calls have ended"
             gate.ring()
             os.eventfd_write(self._more, 1)
-            while gate.inside - {threading.get_ident()}:
+            while {*gate.inside} - {threading.get_ident()}:
                 self._wait(Sleeper(), None)  # who goes out rings
         self._thread.join()
         os.close(self._more)
