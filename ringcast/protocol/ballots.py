@@ -89,6 +89,10 @@ class Ballots:
         """Return the decision, once."""
         return self._decisions.pop(ballot.key)
 
+    def of(self, context: int) -> Ballot | None:
+        """Return the ballot of a communicator that is under way; None if there is none."""
+        return next((ballot for ballot in self._open.values() if ballot.context == context), None)
+
     def under_way(self) -> list[Ballot]:
         return list(self._open.values())
 

@@ -537,6 +537,33 @@ def test_threads_agree_and_shrink_on_communicators_of_their_own(verb: str) -> No
 
 
 @pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("verb", ["shrink", "agree"])
+def test_a_second_thread_that_agrees_on_the_same_communicator_is_refused(verb: str) -> None:
+    """The call of the first one goes on, and ends as ever."""
+    job = Job("ipc", 2)
+    refused = threading.Event()
+
+    def work(comm: Communicator) -> list[int]:
+        if comm.rank:
+            assert refused.wait(60)
+            return [comm.agree(3), comm.agree(5)]
+        comm.progress_thread()
+        with Helpers() as helpers:
+            first = helpers.start(comm.agree, 6)
+            while not waits(comm):
+                pass
+            try:
+                with pytest.raises(UsageError, match=rf"^rank 0: {verb} at test_shared.py:\d+ while agree at .*thread"):
+                    getattr(comm, verb)(timeout=5)
+            finally:
+                refused.set()
+            return [first.result(), comm.agree(12)]
+
+    assert job.ask(work, timeout=20) == [[2, 4], [2, 4]]
+    job.close()
+
+
+@pytest.mark.usefixtures("no_second_look")
 def test_a_timeout_ends_the_call_of_one_thread() -> None:
     job = Job("ipc", 2)
 
