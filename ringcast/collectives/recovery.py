@@ -118,6 +118,7 @@ def free(group: Group, *, by_all: bool) -> None:
     if endpoint.closed:
         return
     with endpoint.gate:
+        _abandon(group)
         endpoint.protocol.retire(group.context, by_all=by_all)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))
@@ -166,11 +167,18 @@ def _vote(group: Group, verb: Verb, flag: int) -> Vote:
     """Return the vote of this call: a new one, or that of a call of the same verb that was broken off."""
     cast = group.vote
     if cast is None or cast.verb != verb:
+        _abandon(group)
         group.votes += 1
         cast = Vote(group.endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
         group.vote, group.decision = cast, None
         group.endpoint.control.send(cast)
     return cast
+
+
+def _abandon(group: Group) -> None:
+    """Give up the last vote if its decision has not been taken, as after a timeout: no call takes it up any more."""
+    if group.votes and group.decision is None:
+        group.endpoint.protocol.ballots.abandon(group.context, group.votes)
 
 
 def _wanted(decision: Decision) -> Iterable[tuple[int, str]]:
