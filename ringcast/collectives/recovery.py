@@ -16,11 +16,11 @@ from ringcast.collectives.stage import Group, part
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
-from ringcast.errors import ArgumentError, CollectiveMismatch, PeerFailed, Revoked, RingcastError, Where
+from ringcast.errors import ArgumentError, CollectiveMismatch, PeerFailed, Revoked, RingcastError, UsageError, Where
 from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.ballots import Ballot
 from ringcast.schedules.placement import hosts_of
-from ringcast.wire.call import Site
+from ringcast.wire.call import Site, in_words
 from ringcast.wire.control_messages import Freed
 from ringcast.wire.failure import Failure
 from ringcast.wire.votes import AGREE, FLAG_LIMIT, SHRINK, Decision, Verb, Vote
@@ -38,6 +38,8 @@ def vote(group: Group, verb: Callable[[], Result]) -> Result:
     try:
         with group.endpoint.gate:
             result = verb()
+    except (UsageError, ArgumentError):
+        raise  # of a call that has not voted: another one may be under way, or to be taken up
     except RingcastError:
         group.vote = None
         raise
@@ -116,6 +118,7 @@ def free(group: Group, *, by_all: bool) -> None:
     if endpoint.closed:
         return
     with endpoint.gate:
+        _abandon(group)
         endpoint.protocol.retire(group.context, by_all=by_all)
         endpoint.flush()
         endpoint.control.send(Freed(endpoint.rank, group.context))
@@ -130,12 +133,19 @@ def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Si
         CollectiveTimeout: not all members that live have voted within `timeout` seconds, or they never will, as they
             wait for this rank in another call. The vote stands.
         JobAborted: the job ends.
+        UsageError: such a call is under way, in another thread or interrupted by the handler of a signal.
     """
     return drive(group.endpoint, _agreement(group, verb, flag, site), timeout, site)
 
 
 def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decision]:
     endpoint = group.endpoint
+    if (busy := endpoint.protocol.ballots.of(group.context)) is not None:
+        named, other = in_words(verb, site), in_words(busy.vote.verb, busy.site)
+        raise UsageError(
+            f"rank {endpoint.rank}: {named} while {other} of the same communicator is under way, in another thread or "
+            "interrupted by the handler of a signal; call it after that one, or on a communicator of its own (dup)"
+        )
     while True:
         cast = _vote(group, verb, flag)
         ballot = Ballot(cast, site, lambda: _awaited(group))
@@ -157,11 +167,18 @@ def _vote(group: Group, verb: Verb, flag: int) -> Vote:
     """Return the vote of this call: a new one, or that of a call of the same verb that was broken off."""
     cast = group.vote
     if cast is None or cast.verb != verb:
+        _abandon(group)
         group.votes += 1
         cast = Vote(group.endpoint.rank, group.context, group.votes, verb, flag, tuple(sorted(group.acknowledged)))
         group.vote, group.decision = cast, None
         group.endpoint.control.send(cast)
     return cast
+
+
+def _abandon(group: Group) -> None:
+    """Give up the last vote if its decision has not been taken, as after a timeout: no call takes it up any more."""
+    if group.votes and group.decision is None:
+        group.endpoint.protocol.ballots.abandon(group.context, group.votes)
 
 
 def _wanted(decision: Decision) -> Iterable[tuple[int, str]]:

@@ -83,6 +83,7 @@ class Recovery(Calls):
             PeerFailed: ranks failed, or left, that not all had acknowledged; on all ranks alike. Its `flag` is the
                 result.
             CollectiveMismatch: other ranks call `shrink`.
+            UsageError: another `agree` or `shrink` of this communicator is under way on this rank.
 
         >>> comm.agree(6)
         6
@@ -108,6 +109,7 @@ class Recovery(Calls):
 
         Raises:
             CollectiveMismatch: other ranks call `agree`.
+            UsageError: another `agree` or `shrink` of this communicator is under way on this rank.
 
         >>> comm.shrink().members
         (0,)

@@ -2,9 +2,10 @@
 
 One lock, that of the gate, guards all of it, sockets included: whoever is in takes the messages that have arrived, and
 advances whatever call can go on. A call that has to wait steps out. The engine's thread waits for the transport's file
-descriptor, not in the transport, so that no socket is used outside of the lock. Before anybody goes out all that has
-arrived is taken: only then does the descriptor tell of what comes later (`ringcast.transports.base`). Where much comes,
-the rest is left to the engine's thread, which another descriptor tells of that.
+descriptor, not in the transport, so that no socket is used outside of the lock. Whoever has polled the transport takes
+all that has arrived: only then does the descriptor tell of what comes later (`ringcast.transports.base`). Where much
+comes, the rest is left to the engine's thread, which another descriptor tells of that. A call that only begins polls
+nothing.
 
 An endpoint becomes one of these when a program asks for it (`share`), and is an ordinary one again when the rank
 leaves. So a program of one thread pays nothing.
@@ -210,7 +211,7 @@ class SharedEndpoint(Endpoint):
             gate.refusal = f"rank {self.rank}: another thread has called finalize(); call it when all calls have ended"
             gate.ring()
             os.eventfd_write(self._more, 1)
-            while gate.inside - {threading.get_ident()}:
+            while {*gate.inside} - {threading.get_ident()}:
                 self._wait(Sleeper(), None)  # who goes out rings
         self._thread.join()
         os.close(self._more)

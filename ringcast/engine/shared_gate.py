@@ -47,7 +47,8 @@ class SharedGate(Gate):
 
     Attributes:
         bells: of the threads, and of the loops of asyncio, that wait; used by the thread that is in.
-        inside: the threads that are in a call, those included that wait there.
+        inside: the threads that are in a call, those included that wait there; twice, if the handler of a signal makes
+            a call of its own meanwhile.
         refusal: why nobody comes in any more, and nobody waits; empty while the rank is in its job.
     """
 
@@ -59,7 +60,7 @@ class SharedGate(Gate):
         self._owner, self._depth = 0, 0  # the thread that is in, and how many calls deep
         self._main, self._no_signals = threading.main_thread().ident, Gate()
         self.bells: list[Bell] = []
-        self.inside: set[int] = set()
+        self.inside: list[int] = []
         self.refusal = ""
 
     def signals(self) -> Gate:
@@ -79,7 +80,7 @@ class SharedGate(Gate):
                 signals.__exit__(*sys.exc_info())
                 raise
             self._owner = thread
-            self.inside.add(thread)
+            self.inside.append(thread)
         self._depth += 1
         return self
 
@@ -95,7 +96,7 @@ class SharedGate(Gate):
             self.signals().__exit__(kind, error, trace)
 
     def _go_out(self) -> None:
-        self.inside.discard(self._owner)
+        self.inside.remove(self._owner)
         try:
             if self.refusal:
                 self.ring()  # for the thread that leaves when all are out

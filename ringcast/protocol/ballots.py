@@ -1,7 +1,8 @@
 """Agreements under way: operations that wait for a decision of the control plane instead of messages of their peers.
 
 A ballot does not belong to the communicator's operations: it goes on while the communicator is revoked. It stays open
-at the control plane when this rank stops waiting for it, as in a timeout; the decision is kept for the next call.
+at the control plane when this rank stops waiting for it. Its decision is kept until the next vote, as a call may take
+up the old one, whose wait a signal's handler has broken off; a decision that comes later is dropped.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Ballots:
         self._errors = errors
         self._open: dict[tuple[int, int], Ballot] = {}
         self._decisions: dict[tuple[int, int], Decision] = {}
+        self._abandoned: set[tuple[int, int]] = set()  # votes whose decision nobody takes, and is still to come
 
     def begin(self, ballot: Ballot) -> None:
         """Wait for a decision, which may be there."""
@@ -89,12 +91,24 @@ class Ballots:
         """Return the decision, once."""
         return self._decisions.pop(ballot.key)
 
+    def abandon(self, context: int, number: int) -> None:
+        """Drop the decision on a vote, now or when it comes: nobody takes it."""
+        if self._decisions.pop((context, number), None) is None:
+            self._abandoned.add((context, number))
+
+    def of(self, context: int) -> Ballot | None:
+        """Return the ballot of a communicator that is under way; None if there is none."""
+        return next((ballot for ballot in self._open.values() if ballot.context == context), None)
+
     def under_way(self) -> list[Ballot]:
         return list(self._open.values())
 
     def decide(self, decision: Decision) -> None:
-        """Keep a decision of the control plane, and end the wait for it."""
+        """Keep a decision of the control plane, and end the wait for it; drop it if its vote is abandoned."""
         key = decision.context, decision.number
+        if key in self._abandoned:
+            self._abandoned.remove(key)
+            return
         self._decisions[key] = decision
         if (ballot := self._open.pop(key, None)) is not None:
             ballot.decided()

@@ -18,17 +18,23 @@ def check_buffers(endpoint: Endpoint, call: OpenCall) -> None:
         UsageError: it does not.
     """
     uses = _uses(call)
-    for other in [*endpoint.requests.values()] if uses else ():  # a copy: the garbage collector may drop requests
-        if getgeneratorstate(other.steps) == GEN_CLOSED:  # it has ended, whether somebody has waited for it or not
-            continue
-        for theirs in _uses(other):
-            for mine in uses:
-                if conflict(mine, theirs):
-                    named, busy = in_words(call.operation, call.site), in_words(other.operation, other.site)
-                    raise UsageError(
-                        f"rank {endpoint.rank}: {named} {_verb(mine)} memory that {busy}, which is under way, "
-                        f"{_verb(theirs)}; wait for that one before, or use other memory"
-                    )
+    if not uses:
+        return
+    with endpoint.gate:  # another thread would end a call between the look at its state and that at its arguments
+        for other in [*endpoint.requests.values()]:  # a copy: the garbage collector may drop requests
+            if getgeneratorstate(other.steps) != GEN_CLOSED:  # else it has ended, whether somebody has waited or not
+                _check_other(endpoint, call, uses, other)
+
+
+def _check_other(endpoint: Endpoint, call: OpenCall, uses: tuple[Use, ...], other: OpenCall) -> None:
+    for theirs in _uses(other):
+        for mine in uses:
+            if conflict(mine, theirs):
+                named, busy = in_words(call.operation, call.site), in_words(other.operation, other.site)
+                raise UsageError(
+                    f"rank {endpoint.rank}: {named} {_verb(mine)} memory that {busy}, which is under way, "
+                    f"{_verb(theirs)}; wait for that one before, or use other memory"
+                )
 
 
 def _uses(call: OpenCall) -> tuple[Use, ...]:

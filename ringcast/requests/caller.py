@@ -57,8 +57,10 @@ class Caller:
         timeout = self._check(operation, timeout)
         dropped = self._group.endpoint.dropped
         if dropped:
+            calls = []
             with self._group.endpoint.gate:  # two threads do not name the same ones
-                calls, dropped[:] = [*dropped], ()
+                for _ in range(len(dropped)):  # the garbage collector may drop another request at any moment
+                    calls.append(dropped.pop(0))
             if calls:
                 raise self._not_waited_for(calls)
         return timeout

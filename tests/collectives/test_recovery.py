@@ -350,6 +350,35 @@ def test_a_timeout_names_who_has_not_voted(verb: str) -> None:
         assert job.ask(work) == [(0, 1), (0,), "dead"]
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_decisions_on_votes_that_timed_out_are_dropped(late: bool) -> None:
+    """They come before rank 0 votes again, or after that."""
+    with job_of("threads", 2) as job:
+        turns = threading.Barrier(2)
+
+        def work(comm: Communicator) -> object:
+            if comm.rank == 1:
+                for _ in range(3):
+                    turns.wait(30)
+                    if not late:
+                        comm.agree(5)
+                        turns.wait(30)
+                return [comm.agree(5) for _ in range(4 if late else 1)][-1]
+            for _ in range(3):
+                with pytest.raises(CollectiveTimeout):
+                    comm.agree(timeout=0.02)
+                turns.wait(30)
+                if not late:
+                    turns.wait(30)
+                    comm.get_failed()  # takes what has come
+            got = comm.agree(4)
+            ballots = comm._group.endpoint.protocol.ballots
+            assert (ballots._decisions, ballots._abandoned) == ({}, set())
+            return got
+
+        assert job.ask(work) == [4, 4]
+
+
 def test_the_end_of_the_job_ends_an_agreement() -> None:
     with job_of("threads", 2) as job:
         waits = threading.Event()

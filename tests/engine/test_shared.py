@@ -411,6 +411,41 @@ def test_a_handler_may_make_calls_and_wait_for_other_threads(handler: Callable[[
 
 
 @pytest.mark.usefixtures("no_second_look")
+def test_finalize_waits_for_a_call_in_which_a_handler_has_made_another_one(handler: Callable[[Any], None]) -> None:
+    job = Job("ipc", 1)
+    comm = Communicator(Group(job.endpoints[0], 3, NETWORKS["threads"]), 60)
+    comm.progress_thread()
+    endpoint, delivered, main = comm._group.endpoint, threading.Event(), threading.get_ident()
+    assert isinstance(endpoint, shared.SharedEndpoint)
+    gate = endpoint.gate
+
+    def handle(*_: object) -> None:
+        if not delivered.is_set():
+            assert comm.iprobe(0, 2) is None
+            delivered.set()
+
+    def end() -> bool:
+        """Finalize, and return whether it was known then that the main thread is in a call."""
+        while signal_gate._MAIN.waiter is None or not waits(comm):
+            pass
+        interrupt(signal.SIGUSR1, delivered.is_set)
+        while signal_gate._MAIN.waiter is None or not waits(comm):
+            pass
+        with gate:
+            known = main in gate.inside
+        comm.finalize()
+        return known
+
+    handler(handle)
+    with Helpers() as helpers:
+        ended = helpers.start(end)
+        with pytest.raises(UsageError, match=r"another thread has called finalize\(\)"):
+            comm.recv(0, 1)
+        assert ended.result()
+    job.close()
+
+
+@pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("waits_in_a_call", [True, False])
 def test_a_second_signal_does_not_wait_for_the_lock(
     waits_in_a_call: bool, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
@@ -449,7 +484,7 @@ def test_a_second_signal_does_not_wait_for_the_lock(
                 comm.barrier()
             over.set()
     assert not main._depth
-    assert not gate.inside - {endpoint._thread.ident}
+    assert {*gate.inside} <= {endpoint._thread.ident}
     job.close()
 
 
@@ -498,6 +533,33 @@ def test_threads_agree_and_shrink_on_communicators_of_their_own(verb: str) -> No
         each_in_a_thread(go_on)
 
     job.ask(work)
+    job.close()
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("verb", ["shrink", "agree"])
+def test_a_second_thread_that_agrees_on_the_same_communicator_is_refused(verb: str) -> None:
+    """The call of the first one goes on, and ends as ever."""
+    job = Job("ipc", 2)
+    refused = threading.Event()
+
+    def work(comm: Communicator) -> list[int]:
+        if comm.rank:
+            assert refused.wait(60)
+            return [comm.agree(3), comm.agree(5)]
+        comm.progress_thread()
+        with Helpers() as helpers:
+            first = helpers.start(comm.agree, 6)
+            while not waits(comm):
+                pass
+            try:
+                with pytest.raises(UsageError, match=rf"^rank 0: {verb} at test_shared.py:\d+ while agree at .*thread"):
+                    getattr(comm, verb)(timeout=5)
+            finally:
+                refused.set()
+            return [first.result(), comm.agree(12)]
+
+    assert job.ask(work, timeout=20) == [[2, 4], [2, 4]]
     job.close()
 
 

@@ -211,6 +211,39 @@ def test_shrink_after_a_broken_agree(also: bool, tmp_path: Path, handler: Callab
     assert pair("ipc", tmp_path, here, there) == ([0, 1], [0, 1])
 
 
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_handler_must_not_agree_within_an_agree(caught: bool, tmp_path: Path, handler: Callable[[Any], None]) -> None:
+    """If the handler raises the error, the next call takes up the vote."""
+    refused = threading.Event()
+
+    def here(comm: Communicator) -> list[int]:
+        def handle(*_: object) -> None:
+            try:
+                if caught:
+                    with pytest.raises(UsageError, match=r"while agree at test_signal_gate\.py:"):
+                        comm.agree(5)
+                else:
+                    comm.agree(5)
+            finally:
+                refused.set()
+
+        handler(handle)
+        if caught:
+            return [comm.agree(6), comm.agree(12)]
+        with pytest.raises(UsageError, match=r"rank 0: agree at .* interrupted by the handler of a signal"):
+            comm.agree(6)
+        return [comm.agree(8), comm.agree(12)]
+
+    def there(comm: Communicator) -> list[int]:
+        while not waits():
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert refused.wait(60)
+        return [comm.agree(7), comm.agree(5)]
+
+    assert pair("ipc", tmp_path, here, there) == ([6, 4], [6, 4])
+
+
 def waits() -> bool:
     """Return whether the main thread is in a wait of the engine."""
     return signal_gate._MAIN.waiter is not None

@@ -17,6 +17,8 @@ from ringcast.collectives import memory
 from ringcast.collectives.memory import uses_of
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.engine.shared_gate import SharedGate
+from ringcast.requests import buffers
 from ringcast.wire.collective import COLLECTIVES
 from support.calls import CASES
 from support.jobs import Job
@@ -176,6 +178,28 @@ def test_what_has_ended_is_not_under_way_though_nobody_has_waited_for_it(comm: C
     gone = comm.irecv(0, out=array)
     assert gone.cancel()
     comm.allreduce(array, out=array)
+
+
+def test_another_thread_ends_the_other_call_meanwhile(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    comm.progress_thread()
+    gate, array = comm._group.endpoint.gate, np.zeros(9)
+    assert isinstance(gate, SharedGate)
+    request = comm.irecv(0, tag=1, out=array)
+
+    def state_of(steps: Any) -> str:
+        """Let the other thread come, unless this one keeps it out."""
+        state = getgeneratorstate(steps)
+        other.start()
+        if gate._owner != threading.get_ident():
+            other.join()
+        return state
+
+    other = threading.Thread(target=request.cancel)
+    monkeypatch.setattr(buffers, "getgeneratorstate", state_of)
+    with pytest.raises(UsageError, match="reads memory that irecv"):
+        comm.allreduce(array)
+    other.join()
+    comm.allreduce(array)
 
 
 def test_copies_scalars_and_objects_are_not_looked_at(comm: Communicator) -> None:

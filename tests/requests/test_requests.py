@@ -6,12 +6,13 @@ import gc
 import inspect
 import os
 import signal
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pytest
@@ -242,6 +243,35 @@ def test_a_request_that_is_dropped_is_named_by_the_next_call(comm: Communicator)
     gc.collect()
     with pytest.raises(UsageError, match=r"a request was dropped without wait: iallreduce at test_requests.py:\d+"):
         comm.barrier()
+
+
+def test_a_request_that_is_dropped_while_others_are_reported_is_reported_next(comm: Communicator) -> None:
+    """The garbage collector may find it at any moment."""
+
+    class Dropped(list[tuple[str, tuple[str, int]]]):
+        """Calls, and one more as soon as somebody has looked at them."""
+
+        found = False
+
+        def find(self) -> None:
+            if not self.found:
+                self.found = True
+                self.append(("irecv", ("later.py", 2)))
+
+        def __iter__(self) -> Iterator[tuple[str, tuple[str, int]]]:
+            yield from [*super().__getitem__(slice(None))]
+            self.find()
+
+        def pop(self, index: SupportsIndex = -1) -> tuple[str, tuple[str, int]]:
+            call = super().pop(index)
+            self.find()
+            return call
+
+    comm._group.endpoint.dropped = Dropped([("isend", ("before.py", 1))])
+    for call in "isend at before.py:1", "irecv at later.py:2":
+        with pytest.raises(UsageError, match=re.escape(f"dropped without wait: {call};")):
+            comm.barrier()
+    comm.barrier()
 
 
 def test_who_leaves_with_a_request_is_told(comm: Communicator) -> None:
