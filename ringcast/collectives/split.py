@@ -49,13 +49,13 @@ def split_by_host(group: Group) -> Steps[Group | None]:
 def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
     """Return the group of these ranks; see `Communicator.create`."""
     wanted = _checked(group, ranks)
-    yield from _meet(group, "create", Data("int64", wanted))
+    yield from _meet(group, "create", Data("", wanted))
     return made(group, wanted, 0) if group.rank in wanted else None
 
 
 def cart(group: Group, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Steps[Group | None]:
     """Return the group of the first ranks, as many as a grid has; see `Communicator.cart`."""
-    yield from _meet(group, "cart", Data("int64", (*dims, *map(int, periods))))
+    yield from _meet(group, "cart", Data("", (*dims, *map(int, periods))))
     size = prod(dims)
     return made(group, range(size), 0) if group.rank < size else None
 

@@ -102,7 +102,7 @@ def _details(entry: Entry) -> str:
     if not entry.number:
         return ""
     facts = [
-        f"{entry.dtype} {entry.shape}" if entry.dtype else "",
+        f"{entry.dtype} {entry.shape}".strip(),
         f"root {entry.root}" if entry.root is not None else "",
         f"by {entry.algorithm}" if entry.algorithm else "",
     ]

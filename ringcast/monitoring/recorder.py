@@ -130,11 +130,13 @@ def encoded(call: Call, shape: str = "") -> bytes:
 
 
 def _shape(call: Call) -> str:
-    """Return the shape, and on which topology; or the first counts and a digest of all."""
+    """Return the shape, and on which topology; or the first counts and a digest of all; or other arguments in words."""
     if call.topology:
         return f"{tuple(map(int, call.shape))} on {call.topology}"
+    if not call.dtype:
+        return call.data()
     if len(call.shape) <= 4:
-        return str(tuple(map(int, call.shape))) if call.dtype else ""
+        return str(tuple(map(int, call.shape)))
     return f"({', '.join(str(int(n)) for n in call.shape[:4])}, … {call.fingerprint & 0xFFFFFF:06x})"
 
 

@@ -30,7 +30,7 @@ class Call:
 
     collective: str
     dtype: str = ""
-    shape: tuple[int, ...] = ()  # of the array, or the counts of the v-forms
+    shape: tuple[int, ...] = ()  # of the array, or the counts of the v-forms; the numbers that create or cart is given
     op: str = ""
     root: int | None = None
     algorithm: str = ""
@@ -39,9 +39,8 @@ class Call:
     topology: str = ""  # name of the graph whose neighbours it is between
 
     def __str__(self) -> str:
-        shape = str(_plain(self.shape)) if len(self.shape) <= 8 else f"({', '.join(map(str, self.shape[:8]))}, …)"
         facts = [
-            f"dtype {self.dtype}, shape {shape}" if self.dtype else "",
+            self.data(),
             f"op {self.op}" if self.op else "",
             f"root {self.root}" if self.root is not None else "",
             f"distance {self.distance}" if self.distance is not None else "",
@@ -49,6 +48,15 @@ class Call:
             f"on {self.topology}" if self.topology else "",
         ]
         return f"{self.collective}({', '.join(filter(None, facts))})"
+
+    def data(self) -> str:
+        """Return what the data are like; of a call that has none, what its numbers mean."""
+        if self.collective == "create":
+            return f"ranks {_short(_plain(self.shape))}"
+        if self.collective == "cart":
+            axes = len(self.shape) // 2
+            return f"dims {_short(_plain(self.shape[:axes]))}, periods {_short(tuple(map(bool, self.shape[axes:])))}"
+        return f"dtype {self.dtype}, shape {_short(_plain(self.shape))}" if self.dtype else ""
 
     @cached_property
     def fingerprint(self) -> int:
@@ -66,7 +74,7 @@ class Call:
             return f"{BY_BYTE.get(theirs[0], 'another call')}, not {self.collective}"
         aspects = (*_ASPECTS, "topology" if self.topology else "algorithm or nblocks")
         names = [name for i, name in enumerate(aspects, start=1) if theirs[i] != mine[i]]
-        rest = "shape or counts"
+        rest = _NUMBERS.get(self.collective, "shape or counts")
         if self.distance is not None or self.topology:
             rest = "topology or shape" if self.topology else "distance or shape"
         text = f"{self.collective} with another {' and another '.join(names or [rest])}"
@@ -77,8 +85,14 @@ class Call:
 
 OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
 _ASPECTS = ("dtype", "op", "root")
+_NUMBERS = {"create": "list of ranks", "cart": "dims or periods"}  # of calls without data
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return Python's integers: those of numpy are equal to them, but print differently."""
     return tuple(map(int, shape))
+
+
+def _short(values: tuple[int, ...]) -> str:
+    """Return some numbers, or truth values, in parentheses; of many only the first ones."""
+    return str(values) if len(values) <= 8 else f"({', '.join(map(str, values[:8]))}, …)"

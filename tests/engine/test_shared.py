@@ -22,12 +22,14 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, shared, signal_gate
 from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.shared_gate import SharedGate
 from ringcast.transports import zeromq
 from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-KINDS = ["threads", "ipc", "tcp"]
+ALL_KINDS = ["threads", "ipc", "tcp"]
+KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 THREADS = 4
 
 
@@ -66,10 +68,38 @@ def spread(comm: Communicator) -> list[Communicator]:
     return [comm.dup() for _ in range(THREADS)]
 
 
-def waits(comm: Communicator, threads: int = 1) -> bool:
-    """Return whether so many threads of a rank wait in a call."""
+class Bells(list[Any]):
+    """Those of the threads that wait in a call; tells when there are more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = threading.Condition()
+
+    def append(self, bell: Any) -> None:
+        with self.more:
+            super().append(bell)
+            self.more.notify_all()
+
+
+class TellingGate(SharedGate):
+    def __init__(self, settle: Callable[[], None]) -> None:
+        super().__init__(settle)
+        self.bells = Bells()
+
+
+@pytest.fixture(autouse=True)
+def _telling_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "SharedGate", TellingGate)
+
+
+def until_wait(comm: Communicator, threads: int = 1) -> None:
+    """Return when so many threads of a rank wait in a call."""
     endpoint = comm._group.endpoint
-    return isinstance(endpoint, shared.SharedEndpoint) and len(endpoint.gate.bells) >= threads
+    assert isinstance(endpoint, shared.SharedEndpoint)
+    bells = endpoint.gate.bells
+    assert isinstance(bells, Bells)
+    with bells.more:
+        assert bells.more.wait_for(lambda: len(bells) >= threads, 60)
 
 
 # Results.
@@ -110,15 +140,15 @@ def some_calls(comm: Communicator, all_: Communicator, thread: int, seed: int, c
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 2, pytest.param(3, marks=pytest.mark.live), 5])
 def test_four_threads_make_calls_on_communicators_of_their_own_and_on_one_of_all(kind: str, p: int) -> None:
     stress(kind, p, 1, 10)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize("p", [2, 3, 5, 7])
 def test_many_calls_of_four_threads(kind: str, p: int) -> None:
     stress(kind, p, 10, 100)
@@ -153,7 +183,7 @@ def test_ranks_need_not_do_it_alike(shares: tuple[bool, bool]) -> None:
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_more_messages_than_are_taken_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "BATCH", 1)
     stress(kind, 2, 1, 10)
@@ -164,7 +194,7 @@ def test_more_messages_than_are_taken_at_once(kind: str, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize("p", [2, pytest.param(3, marks=pytest.mark.live), 5])
 def test_calls_go_on_while_the_program_makes_none(kind: str, p: int) -> None:
     """Rank 0 makes no call until the calls of all others, which need it in several rounds, have returned."""
     job, returned = Job(kind, p), threading.Semaphore(0)
@@ -195,8 +225,7 @@ def test_a_message_of_another_thread_of_the_same_rank_ends_a_wait() -> None:
         comm.progress_thread()
         with Helpers() as helpers:
             received = helpers.start(comm.recv, 0, 5)
-            while not waits(comm):
-                pass
+            until_wait(comm)
             comm.send("hello", 0, 5)
             assert received.result() == "hello"
 
@@ -254,6 +283,7 @@ def test_ranks_that_are_threads_have_threads_of_their_own() -> None:
     assert ringcast.run(work, 3, backend="threads") == [[0, 3, 6, 9]] * 3
 
 
+@pytest.mark.live
 def test_a_forked_child_is_refused_and_ends() -> None:
     program = """
 import os, threading, ringcast
@@ -282,6 +312,7 @@ def launch(program: str, size: int = 2) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.live
 def test_a_program_ends_without_finalize() -> None:
     """The engine's thread keeps no process alive, and the others get all that was sent."""
     program = """
@@ -367,8 +398,7 @@ def test_a_signal_ends_the_wait_of_the_main_thread_only(kind: str, number: signa
         received = helpers.start(own.recv, 1)
 
         def end_the_wait() -> None:
-            while signal_gate._MAIN.waiter is None or not waits(comms[0], 2):
-                pass
+            until_wait(comms[0], 2)
             interrupt(number, delivered.is_set)
 
         helpers.start(end_the_wait)
@@ -401,8 +431,7 @@ def test_a_handler_may_make_calls_and_wait_for_other_threads(handler: Callable[[
         handler(handle)
 
         def end_the_wait() -> None:
-            while signal_gate._MAIN.waiter is None or not waits(comm):
-                pass
+            until_wait(comm)
             interrupt(signal.SIGUSR1, delivered.is_set)
 
         helpers.start(end_the_wait)
@@ -461,8 +490,8 @@ def test_a_second_signal_does_not_wait_for_the_lock(
     entered, over = threading.Event(), threading.Event()
 
     def hang() -> None:
-        while waits_in_a_call and not waits(comm):
-            pass
+        if waits_in_a_call:
+            until_wait(comm)
         with gate:
             entered.set()
             while not main._depth:
@@ -606,8 +635,7 @@ def test_finalize_ends_the_waits_of_other_threads(kind: str) -> None:
         with Helpers() as helpers:
             for thread in range(3):
                 helpers.start(end, thread)
-            while not waits(comm, 3):
-                pass
+            until_wait(comm, 3)
             comm.finalize()
 
     job.ask(work)
@@ -633,8 +661,7 @@ def test_what_breaks_off_the_engine_ends_all_waits(there: str, monkeypatch: pyte
         request = own[3].iallreduce(np.ones(10), algorithm="pipelined_ring")
         with Helpers() as helpers:
             results = [helpers.start(own[thread].recv, 1) for thread in range(3)]
-            while not waits(comm, 3):
-                pass
+            until_wait(comm, 3)
             whole = getattr(endpoint.transport, there)
 
             def breaks(*arguments: Any) -> Any:

@@ -186,6 +186,17 @@ def test_collectives_and_sendrecvs_of_real_ranks_are_recorded() -> None:
         assert second.shape == f"(to {(rank + 1) % 3}, from {(rank - 1) % 3}, tag 5)"
 
 
+def test_calls_that_have_no_data_tell_their_arguments() -> None:
+    for call, told in (
+        (Call("create", shape=(0, 2), algorithm="a"), "#1 create (ranks (0, 2), by a)"),
+        (Call("cart", shape=(2, 3, 0, 1, 0, 1)), "#1 cart (dims (2, 3, 0), periods (True, False, True))"),
+        (Call("barrier"), "#1 barrier"),
+    ):
+        recorded(memory := Recorder(0, 1), range(1, 2), call)
+        text = flight_record.last(decode(memory.image()))
+        assert text == f"outside of any call, after {told}, at prog.py:7"
+
+
 def test_a_rank_that_waits_or_fails_tells_for_whom_and_where() -> None:
     job = Job("threads", 3)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import selectors
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -24,7 +25,7 @@ from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-KINDS = ["threads", "ipc", "tcp"]
+KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 
 
 @pytest.fixture(params=["one thread", "engine's thread"])
@@ -62,8 +63,8 @@ def ask(kind: str, p: int, work: Callable[[Communicator], Coroutine[Any, Any, An
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 2, pytest.param(3, marks=pytest.mark.live), 5])
 def test_await_returns_what_wait_does(kind: str, p: int, ways: bool) -> None:
     async def work(comm: Communicator) -> None:
         for i, size in enumerate((0, 1, 100, 30_000)):
@@ -182,14 +183,31 @@ def test_loops_of_several_threads_await_calls_of_one_rank() -> None:
 # Nothing is polled.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+MANY = 50  # more rounds than a loop makes that has little to do
+
+
+class Rounds(selectors.EpollSelector):
+    """Counts the rounds of a loop, and tells when one falls asleep, as nothing is ready or due; or makes too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.asleep = 0, threading.Event()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.count += 1
+        ready = super().select(0)
+        if self.count > MANY or (not ready and (timeout is None or timeout > 1)):
+            self.asleep.set()
+        return ready or super().select(timeout)
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("kind", ["threads", "ipc", "tcp"])
 def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
-    late = threading.Event()
+    """It falls asleep until a message comes, which is sent only then."""
+    rounds = Rounds()
 
     async def work(comm: Communicator) -> Any:
-        if comm.rank == 1:
-            assert late.wait(60)
-            return await comm.isend("late", 0)
         transport = comm._group.endpoint.transport
         polls, poll = [0], transport.poll
 
@@ -198,13 +216,21 @@ def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
             return poll(deadline)
 
         transport.poll = counted  # type: ignore[method-assign]  # of this one
-        received = asyncio.ensure_future(comm.irecv(1))
-        await asyncio.sleep(0.1)
-        assert polls[0] <= 5
-        late.set()
-        return await received
+        got = await comm.irecv(1)
+        assert rounds.count <= MANY
+        assert polls[0] <= 10
+        return got
 
-    assert ask(kind, 2, work) == ["late", None]
+    def rank(comm: Communicator) -> Any:
+        if comm.rank == 1:
+            assert rounds.asleep.wait(60)
+            return comm.send("late", 0)
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:
+            return runner.run(work(comm))
+
+    job = Job(kind, 2)
+    assert job.ask(rank) == ["late", None]
+    job.close()
 
 
 # Errors.
@@ -297,8 +323,7 @@ def test_who_awaits_is_in_no_cycle(monkeypatch: pytest.MonkeyPatch, ways: bool) 
             return None
         received = asyncio.ensure_future(comm.irecv(1))
         for _ in range(10):
-            while not reports.acquire(blocking=False):
-                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(reports.acquire, timeout=60)
         comm.send("late", 1)
         return await received
 

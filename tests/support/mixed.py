@@ -21,6 +21,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from random import Random
 from typing import Any, NamedTuple
 
@@ -594,7 +595,37 @@ def create(size: int, random: Random) -> Made:
     return [(ranks if rank in ranks else None, lambda comm: comm.create(ranks)) for rank in range(size)]
 
 
-MAKES: dict[str, Callable[[int, Random], Made]] = {"dup": dup, "split": split, "create": create}
+def cart(size: int, random: Random) -> Made:
+    """Of a line or a plane; its ranks tell their neighbours who they are."""
+    rows = random.randint(1, size)
+    dims = random.choice([(rows,), (rows, random.randint(1, size // rows))])
+    periods = tuple(random.choice([False, True]) for _ in dims)
+
+    def make(comm: Communicator) -> Communicator | None:
+        grid = comm.cart(dims, periods)
+        if grid is None:
+            return None
+        beside = beside_in_grid(comm.rank, dims, periods)
+        assert grid.neighbor_allgather(f"rank {comm.rank}") == [None if r is None else f"rank {r}" for r in beside]
+        return grid.comm
+
+    ranks = (*range(prod(dims)),)
+    return [(ranks if rank in ranks else None, make) for rank in range(size)]
+
+
+def beside_in_grid(rank: int, dims: tuple[int, ...], periods: tuple[bool, ...]) -> list[int | None]:
+    """Return who is before and behind a rank along each axis of a grid."""
+    found: list[int | None] = []
+    for axis, dim in enumerate(dims):
+        step = prod(dims[axis + 1 :])
+        at = rank // step % dim
+        for n in at - 1, at + 1:
+            there = rank + (n % dim - at) * step
+            found.append(there if periods[axis] or 0 <= n < dim else None)
+    return found
+
+
+MAKES: dict[str, Callable[[int, Random], Made]] = {"dup": dup, "split": split, "create": create, "cart": cart}
 
 
 def random_items(

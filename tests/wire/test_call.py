@@ -61,6 +61,15 @@ def test_another_distance_is_told() -> None:
     assert one.difference(other.fingerprint) == "shift with another distance or shape"
 
 
+def test_another_grid_or_choice_of_ranks_is_told() -> None:
+    """Their arguments are numbers, which no word for data tells."""
+    for name, word in ("create", "list of ranks"), ("cart", "dims or periods"):
+        calls = [Call(name, shape=shape) for shape in ((2, 1), (2, 0), (1, 1), (1, 2), (2, 1, 0, 0), (1, 2, 0, 0))]
+        assert len({call.fingerprint for call in calls}) == len(calls)
+        for one, other in combinations(calls, 2):
+            assert one.difference(other.fingerprint) == f"{name} with another {word}"
+
+
 def test_another_topology_is_told() -> None:
     names = [f"graph {number:x} of 12 edges" for number in range(100)]
     calls = [Call("neighbor_alltoall", "int64", (3,), topology=name) for name in names]
@@ -143,4 +152,10 @@ def test_calls_are_printed_as_their_arguments() -> None:
     assert str(BASE) == "bcast(dtype float64, shape (10, 3), op SUM, root 0, algorithm circulant, nblocks 4)"
     assert str(Call("barrier")) == "barrier()"
     assert str(Call("shift", "object", distance=3)) == "shift(dtype object, shape (), distance 3)"
+    assert str(Call("create", shape=(np.int64(0), 1), algorithm="dissemination")) == (
+        "create(ranks (0, 1), algorithm dissemination, nblocks 1)"
+    )
+    assert str(Call("create", shape=tuple(range(1000)))) == "create(ranks (0, 1, 2, 3, 4, 5, 6, 7, …))"
+    assert str(Call("cart", shape=(2, 3, 1, 0))) == "cart(dims (2, 3), periods (True, False))"
+    assert str(Call("free")) == "free()"
     assert "(0, 1, 2, 3, 4, 5, 6, 7, …)" in str(replace(BASE, shape=tuple(range(1000))))
