@@ -455,11 +455,9 @@ def test_finalize_waits_for_a_call_in_which_a_handler_has_made_another_one(handl
 
     def end() -> bool:
         """Finalize, and return whether it was known then that the main thread is in a call."""
-        while signal_gate._MAIN.waiter is None or not waits(comm):
-            pass
+        until_wait(comm)
         interrupt(signal.SIGUSR1, delivered.is_set)
-        while signal_gate._MAIN.waiter is None or not waits(comm):
-            pass
+        until_wait(comm)
         with gate:
             known = main in gate.inside
         comm.finalize()
@@ -579,8 +577,7 @@ def test_a_second_thread_that_agrees_on_the_same_communicator_is_refused(verb: s
         comm.progress_thread()
         with Helpers() as helpers:
             first = helpers.start(comm.agree, 6)
-            while not waits(comm):
-                pass
+            until_wait(comm)
             try:
                 with pytest.raises(UsageError, match=rf"^rank 0: {verb} at test_shared.py:\d+ while agree at .*thread"):
                     getattr(comm, verb)(timeout=5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import signal
 import re
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
