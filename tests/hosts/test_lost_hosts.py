@@ -21,7 +21,7 @@ from support.places import EXAMPLES
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
 FOREVER = str(PROGRAMS / "without_end.py")
-SLEEP = "import time\ntime.sleep(1000)"
+SLEEP = "import time\nprint('running', flush=True)\ntime.sleep(1000)"
 LOST = SILENCE + 15  # seconds until a job on a busy machine has ended that has lost a host
 SLACK = 4.0  # seconds that a busy machine adds to the agent's patience
 
@@ -73,8 +73,9 @@ def running(hosts: Fleet, count: int, program: str = "") -> None:
 
 
 def test_an_agent_that_is_killed(hosts: Fleet) -> None:
-    with hosts.started("-H", "h0,h1:2,h2", hosts.program(SLEEP)) as process:
-        running(hosts, 4)
+    with hosts.started("--output", "none", "-H", "h0,h1:2,h2", hosts.program(SLEEP)) as process:
+        # What a rank has printed comes after the report that it runs: processes are there before the launcher knows.
+        assert [process.stdout.readline() for _ in range(4)] == ["running\n"] * 4
         os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGKILL)
         until(lambda: not hosts.workers(1), 10)
         done = finished(process)
@@ -85,8 +86,9 @@ def test_an_agent_that_is_killed(hosts: Fleet) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("end", ["ssh", "sshd"])
 def test_an_end_of_the_connection_that_is_killed_is_no_end_of_the_agent(hosts: Fleet, end: str) -> None:
-    with hosts.started("-H", "h0,h1", hosts.program(SLEEP)) as process:
-        running(hosts, 2)
+    with hosts.started("--output", "none", "-H", "h0,h1", hosts.program(SLEEP)) as process:
+        # What a rank has printed comes after the report that it runs: processes are there before the launcher knows.
+        assert [process.stdout.readline() for _ in range(2)] == ["running\n"] * 2
         for pid in [hosts.pid_of(0, "ssh -oBatchMode=yes h1")] if end == "ssh" else hosts.sessions(1):
             os.kill(pid, signal.SIGKILL)
         start = time.monotonic()
