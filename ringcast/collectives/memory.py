@@ -1,4 +1,4 @@
-"""Which arrays of the program a call reads and writes, and which of them also after it has begun.
+"""The arrays of the program that a call reads and writes, at once or also after it has begun.
 
 A call that copies an array when it begins is done with it. Python objects travel as pickles, and are not looked into.
 """

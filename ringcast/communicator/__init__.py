@@ -1,4 +1,4 @@
-"""What a program calls: the Communicator, put together from parts of one idea each."""
+"""The Communicator, as a program calls it: one class, made of a part for each idea."""
 
 from ringcast.communicator.communicator import Communicator
 

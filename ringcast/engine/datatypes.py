@@ -59,7 +59,7 @@ def order_of(array: Array) -> str:
 
 
 class Described(NamedTuple):
-    """What an array or scalar is, without its items."""
+    """The description of an array or scalar, without its items."""
 
     kind: str  # scalar or array
     dtype: np.dtype[Any]

@@ -9,7 +9,7 @@ from ringcast.wire.call import Site
 
 
 class OpenCall:
-    """What is known of the call while it is under way, and until the program has its result.
+    """The facts of a call from its begin until the program has its result.
 
     Attributes:
         operation: its name.

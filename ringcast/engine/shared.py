@@ -11,8 +11,8 @@ An endpoint becomes one of these when a program asks for it (`share`), and is an
 leaves. So a program of one thread pays nothing.
 
 Another thread of the program may make the call for which others wait, so it is not known that the program as a whole
-waits, unless it has no other thread. It is reported as one that polls is: its operations are told, and probed, but
-nothing waits for them.
+waits, unless it has no other thread. Its stall report is that of a program that polls: it lists the operations, which
+are probed, and says that the program waits for none of them.
 """
 
 from __future__ import annotations

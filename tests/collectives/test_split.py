@@ -322,7 +322,7 @@ def test_an_error_of_an_argument_in_a_part_names_the_rank_of_the_job() -> None:
             lambda: part.send(1, 2),
             lambda: part.bcast(1, root=2),
             lambda: part.alltoallv(np.zeros(3), [1, 1]),
-            lambda: part.split("x"),  # type: ignore[arg-type]
+            lambda: part.split("x"),
             lambda: part.cart([3]),
             lambda: part.allgather(np.zeros(3), out=np.zeros(3)),
         )

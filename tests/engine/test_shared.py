@@ -270,7 +270,7 @@ def test_a_call_under_way_is_not_shared() -> None:
 
 def test_init_takes_one_of_two_words() -> None:
     with pytest.raises(ValueError, match="threads='many': expected 'single' or 'multiple'"):
-        ringcast.init(threads="many")  # type: ignore[arg-type]  # as a program may
+        ringcast.init(threads="many")  # as a program may
 
 
 def test_ranks_that_are_threads_have_threads_of_their_own() -> None:

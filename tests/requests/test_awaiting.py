@@ -215,7 +215,7 @@ def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
             polls[0] += 1
             return poll(deadline)
 
-        transport.poll = counted  # type: ignore[method-assign]  # of this one
+        transport.poll = counted  # of this one
         got = await comm.irecv(1)
         assert rounds.count <= MANY
         assert polls[0] <= 10
