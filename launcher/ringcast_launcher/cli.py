@@ -15,13 +15,13 @@ from pathlib import Path
 from ringcast._util import output_files
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
-from ringcast.config.worker import AUTO, CURVE, NONE, WorkerConfig, from_environment
+from ringcast.config.worker import AUTO, CURVE, NONE, WorkerConfig, automatic, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
-from ringcast.transports.registry import IPC, KINDS, TCP
+from ringcast.transports.registry import KINDS
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.dry_run import describe
@@ -369,15 +369,15 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
         users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
         said = from_environment({**users, **stated})
-        chosen = options.transport if options.transport != AUTO else (TCP if far else IPC).name
+        chosen = options.transport if options.transport != AUTO else automatic(far=far).name
         file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
     if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
     start_timeout = options.start_timeout or said.start_timeout
-    same_host_ipc = far and options.transport == AUTO
-    return replace(said, transport=chosen, same_host_ipc=same_host_ipc, file=file, start_timeout=start_timeout)
+    near = far and options.transport == AUTO
+    return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout)
 
 
 def _config_file(path: str, transport: str) -> str:

@@ -16,7 +16,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RendezvousError
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
-from ringcast.transports.zeromq import ZeroMQTransport
+from ringcast.transports.base import RemoteTransport
 
 GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
@@ -33,7 +33,7 @@ def connect_neighbours(group: Group) -> None:
     group.endpoint.transport.connect(sorted(map(group.in_job, peers)))
 
 
-def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float = GRACE) -> None:
+def reach(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace: float = GRACE) -> None:
     """Wait until all peers of the transport's `connect` are connected, have failed, or have left.
 
     A peer that refuses may have failed or left, and the notice of that may take `grace` seconds.
@@ -47,7 +47,7 @@ def reach(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace:
         transport.stop_watching()  # later the messages and the control plane show whether it lives
 
 
-def _await(endpoint: Endpoint, transport: ZeroMQTransport, seconds: float, grace: float) -> None:
+def _await(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace: float) -> None:
     now = transport.clock()
     deadline = now + seconds
     refused: dict[int, float] = {}  # when that was seen
@@ -87,7 +87,7 @@ def overdue(
     return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + grace)
 
 
-def _text(rank: int, transport: ZeroMQTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:
+def _text(rank: int, transport: RemoteTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:
     peer = lost[0]
     others = f" (nor to rank {', '.join(map(str, lost[1:]))})" if len(lost) > 1 else ""
     why = missing[peer] or f"nothing came back within {seconds:g} s, as if a firewall dropped the packets"

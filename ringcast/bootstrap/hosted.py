@@ -23,8 +23,8 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.control import PACE, new_key
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
+from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import TCP
-from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.control_messages import Abort, Failing, notice_frames
 from ringcast.wire.failure import Failure
 
@@ -82,8 +82,8 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
     adopt(comm)
     try:
         connect_neighbours(group)
-        assert isinstance(endpoint.transport, ZeroMQTransport)
-        endpoint.transport.stop_watching()
+        if isinstance(endpoint.transport, RemoteTransport):
+            endpoint.transport.stop_watching()
         fn, args = cloudpickle.loads(spec.call)
         result = cloudpickle.dumps(fn(comm, *args))
         comm.finalize()  # may notice that a call was not the same on all ranks

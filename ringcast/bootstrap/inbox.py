@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 
@@ -18,16 +19,31 @@ from ringcast.net.fd_limits import raise_files
 from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
-from ringcast.transports.registry import IPC, TCP
+from ringcast.procs.libc import reason_not_shared
+from ringcast.transports.base import Transport
+from ringcast.transports.registry import IPC, SHM, TCP
+from ringcast.transports.routed import RoutedTransport
+from ringcast.transports.segment import parse
+from ringcast.transports.shm import ShmTransport
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 
+_ALIKE = "start all ranks as one user on one host, or choose a transport (--transport, RINGCAST_TRANSPORT)"
 
-def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, EndpointCard]:
+
+class Inbox(NamedTuple):
+    """A rank's inbox, before the rank has met the others."""
+
+    card: EndpointCard
+    inject: Callable[[Sequence[bytes]], None]  # of its transport
+    meet: Callable[[Sequence[EndpointCard]], Transport]  # takes the cards of all ranks
+    close: Callable[[], None]
+
+
+def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, Inbox]:
     """Bind the inbox of this rank.
 
-    Returns the configuration with the address of the rendezvous that was found for its name, the transport, and the
-    endpoint card for the other ranks.
+    Returns the configuration with the address of the rendezvous that was found for its name, and the inbox.
 
     Raises:
         ConfigError: the environment asks for something that is not there.
@@ -38,17 +54,40 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, ZeroMQTransport, End
     if place is not None and config.control.startswith(TCP.scheme):  # a name may have more than one, and 127.0.1.1 too
         port = config.control.rpartition(":")[2]
         config = replace(config, control=f"{TCP.scheme}{in_brackets(place.rendezvous)}:{port}")
-    return config, *OPENERS[config.transport](config, place)
+    return config, OPENERS[config.transport](config, place)
 
 
-def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> tuple[ZeroMQTransport, EndpointCard]:
+def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
+    if config.control.startswith(IPC.scheme):
+        _check_private(str(Path(config.control.removeprefix(IPC.scheme)).parent))
+    if reason := reason_not_shared():
+        raise ConfigError(f"RINGCAST_TRANSPORT=shm: {reason}; use ipc")
+    try:
+        transport = ShmTransport(config.rank, config.size, spin=config.size <= len(os.sched_getaffinity(0)))
+    except OSError as error:
+        raise RendezvousError(f"rank {config.rank} gets no shared memory: {error}; use --transport ipc") from error
+
+    def meet(cards: Sequence[EndpointCard]) -> Transport:
+        texts = {rank: card.address.removeprefix(SHM.scheme) for rank, card in enumerate(cards) if rank != config.rank}
+        others = {rank: card for rank, text in texts.items() if (card := parse(text)) is not None}
+        for rank in texts.keys() - others.keys():
+            raise RendezvousError(f"rank {config.rank} uses shared memory and rank {rank} does not: {_ALIKE}")
+        for rank, error in transport.meet(others).items():
+            if not isinstance(error, FileNotFoundError):  # else it has left: only who sends to it need know
+                raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {_ALIKE}")
+        return transport
+
+    return Inbox(EndpointCard(f"{SHM.scheme}{transport.card}"), transport.inject, meet, transport.close)
+
+
+def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
     transport = _bind(config, [_ipc_address(config)])
-    return transport, transport.card
+    return _socket_inbox(config, transport, transport.card, None)
 
 
-def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> tuple[ZeroMQTransport, EndpointCard]:
+def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     assert place is not None
-    near = colocation.socket_path(config.directory, config.rank) if config.same_host_ipc else ""
+    near = colocation.socket_path(config.directory, config.rank) if config.near else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug:
         too = f", and at {transport.near}" if transport.near else ""
@@ -56,19 +95,77 @@ def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> tuple[ZeroMQ
     port = transport.address.rpartition(":")[2]
     address = f"{TCP.scheme}{config.advertise}:{port}" if config.advertise else transport.address
     advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
-    return transport, replace(transport.card, address=address, near=advertised)
+    shared = _shared(config)
+    memory = f"{colocation.system()} {shared.card}" if shared is not None else ""
+    return _socket_inbox(
+        config, transport, replace(transport.card, address=address, near=advertised, memory=memory), shared
+    )
 
 
-OPENERS = {IPC.name: _open_ipc, TCP.name: _open_tcp}  # of the transports in `ringcast.transports.registry`
+def _shared(config: WorkerConfig) -> ShmTransport | None:
+    """Return shared memory for the ranks of this host, if that is wished for and there."""
+    if not config.near or not colocation.system() or reason_not_shared():
+        return None
+    try:
+        return ShmTransport(config.rank, config.size)
+    except OSError as error:
+        if config.debug:
+            print(f"ringcast: rank {config.rank} gets no shared memory: {error}", file=sys.stderr)
+        return None
 
 
-def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
-    """Return the ipc addresses of the ranks on this host; `cards` has those of all ranks."""
+def _socket_inbox(config: WorkerConfig, far: ZeroMQTransport, own: EndpointCard, shared: ShmTransport | None) -> Inbox:
+    """Return the inbox of a rank that reaches the ranks of its host by shared memory, if that is there."""
+
+    def meet(cards: Sequence[EndpointCard]) -> Transport:
+        mapped = _map(config, shared, cards) if shared is not None else frozenset[int]()
+        far.meet(cards, near_ranks(config, cards, mapped))
+        if shared is None or mapped:
+            return far if shared is None else RoutedTransport(shared, far)
+        shared.close()
+        return far
+
+    def close() -> None:
+        far.close()
+        if shared is not None:
+            shared.close()
+
+    return Inbox(own, far.inject, meet, close)
+
+
+OPENERS = {  # of the transports in `ringcast.transports.registry`
+    SHM.name: _open_shm,
+    IPC.name: _open_ipc,
+    TCP.name: _open_tcp,
+}
+
+
+def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCard]) -> frozenset[int]:
+    """Map the segments of the ranks of this host, and return which ranks these are."""
+    found = {}
+    for rank, card in enumerate(cards):
+        system, _, text = card.memory.partition(" ")
+        if rank != config.rank and system == colocation.system() and (segment := parse(text)) is not None:
+            found[rank] = segment
+    for rank, error in shared.meet(found).items():
+        if config.debug:
+            print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {error}", file=sys.stderr)
+    if config.debug:
+        others = f"{len(shared.lenders)} of {config.size - 1} other ranks"
+        print(f"ringcast: rank {config.rank} shares memory with {others}, on its own host", file=sys.stderr)
+    return shared.lenders
+
+
+def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard], mapped: Collection[int] = ()) -> dict[int, str]:
+    """Return the ipc addresses of the ranks on this host that are not reached by shared memory, as `mapped` are.
+
+    `cards` has those of all ranks.
+    """
     if not cards[config.rank].near:
         return {}
     found = colocation.reachable(colocation.system(), [card.near for card in cards])
-    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
-    if config.debug:
+    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank and rank not in mapped}
+    if config.debug and not mapped:
         others = f"{len(near)} of {config.size - 1} other ranks"
         print(f"ringcast: rank {config.rank} reaches {others} over ipc, on its own host", file=sys.stderr)
     return near

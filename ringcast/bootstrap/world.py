@@ -16,7 +16,7 @@ from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.bootstrap.connectivity import GRACE, connect_neighbours, reach
 from ringcast.bootstrap.exit_code import end_with
-from ringcast.bootstrap.inbox import near_ranks, open_inbox
+from ringcast.bootstrap.inbox import open_inbox
 from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
 from ringcast.collectives.choice_log import stage_log
 from ringcast.collectives.stage import Group
@@ -30,8 +30,8 @@ from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes
 from ringcast.schedules.placement import hosts_of
+from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS
-from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure, clean
 
@@ -205,22 +205,21 @@ def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.R
 
 def join(info: JoinInfo, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
-    config, transport, card = open_inbox(info.config)
-    control = ControlClient(
-        config, card, transport.inject, transport.context, network=repr(network), lifeline=info.lifeline
-    )
+    config, inbox = open_inbox(info.config)
+    control = ControlClient(config, inbox.card, inbox.inject, network=repr(network), lifeline=info.lifeline)
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
         mapped = recorder.mapped(config.directory, config.rank, config.size)
         stacks.listen(config.directory, config.rank)
     try:
         cards = control.join(config.start_timeout)
-        transport.meet(cards, near_ranks(config, cards))
-        control.watch(transport.links)
+        transport = inbox.meet(cards)
     except BaseException:
         control.close()
-        transport.close()
+        inbox.close()
         raise
+    if isinstance(transport, RemoteTransport):
+        control.watch(transport.links)
     endpoint = Endpoint(
         config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
     )
@@ -232,7 +231,7 @@ def join(info: JoinInfo, network: Network) -> Group:
 
 def _tell_strangers(endpoint: Endpoint) -> None:
     """Say on standard error who else has been at the inbox, if there was somebody."""
-    strangers = endpoint.transport.strangers if isinstance(endpoint.transport, ZeroMQTransport) else 0
+    strangers = endpoint.transport.strangers if isinstance(endpoint.transport, RemoteTransport) else 0
     dropped = sum(endpoint.protocol.dropped.values())
     if strangers or dropped:
         counts = f"{strangers} connections to its inbox were not admitted, {dropped} messages were dropped"
@@ -249,7 +248,7 @@ def _fail_at_the_end(endpoint: Endpoint, pid: int) -> None:
 
 def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
     """Wait until the connections to the neighbours are made; a rank that cannot make them leaves the job."""
-    if not isinstance(endpoint.transport, ZeroMQTransport):
+    if not isinstance(endpoint.transport, RemoteTransport):
         return
     # Without a launcher it takes longer to make sure that a rank is gone.
     grace = GRACE if config.hosted else PACE.unreachable + PACE.answer

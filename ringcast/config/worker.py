@@ -9,7 +9,7 @@
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
 | RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
 | RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
-| RINGCAST_TRANSPORT | ipc, tcp, or auto (default): as RINGCAST_CONTROL, but ipc within a host that has a RINGCAST_DIR |
+| RINGCAST_TRANSPORT | shm, ipc, tcp, or auto (default): tcp between hosts; on a host shm, or ipc without |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.net.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
 | RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
 | RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
@@ -39,7 +39,8 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
-from ringcast.transports.registry import IPC, KINDS, TCP, kind_of
+from ringcast.procs.libc import reason_not_shared
+from ringcast.transports.registry import IPC, KINDS, SHM, TCP, TransportKind, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
@@ -61,7 +62,7 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
-    same_host_ipc: bool = False  # over tcp, but over ipc between ranks of one host, where that is possible
+    near: bool = False  # ranks of one host reach each other by shared memory, or over ipc, where that is possible
     security: str = CURVE
     pickle: bool = True
     iface: str = ""
@@ -87,7 +88,7 @@ class WorkerConfig:
             "RINGCAST_HOSTED": str(int(self.hosted)),
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
-            "RINGCAST_TRANSPORT": AUTO if self.same_host_ipc else self.transport,
+            "RINGCAST_TRANSPORT": AUTO if self.near else self.transport,
             "RINGCAST_SECURITY": self.security,
             "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
             "RINGCAST_IFACE": self.iface,
@@ -123,7 +124,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     control = env.get("RINGCAST_CONTROL", "")
     wish = env.get("RINGCAST_TRANSPORT") or AUTO
     far = control.startswith((TCP.scheme, FILE))
-    transport = wish if wish != AUTO else (TCP if far else IPC).name
+    transport = wish if wish != AUTO else automatic(far=far).name if control else IPC.name
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
@@ -150,7 +151,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
-        same_host_ipc=wish == AUTO and not KINDS[transport].local,
+        near=wish == AUTO and not KINDS[transport].local,
         security=security,
         pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),
@@ -167,6 +168,11 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         temporary=temporary and "RINGCAST_DIR" in env,
         launch_context=context,
     )
+
+
+def automatic(*, far: bool) -> TransportKind:
+    """Return the transport that is taken unless another one is asked for, if ranks are on several hosts (`far`)."""
+    return TCP if far else IPC if reason_not_shared() else SHM
 
 
 def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:

@@ -58,6 +58,7 @@ class ControlClient:
 
     `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
     `card` tells how this rank is reached; `network` is the text of the constants that all ranks must have alike.
+    `context` is one that the caller keeps; without it there is one of its own.
     `inject` is called from that thread, with the frames of a notice; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
@@ -67,13 +68,15 @@ class ControlClient:
         config: WorkerConfig,
         card: EndpointCard,
         inject: Inject,
-        context: Context,
+        context: Context | None = None,
         *,
         network: str = "",
         pace: Pace = PACE,
         lifeline: IO[bytes] | None = None,
     ) -> None:
-        self._config, self._inject, self._context, self._pace = config, inject, context, pace
+        self._config, self._inject, self._pace = config, inject, pace
+        self._owns = context is None
+        self._context: Context = zmq.Context() if context is None else context
         self._hello = Hello(
             version(),
             config.rank,
@@ -142,6 +145,8 @@ class ControlClient:
         os.close(self._wake)
         if self._lifeline is not None:
             self._lifeline.close()
+        if self._owns:
+            self._context.term()
 
     def _await_answer(self, deadline: float) -> tuple[EndpointCard, ...] | str:
         try:

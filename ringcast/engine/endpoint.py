@@ -78,7 +78,7 @@ class Endpoint:
         recorder: Recorder | None = None,
     ) -> None:
         self.rank, self.size = rank, size
-        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead)
+        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead, lenders=transport.lenders)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
@@ -256,9 +256,12 @@ class Endpoint:
             outbox.clear()
         try:
             while outbox:
-                peer, frames, vital = outbox.popleft()
+                peer, frames, vital, lent = outbox.popleft()
                 try:
-                    self.transport.send(peer, frames)
+                    if lent:
+                        self.transport.lend(peer, frames, lent)
+                    else:
+                        self.transport.send(peer, frames)
                 except LinkLost as lost:
                     if vital and peer not in self.protocol.failed:
                         # The control plane may know why the peer is gone; its notice is on the way.

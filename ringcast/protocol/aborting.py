@@ -20,7 +20,7 @@ from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
 from ringcast.wire.codec import CodecError, decode
 from ringcast.wire.failure import MAX_TEXT, Broken, Failure
-from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, REFUSE, Header
+from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, REFUSE, RTS, Header
 
 LONGEST = MAX_TEXT  # bytes that are kept of the reason for which a communicator has ended …
 LONGEST_AHEAD = 10_000  # … and if this rank has not come to it yet
@@ -160,8 +160,9 @@ class Aborter:
 
     def agree(self, op: Operation, h: Header) -> bool:
         """Return whether a message belongs to the same call; otherwise both sides get a mismatch."""
-        # Both ends decide from the call whether to grant, so another decision is another call.
-        if h.fingerprint == op.fingerprint and (h.kind == CTS) == op.granted:
+        # Both ends decide from the call whether to grant, so another decision is another call. What is lent is neither.
+        lent = h.kind == RTS and h.flags & OFFER
+        if h.fingerprint == op.fingerprint and (lent or (h.kind == CTS) == op.granted):
             return True
         self.mismatch(op, h, op.call.difference(h.fingerprint))
         return False

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ringcast.errors import CollectiveMismatch, Where, blames
 from ringcast.protocol.matching import Mailbox, TaggedMailbox
 from ringcast.protocol.operations import Operation, Receive
-from ringcast.transports.base import Frame
+from ringcast.transports.base import Frame, Loan
 from ringcast.wire.call import Call, Site
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of, made
@@ -53,6 +53,7 @@ class Context:
         "error",
         "exchanges",
         "grants",
+        "loans",
         "mail",
         "members",
         "namer",
@@ -72,6 +73,7 @@ class Context:
         self.probes: list[Receive] = []  # waits for a point-to-point message that it does not take
         self.mail = Mail()
         self.grants: dict[int, dict[tuple[int, int], Header]] = defaultdict(dict)
+        self.loans: dict[tuple[int, int], Loan] = {}  # of requests that wait, by (peer, transfer)
         self.error: BaseException | None = None
         self.reported = False
         self.namer: int | None = None  # the peer that named it before this rank has registered it
@@ -176,6 +178,7 @@ class Context:
         self.stages.clear()
         self.mail.clear()
         self.grants.clear()
+        self.loans.clear()
 
     def forget(self, peer: int) -> None:
         """Drop the messages of `peer` for operations that this rank has not begun."""
@@ -183,6 +186,8 @@ class Context:
             mail.forget(peer)
             if not any(mail.unclaimed()):
                 del self.mail[number]
+        for name in [name for name in self.loans if name[0] == peer]:
+            del self.loans[name]
         for number, grants in list(self.grants.items()):
             for key in [key for key in grants if key[0] == peer]:
                 del grants[key]

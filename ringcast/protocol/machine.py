@@ -24,11 +24,14 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
    all and still waits.
 8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
-9. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
+9. Between ranks that lend memory (`lenders`) a larger message is not granted, by schedule or after RTS: its sender
+   offers it, where it lies, and the receiver copies it when a receive is posted, and confirms that. A receiver that
+   cannot read there grants it instead.
+10. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
-10. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
+11. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
    receive the message that has come first (`matching`). What a rank sends to itself is kept, and never travels.
-11. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
+12. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink,
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
-from ringcast.transports.base import Arrival, Frame
+from ringcast.transports.base import Arrival, Frame, Loan
 from ringcast.wire.call import NOWHERE, Call, Site
 from ringcast.wire.failure import Broken, Failure
 from ringcast.wire.header import (
@@ -60,6 +63,7 @@ from ringcast.wire.header import (
     DONE,
     EAGER,
     ECHO,
+    OFFER,
     P2P,
     PAIR,
     PROBE,
@@ -80,8 +84,9 @@ _U64 = struct.Struct("<Q")
 class Protocol:
     """The state of one rank. Methods never block and never fail because of what a peer sends."""
 
-    def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
+    def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0, lenders: Collection[int] = ()) -> None:
         self.rank, self.size, self.nonce = rank, size, nonce
+        self._lenders = lenders
         self._contexts, self._counters, self._errors = Contexts(), Counters(), ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
@@ -234,7 +239,9 @@ class Protocol:
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
-        if not op.granted:
+        if peer in self._lenders:
+            self._sending.ask(send, eager_credits.owed.pop(peer, 0), lend=True)
+        elif not op.granted:
             self._sending.ask(send, eager_credits.owed.pop(peer, 0))
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
             eager_credits.forget(grant)
@@ -270,7 +277,7 @@ class Protocol:
                 self._meet(recv, *found)
             except Broken as how:
                 self._aborter.broke(peer, how)
-        elif op.granted:
+        elif op.granted and peer not in self._lenders:
             self._receiving.allow(recv)
         if (peer in self.finished or peer == ANY) and recv in op.pending:
             self._await_senders(recv)
@@ -491,6 +498,8 @@ class Protocol:
             raise Broken(f"a request for {h.length} bytes whose frames do not add up")
         self._eager_credits.refund(h)
         if not self._aborter.dead(h):
+            if arrival.loan is not None:
+                self._contexts[h.context].loans[h.source, h.transfer] = arrival.loan
             self._deliver(h, [sizes])
 
     def _deliver(self, h: Header, frames: Sequence[Frame]) -> None:
@@ -517,6 +526,7 @@ class Protocol:
     def _meet(self, recv: Receive, h: Header, frames: Sequence[Frame]) -> None:
         """Match a posted receive with its message; for collectives the calls were compared when it arrived."""
         op = recv.operation
+        loan = self._contexts[op.context].loans.pop((h.source, h.transfer), None) if h.kind == RTS else None
         if op.number == P2P:
             if not self._aborter.agree(op, h):
                 self._forget_eager(h)
@@ -533,8 +543,9 @@ class Protocol:
             self._aborter.mismatch(op, h, f"a message of {h.length} bytes where {recv.total} are expected")
             return
         if h.kind == RTS:
-            self._receiving.start(recv, h)
-            self._receiving.allow(recv)
+            if not (h.flags & OFFER and self._fetched(recv, h, loan)):
+                self._receiving.start(recv, h)
+                self._receiving.allow(recv)
             return
         offset = 0
         try:
@@ -546,6 +557,18 @@ class Protocol:
         self._eager_credits.give_back(h)
         self.matched[h.source] += 1
         op.complete(recv)
+
+    def _fetched(self, recv: Receive, h: Header, loan: Loan | None) -> bool:
+        """Return whether a message that was offered needs no grant: it was copied, or an operator has failed."""
+        try:
+            fetched = self._receiving.fetch(recv, h, loan)
+        except Broken:
+            raise
+        except BaseException as error:  # of the user's operator, as below
+            self.invalidate(recv.operation.context, error)
+            return True
+        self.matched[h.source] += fetched
+        return fetched
 
     def _announce(self, sink: Sink, h: Header, frames: Sequence[Frame]) -> bool:
         """Announce the sizes of a message to a sink of any size; return whether it can take them."""

@@ -41,6 +41,7 @@ class Send:
         "credit",
         "cursor",
         "frames",
+        "lent",
         "offset",
         "operation",
         "ordinal",
@@ -57,6 +58,7 @@ class Send:
         self.credit = self.offset = 0
         self.cursor = (0, 0)  # (frame, byte in it) that comes next
         self.packed = False
+        self.lent = False  # the receiver may copy it out of this rank's memory
         self.trailing = False  # nobody waits for its completion
 
     def take(self, size: int) -> list[Frame]:

@@ -15,7 +15,8 @@ class Outbox:
     """The messages of one rank, in the order in which they leave."""
 
     def __init__(self, rank: int, nonce: int, counters: Counters) -> None:
-        self.queue: deque[tuple[int, list[Frame], bool]] = deque()  # (peer, message, whether its loss matters)
+        # (peer, message, whether its loss matters, memory that is lent with it)
+        self.queue: deque[tuple[int, list[Frame], bool, Sequence[memoryview]]] = deque()
         # One number: bytes of users' data ever sent, headers not counted.
         self.payload: list[int] | memoryview[int] = [0]
         self._rank, self._nonce, self._sent = rank, nonce, counters.sent
@@ -31,9 +32,11 @@ class Outbox:
         length: int,
         word: int,
         frames: Sequence[Frame] = (),
+        lent: Sequence[memoryview] = (),
     ) -> None:
         """Send a message of an operation."""
-        self.post(kind, flags, peer, op.context, op.number, ordinal, transfer, length, word, op.fingerprint, frames)
+        name = op.context, op.number, ordinal
+        self.post(kind, flags, peer, *name, transfer, length, word, op.fingerprint, frames, lent)
 
     def post(
         self,
@@ -48,6 +51,7 @@ class Outbox:
         word: int,
         fingerprint: int,
         frames: Sequence[Frame],
+        lent: Sequence[memoryview] = (),
     ) -> None:
         """Send a message, also of an operation that this rank does not have. The names are those of the header."""
         pair = self._sent[peer] & PAIR
@@ -76,4 +80,4 @@ class Outbox:
             self.payload[0] += length
         elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):
             vital = False  # a peer that has left, properly or not, misses neither
-        self.queue.append((peer, [header, *frames], vital))
+        self.queue.append((peer, [header, *frames], vital, lent))

@@ -9,7 +9,7 @@ from collections import deque
 
 from ringcast.protocol.operations import Operation, Receive, place
 from ringcast.protocol.outbox import Outbox
-from ringcast.transports.base import Arrival
+from ringcast.transports.base import Arrival, Loan
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CTS, DONE, PACKED, Header
 
@@ -85,6 +85,31 @@ class Receiving:
         if offset != end:
             raise Broken(f"{offset - h.word} bytes where {h.length} were announced")
         recv.received = end
+
+    def fetch(self, recv: Receive, h: Header, loan: Loan | None) -> bool:
+        """Copy a message out of its sender's memory, and confirm it; False: that cannot be read.
+
+        Raises:
+            Broken: not all of it can be read.
+            BaseException: as of `take`.
+        """
+        sink, total, offset = recv.sink, h.length, 0
+        while offset < total:
+            view = sink.view(offset, total - offset)
+            try:
+                size = loan.read_into(view) if loan is not None else 0
+            except OSError as error:
+                if offset == 0:
+                    return False
+                raise Broken(f"its memory at byte {offset} of {total} cannot be read: {error}") from None
+            if size < len(view):
+                raise Broken(f"{offset + size} bytes are lent where {total} were announced")
+            sink.placed(offset, size)
+            offset += size
+        recv.received = total
+        recv.operation.complete(recv)
+        self._outbox.emit(DONE, 0, recv.peer, recv.operation, recv.ordinal, h.transfer, 0, 0)
+        return True
 
     def advance(self, recv: Receive) -> bool:
         """After a segment: confirm the message, or grant more of it; return whether it is complete."""

@@ -9,7 +9,7 @@ from ringcast.protocol.operations import Operation, Send
 from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import DATA, PACKED, PAIR, RTS, Header
+from ringcast.wire.header import DATA, OFFER, PACKED, PAIR, RTS, Header
 
 
 class Sending:
@@ -33,11 +33,12 @@ class Sending:
         op.pending.add(send)
         return send
 
-    def ask(self, send: Send, owed: int) -> None:
-        """Send the RTS of a message, which also returns `owed` bytes of eager credit."""
+    def ask(self, send: Send, owed: int, *, lend: bool = False) -> None:
+        """Send the RTS of a message, which also returns `owed` bytes of eager credit, and may lend its memory."""
         sizes = struct.pack(f"<{len(send.frames)}Q", *map(len, send.frames))
         facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
-        self._outbox.emit(RTS, 0, *facts, [sizes])
+        send.lent = lend
+        self._outbox.emit(RTS, OFFER if lend else 0, *facts, [sizes], send.frames if lend and send.total else ())
 
     def credit(self, send: Send, more: int) -> None:
         """Take a grant of `more` bytes, and send the segments that it allows.
@@ -48,6 +49,7 @@ class Sending:
         if send.credit + more > send.total:
             raise Broken(f"it granted {send.credit + more} bytes of a message of {send.total}")
         send.credit += more
+        send.lent = False  # the receiver cannot read it
         self._pump(send)
 
     def _pump(self, send: Send) -> None:
@@ -75,7 +77,9 @@ class Sending:
             Broken: not all of it was sent.
         """
         send = self.transfers.get((h.source, h.transfer))
-        if send is not None and send.offset < send.total:
+        if send is not None and send.lent:
+            self._outbox.payload[0] += send.total
+        elif send is not None and send.offset < send.total:
             raise Broken(f"it confirmed {send.total} bytes of which {send.offset} were sent")
         self._finish((h.source, h.transfer))
 

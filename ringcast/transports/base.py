@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Frame: TypeAlias = "bytes | bytearray | memoryview"
 
 
+class Loan(Protocol):
+    """Memory of a sender, which a receiver reads from its beginning on; valid until the receiver has confirmed that."""
+
+    def read_into(self, view: memoryview) -> int:
+        """Fill `view` with the next bytes, and return how many there were: fewer at the end.
+
+        Raises:
+            PermissionError: this process may not read the memory of that one.
+            LinkLost: the sender has ended.
+            OSError: there is no such memory any more.
+        """
+
+
 class Arrival(Protocol):
     """One message that has arrived; valid until the next `poll`, which drops what was not read."""
+
+    @property
+    def loan(self) -> Loan | None:
+        """The memory that was lent with the message; it is valid for longer than the message."""
 
     @property
     def header(self) -> bytes:
@@ -35,6 +52,8 @@ class Transport(Protocol):
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         """Queue `frames` as one message to `peer`; never blocks.
 
+        What cannot be passed on now follows in later calls of `send`, `poll` and `close`: a megabyte for each peer can.
+
         Frames are C-contiguous bytes, and copied before this returns: a memoryview is the user's again then, as senders
         with `lookahead` do not wait for completion. Messages to one peer arrive whole and in order, or not at all. A
         connection is opened when `peer` is first named, here or in `connect`; a frame that is not well below
@@ -43,6 +62,16 @@ class Transport(Protocol):
         Raises:
             LinkLost: the connection to `peer` is gone; nothing of this message arrives.
         """
+
+    @property
+    def lenders(self) -> Collection[int]:
+        """The ranks to which this one may lend memory, and which lend to this one: the same on both sides.
+
+        None, where a transport copies all that it sends.
+        """
+
+    def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
+        """Send `frames` to one of `lenders`, with a loan of `memory`, which is not copied; else as `send`."""
 
     def connect(self, peers: Sequence[int]) -> None:
         """Open connections to `peers` now, so that the first message does not pay for it; never blocks."""
@@ -69,13 +98,50 @@ class Transport(Protocol):
         """
 
 
+@runtime_checkable
+class RemoteTransport(Transport, Protocol):
+    """A transport whose connections go through a network, where they may fail to be made, or be cut."""
+
+    @property
+    def address(self) -> str:
+        """Where this rank listens."""
+
+    @property
+    def strangers(self) -> int:
+        """Number of connections to this rank that were not admitted."""
+
+    def address_of(self, peer: int) -> str:
+        """Return where `peer` listens."""
+
+    def links(self) -> Mapping[int, str]:
+        """Return the addresses to which this rank has connected, or tries to, by rank; from any thread."""
+
+    def unreached(self) -> Mapping[int, str]:
+        """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
+
+    def wait_for_news(self, deadline: float) -> None:
+        """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
+
+    def stop_watching(self) -> None:
+        """Stop watching the connections that are being made."""
+
+
+class NoLoans:
+    """What a transport that copies all it sends has of the loans in the contract."""
+
+    lenders: Collection[int] = ()
+
+    def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
+        raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")
+
+
 class MemoryArrival:
     """A message whose frames are already in this process's memory."""
 
-    __slots__ = ("_frames", "_next", "header")
+    __slots__ = ("_frames", "_next", "header", "loan")
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
-        self._frames, self._next = frames, 1
+    def __init__(self, frames: Sequence[Frame], loan: Loan | None = None) -> None:
+        self._frames, self._next, self.loan = frames, 1, loan
         self.header = bytes(frames[0])
 
     @property

@@ -20,9 +20,10 @@ class TransportKind:
     local: bool  # only this user's processes on this host can connect: no key is needed, and nothing is encrypted
 
 
+SHM = TransportKind("shm", "shm://", local=True)
 IPC = TransportKind("ipc", "ipc://", local=True)
 TCP = TransportKind("tcp", "tcp://", local=False)
-KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (IPC, TCP)})
+KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (SHM, IPC, TCP)})
 
 
 def kind_of(address: str) -> TransportKind | None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ringcast.errors import LinkLost
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 
 SMALL = 1 << 10  # bytes of a message that does not wait for a link
 
@@ -55,7 +55,7 @@ class SimulatedWire:
         return peer
 
 
-class SimulatedTransport:
+class SimulatedTransport(NoLoans):
     """One rank's end of a `SimulatedWire`; fulfils `Transport`. Nothing really waits: `poll` moves the clock."""
 
     def __init__(self, wire: SimulatedWire, rank: int) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from ringcast.errors import LinkLost
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 
 
 class ThreadHub:
@@ -38,7 +38,7 @@ class _Inbox:
                     os.eventfd_write(self.bell, 1)
 
 
-class ThreadTransport:
+class ThreadTransport(NoLoans):
     """One rank's end of a `ThreadHub`; fulfils `Transport`."""
 
     clock = staticmethod(time.monotonic)

@@ -26,7 +26,7 @@ from ringcast.net.keys import new_pair
 from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.net.zmq_monitor import read_event_type
-from ringcast.transports.base import Frame
+from ringcast.transports.base import Frame, NoLoans
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 
@@ -45,7 +45,7 @@ _MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # once, as an enum takes its time for t
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
-class ZeroMQTransport:
+class ZeroMQTransport(NoLoans):
     """One rank's sockets; fulfils `Transport`. Bind first, then exchange addresses, then `meet` the others."""
 
     clock = staticmethod(time.monotonic)
@@ -258,6 +258,7 @@ class _SocketArrival:
     """A message of which the header has been read; the rest is still in the socket."""
 
     __slots__ = ("_more", "_socket", "header")
+    loan = None
 
     def __init__(self, socket: zmq.Socket[bytes], header: bytes) -> None:
         self._socket, self.header = socket, header

@@ -11,4 +11,5 @@ class EndpointCard:
 
     address: str
     key: str = ""  # public; empty where nothing is encrypted
+    memory: str = ""  # its segment of shared memory for ranks of its own host, see `ringcast.transports.segment`
     near: str = ""  # its socket for ranks of its own host, see `ringcast.net.colocation`; empty: none

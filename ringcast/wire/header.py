@@ -41,6 +41,7 @@ EAGER, RTS, CTS, DATA, DONE, REFUSE = (int(kind) for kind in Kind if kind <= Kin
 CREDIT_RETURN = 1  # flag of CTS: returns `word` bytes of eager credit
 PROBE = 2  # flag of CTS: grants nothing, but asks whether both ranks are in the same call
 ECHO = 4  # flag of CTS: grants nothing, but answers a PROBE, and shows by its number what was lost before it
+OFFER = 1  # flag of RTS: the receiver may copy the message out of the sender's memory, which is lent with it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself

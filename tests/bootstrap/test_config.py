@@ -19,9 +19,11 @@ def test_without_variables_it_is_a_world_of_one() -> None:
     "config",
     [
         WorkerConfig(),
-        WorkerConfig(1, 3, "ipc:///tmp/job/control", hosted=True, nonce=(1 << 64) - 1, directory="/tmp/job"),
+        WorkerConfig(
+            1, 3, "ipc:///tmp/x/control", transport="shm", hosted=True, nonce=(1 << 64) - 1, directory="/tmp/x"
+        ),
         WorkerConfig(2, 5, "tcp://127.0.0.1:1234", nonce=7, key=KEY, transport="tcp", start_timeout=1.5, timeout=2.5),
-        WorkerConfig(2, 5, "tcp://127.0.0.1:1234", key=KEY, transport="tcp", same_host_ipc=True, directory="/tmp/job"),
+        WorkerConfig(2, 5, "tcp://127.0.0.1:1234", key=KEY, transport="tcp", near=True, directory="/tmp/job"),
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
@@ -38,9 +40,9 @@ def test_the_transport_follows_the_control_plane() -> None:
     tcp = IPC | {"RINGCAST_CONTROL": "tcp://127.0.0.1:1234", "RINGCAST_KEY": KEY}
     for nothing in {}, {"RINGCAST_TRANSPORT": ""}, {"RINGCAST_TRANSPORT": "auto"}:
         found = [from_environment({**each, **nothing}) for each in (IPC, tcp)]
-        assert [(each.transport, each.same_host_ipc) for each in found] == [("ipc", False), ("tcp", True)]
+        assert [(each.transport, each.near) for each in found] == [("shm", False), ("tcp", True)]
     found = [from_environment({**each, "RINGCAST_TRANSPORT": "tcp", "RINGCAST_KEY": KEY}) for each in (IPC, tcp)]
-    assert [(each.transport, each.same_host_ipc) for each in found] == [("tcp", False)] * 2
+    assert [(each.transport, each.near) for each in found] == [("tcp", False)] * 2
 
 
 @pytest.mark.parametrize(

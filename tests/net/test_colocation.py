@@ -154,29 +154,29 @@ def test_without_proc_nothing_is_near(monkeypatch: pytest.MonkeyPatch, folder: P
 
 
 def config(rank: int, folder: Path, **settings: object) -> WorkerConfig:
-    usual = {"transport": "tcp", "same_host_ipc": True, "directory": str(folder), "key": new_key()}
+    usual = {"transport": "tcp", "near": True, "directory": str(folder), "key": new_key()}
     return WorkerConfig(rank, 3, "tcp://127.0.0.1:1", **usual | settings)
 
 
 def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [
         config(0, folder, debug="info"),
-        config(1, folder, transport="tcp", same_host_ipc=False),
+        config(1, folder, transport="tcp", near=False),
         config(2, folder),
     ]
-    opened = [open_inbox(each) for each in settings]
+    opened = [open_inbox(each)[1] for each in settings]
     try:
-        cards = [each for _, _, each in opened]
+        cards = [each.card for each in opened]
         assert [bool(card.near) for card in cards] == [True, False, True]
-        assert all(each.address.startswith("tcp://127.0.0.1:") for _, _, each in opened)
+        assert all(each.address.startswith("tcp://127.0.0.1:") for each in cards)
         found = [near_ranks(each, cards) for each in settings]
         assert found == [{2: f"ipc://{folder}/rank-2"}, {}, {0: f"ipc://{folder}/rank-0"}]
         said = capsys.readouterr().err
         assert f", and at ipc://{folder}/rank-0\n" in said
         assert "rank 0 reaches 1 of 2 other ranks over ipc, on its own host" in said
     finally:
-        for _, transport, _ in opened:
-            transport.close()
+        for each in opened:
+            each.close()
     assert list(folder.iterdir()) == []
 
 
@@ -185,10 +185,10 @@ def test_where_no_socket_can_be_made_there_is_tcp(folder: Path) -> None:
         assert transport.near == ""
         assert transport.address.startswith("tcp://")
     folder.chmod(0o755)
-    _, transport, told = open_inbox(config(0, folder))
-    transport.close()
+    _, inbox = open_inbox(config(0, folder))
+    inbox.close()
     folder.chmod(0o700)
-    assert (told.near, list(folder.iterdir())) == ("", [])
+    assert (inbox.card.near, list(folder.iterdir())) == ("", [])
 
 
 # Who is let in.

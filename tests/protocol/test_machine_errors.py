@@ -666,7 +666,7 @@ def test_a_peer_that_is_gone_need_not_take_its_budget_back() -> None:
         net.ranks[1].receive(ops[1], 0, Buffer(EAGER_LIMIT))
         outbox = [*net.ranks[1].outbox]
         net.ranks[1].outbox.clear()
-        assert not any(vital for _, _, vital in outbox)
+        assert not any(vital for _, _, vital, _ in outbox)
         returned += len(outbox)
     assert returned == 1
 
@@ -679,5 +679,5 @@ def test_what_a_rank_needs_its_peer_for_is_vital(kind: Kind) -> None:
         net.ranks[0].receive(op, 1, Buffer(5))
     else:
         net.ranks[0].send(op, 1, [memoryview(bytes(1 if kind == Kind.EAGER else LARGE))])
-    assert [vital for _, _, vital in net.ranks[0].outbox] == [True]
+    assert [vital for _, _, vital, _ in net.ranks[0].outbox] == [True]
     assert net.kinds(0, 1) == [kind]

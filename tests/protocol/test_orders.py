@@ -19,7 +19,7 @@ from ringcast.collectives.stage import Group
 from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RingcastError
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 from ringcast.wire.control_messages import Bye, Failed, Finished, FromMember, Revoke, notice_frames
 from ringcast.wire.failure import Failure
 from support.fault_cases import ENDS, EVERY, Case, call, expected
@@ -40,7 +40,7 @@ class Line:
         """Nothing to give back."""
 
 
-class Ends:
+class Ends(NoLoans):
     """One rank's transport and control: what it says lies on a link until it is chosen to arrive."""
 
     def __init__(self, world: World, rank: int) -> None:

@@ -28,6 +28,7 @@ from ringcast.errors import LinkLost
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire.control_messages import Failing, FromMember
 from ringcast.wire.failure import Failure
+from support.loans import MemoryLoan
 from support.under_way import holding
 
 PLANE = -1  # the control plane, where others have a rank
@@ -50,7 +51,8 @@ class End:
 
     def __init__(self, job: AnyOrder, rank: int) -> None:
         self._job, self._rank = job, rank
-        self.inbox: deque[Sequence[Frame]] = deque()
+        self.inbox: deque[MemoryArrival] = deque()
+        self.lenders = frozenset(range(job.size)) - {rank} if job.lending else frozenset()
         self.places = 0  # how often this rank has sent something, or looked for something
         self.closed = False
 
@@ -58,7 +60,14 @@ class End:
         self._place()
         if self._job.ends[peer].closed:
             raise LinkLost(peer, "that rank has closed its inbox")
-        self._job.put((self._rank, peer), [bytes(frame) for frame in frames])
+        self._job.put((self._rank, peer), MemoryArrival([bytes(frame) for frame in frames]))
+
+    def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
+        self._place()
+        if self._job.ends[peer].closed:
+            raise LinkLost(peer, "that rank has closed its inbox")
+        loan = MemoryLoan(memory, lambda: self._rank not in self._job.dead)
+        self._job.put((self._rank, peer), MemoryArrival([bytes(frame) for frame in frames], loan))
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing to open."""
@@ -67,10 +76,10 @@ class End:
         self._place()
         if not self.inbox:
             self._job.hand_over(self._rank, inf if deadline is None else deadline)
-        return MemoryArrival(self.inbox.popleft()) if self.inbox else None
+        return self.inbox.popleft() if self.inbox else None
 
     def inject(self, frames: Sequence[bytes]) -> None:
-        self._job.put((PLANE, self._rank), frames)
+        self._job.put((PLANE, self._rank), MemoryArrival(frames))
 
     def clock(self) -> float:
         return self._job.now
@@ -105,7 +114,7 @@ class AnyOrder:
 
     Args:
         size: number of ranks.
-        seed: of the order of deliveries; 0: in the order of sending.
+        seed: of the order of deliveries; 0: in the order of sending. With odd ones, ranks lend their memory.
         slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
         place: 0: nobody is killed.
@@ -116,7 +125,7 @@ class AnyOrder:
     def __init__(
         self, size: int, seed: int = 0, *, slow: float = 0.0, victim: int = 0, place: int = 0, silent: float = 0.0
     ) -> None:
-        self.size, self.now = size, 0.0
+        self.size, self.now, self.lending = size, 0.0, seed % 2 == 1
         self.victim, self.place, self._silent = victim, place, silent
         self._declared = inf  # when the victim is declared failed
         self.dead: set[int] = set()

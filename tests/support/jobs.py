@@ -17,11 +17,12 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, endpoints
 from ringcast.errors import Revoked
 from ringcast.transports.base import Transport
+from ringcast.transports.shm import ShmTransport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
 from support.under_way import holding
 
-KINDS = ("threads", "ipc", "tcp")
+KINDS = ("threads", "shm", "ipc", "tcp")
 
 
 def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
@@ -31,6 +32,8 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
     if kind == "threads":
         hub = ThreadHub(size)
         return [hub.transport(rank) for rank in range(size)]
+    if kind == "shm":
+        return shared(size)
     if kind == "ipc":
         assert folder is not None
         made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
@@ -39,6 +42,15 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
     else:
         made = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
     meet(made)
+    return list(made)
+
+
+def shared(size: int) -> list[Transport]:
+    """Return transports that share memory, each of which has met all others."""
+    made = [ShmTransport(rank, size) for rank in range(size)]
+    cards = {rank: transport.card for rank, transport in enumerate(made)}
+    for rank, transport in enumerate(made):
+        assert not transport.meet({peer: card for peer, card in cards.items() if peer != rank})
     return list(made)
 
 

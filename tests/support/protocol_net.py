@@ -71,7 +71,7 @@ class Net:
         for a, protocol in enumerate(self.ranks):
             outbox = [*protocol.outbox]
             protocol.outbox.clear()
-            for b, frames, _ in outbox:
+            for b, frames, _, _ in outbox:
                 self.links[a, b].append([bytes(frame) for frame in frames])
                 self.log.append((a, b, wire.unpack(bytes(frames[0]))))
 

@@ -1,0 +1,138 @@
+"""A ring of bytes in shared memory with one writer and one reader: messages of frames, in order.
+
+A message begins with a word: the number of its frames, marks, and its bytes. The sizes of the frames follow if there
+are several, then the frames. Messages do not wrap around the end: what does not fit there begins at the start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+from ringcast.transports.base import Frame
+from ringcast.transports.segment import LARGEST, RING
+
+_WORD = 8
+_MASK = RING - 1
+_FRAMES, _LENT = 40, 1 << 39  # of the first word: from which bit on it counts frames, and whether memory is lent
+_SIZE = _LENT - 1
+_SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start
+# A ring that is empty starts afresh from here on, so that it stays in the caches and uses few pages.
+_AFRESH = 256 << 10
+
+Loans: TypeAlias = "Sequence[tuple[int, int]]"  # address and size of pieces of the sender's memory
+_LOAN = struct.Struct("<QQ")
+
+
+class RingWriter:
+    """The writer's end. `tails` and `heads` are the tables of the reader's segment."""
+
+    __slots__ = ("_heads", "_index", "_ring", "_tail", "_tails", "_words")
+
+    def __init__(self, ring: memoryview, tails: memoryview[int], heads: memoryview[int], index: int) -> None:
+        self._ring, self._words = ring, ring.cast("Q")
+        self._tails, self._heads, self._index = tails, heads, index
+        self._tail = tails[index]
+
+    @property
+    def empty(self) -> bool:
+        """Whether the reader has read everything."""
+        return self._heads[self._index] == self._tail
+
+    def put(self, frames: Sequence[Frame], lent: Frame = b"") -> bool:
+        """Write a message, and return True; False if there is no room now. `lent` describes memory lent with it.
+
+        Raises:
+            ValueError: there never is.
+        """
+        count = len(frames) + bool(lent)
+        if count == 1:
+            size = len(frames[0])
+        else:
+            frames = [*frames, lent] if lent else frames
+            sizes = struct.pack(f"<{count}Q", *map(len, frames))
+            frames = [sizes, *frames]
+            size = sum(map(len, frames))
+        if size > LARGEST:
+            raise ValueError(f"a message of {size} bytes; {LARGEST} fit into the ring")
+        at = self._place(_WORD + (size + 7 & -8))
+        if at < 0:
+            return False
+        self._words[at >> 3] = count << _FRAMES | size | (_LENT if lent else 0)
+        at += _WORD
+        for frame in frames:
+            end = at + len(frame)
+            self._ring[at:end] = frame
+            at = end
+        self._tail = self._tail + (at - self._tail & _MASK) + 7 & -8
+        self._tails[self._index] = self._tail
+        return True
+
+    def _place(self, size: int) -> int:
+        """Return where so many bytes may be written; -1 if there is no room now."""
+        tail, head = self._tail, self._heads[self._index]
+        at = tail & _MASK
+        if at + size > RING or (at >= _AFRESH and tail == head):
+            if tail + RING - at + size - head > RING:
+                return -1
+            self._words[at >> 3] = _SKIP
+            self._tail = tail + RING - at
+            return 0
+        return at if tail + size - head <= RING else -1
+
+
+class RingReader:
+    """The reader's end; its segment's tables tell the writer how far it is."""
+
+    __slots__ = ("_heads", "_index", "_ring", "_words", "head", "next")
+
+    def __init__(self, ring: memoryview, heads: memoryview[int], index: int) -> None:
+        self._ring, self._words = ring, ring.cast("Q")
+        self._heads, self._index = heads, index
+        self.head = self.next = 0  # where the next message begins; the one after it
+
+    def take(self, tail: int) -> tuple[list[memoryview], Loans]:
+        """Return the frames of the next message, which are valid until `release`, and the memory lent with it.
+
+        Raises:
+            ValueError: what is there up to `tail` is no message.
+        """
+        head = self.head
+        at = head & _MASK
+        word = self._words[at >> 3]
+        if word == _SKIP:
+            head += RING - at
+            at = 0
+            word = self._words[0]
+        size = word & _SIZE
+        begin, end = at + _WORD, at + _WORD + size
+        if end > RING or head + end - at > tail:
+            raise ValueError(f"a message of {size} bytes where {tail - head} were written")
+        self.next = head + (end - at + 7 & -8)
+        count = word >> _FRAMES
+        if count == 1:
+            return [self._ring[begin:end]], ()
+        sizes = struct.unpack_from(f"<{count}Q", self._ring, begin)
+        begin += _WORD * count
+        ends = list(accumulate(sizes, initial=begin))
+        if not count or ends[-1] != end:
+            raise ValueError(f"{count} frames that end at {ends[-1]}, not {end}")
+        frames = [self._ring[a:b] for a, b in pairwise(ends)]
+        lent = list(_LOAN.iter_unpack(frames.pop())) if word & _LENT else ()
+        return frames, lent
+
+    def release(self) -> None:
+        """Give the room of the message that was taken back to the writer."""
+        self.head = self._heads[self._index] = self.next
+
+    def drop(self, tail: int) -> None:
+        """Drop all up to there."""
+        self.next = tail
+        self.release()
+
+
+def pack_loans(loans: Loans) -> bytes:
+    """Return the description of lent memory as it travels."""
+    return b"".join(_LOAN.pack(*loan) for loan in loans)

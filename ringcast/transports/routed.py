@@ -1,0 +1,85 @@
+"""Two transports as one: shared memory to the ranks of this host, sockets to others, and one place to wait for both."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Collection, Mapping, Sequence
+
+from ringcast.transports.base import Arrival, Frame, RemoteTransport
+from ringcast.transports.shm import ShmTransport
+
+SLICE = 1.0  # seconds after which a wait looks at its deadline again
+TURNS = 16  # messages from this host in a row, after which others come first
+
+
+class RoutedTransport:
+    """One rank's transports; fulfils `RemoteTransport`. Ranks that `near` has not met are reached by `far`."""
+
+    def __init__(self, near: ShmTransport, far: RemoteTransport) -> None:
+        self._near, self._far, self.clock = near, far, far.clock
+        self._both = select.epoll()
+        for each in near, far:
+            self._both.register(each.fileno(), select.EPOLLIN)
+        self._turns = 0
+
+    @property
+    def lenders(self) -> Collection[int]:
+        return self._near.lenders
+
+    def send(self, peer: int, frames: Sequence[Frame]) -> None:
+        (self._near if peer in self._near.lenders else self._far).send(peer, frames)
+
+    def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
+        self._near.lend(peer, frames, memory)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        self._far.connect([peer for peer in peers if peer not in self._near.lenders])
+
+    def poll(self, deadline: float | None) -> Arrival | None:
+        past = self.clock()
+        self._turns = 0 if self._turns == TURNS else self._turns + 1
+        if not self._turns and (arrival := self._far.poll(past)) is not None:
+            return arrival
+        while True:
+            arrival = self._near.poll(past) or self._far.poll(past)
+            if arrival is not None:
+                return arrival
+            left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
+            if left <= 0 or not self._both.poll(left):
+                return None
+
+    def inject(self, frames: Sequence[bytes]) -> None:
+        self._far.inject(frames)  # which `wait_for_news` hears too
+
+    def fileno(self) -> int:
+        return self._both.fileno()
+
+    def close(self, hurry: bool = False) -> None:
+        self._near.close(hurry)
+        self._far.close(hurry)
+        self._both.close()
+
+    # What only sockets have.
+
+    @property
+    def address(self) -> str:
+        return self._far.address
+
+    @property
+    def strangers(self) -> int:
+        return self._far.strangers
+
+    def address_of(self, peer: int) -> str:
+        return self._far.address_of(peer)
+
+    def links(self) -> Mapping[int, str]:
+        return self._far.links()
+
+    def unreached(self) -> Mapping[int, str]:
+        return self._far.unreached()
+
+    def wait_for_news(self, deadline: float) -> None:
+        self._far.wait_for_news(deadline)
+
+    def stop_watching(self) -> None:
+        self._far.stop_watching()

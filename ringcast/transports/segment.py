@@ -1,0 +1,166 @@
+"""The shared memory of a rank's inbox: a ring of bytes from each other rank of its host, and the words around them.
+
+Each rank makes one segment: a memfd, which has no name, needs no file system, and is gone with the last process that
+maps it. Others open it through /proc, which the kernel allows to processes of the same user. A word has one writer; a
+message is written before the word that makes it visible, so that a rank that dies in between has sent nothing.
+
+    head     magic, token, closed | state, bell (cache line of their own) | pid and pipe
+    tails    for each writer: bytes written so far       (the writer's)
+    heads    for each writer: bytes read so far          (the reader's)
+    wanting  for each writer: it waits for room          (the writer's; the reader clears it)
+    rings    for each writer: RING bytes
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+from contextlib import suppress
+
+from ringcast._util.dataclass import dataclass
+
+# Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
+# the pages that are used take memory.
+RING = 4 << 20
+LARGEST = RING // 2  # bytes of a message at most: so one fits into an empty ring, wherever that is
+_WORD = 8
+_HEAD = 256  # bytes of the words before the tables
+_TOKEN, _CLOSED = 0, 1  # words of 64 bits
+STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
+AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCard:
+    """How other ranks find a segment: its process and user, the descriptors there, what shows that it is the one."""
+
+    pid: int
+    uid: int
+    memory: int  # descriptor of the memfd in that process …
+    pipe: int  # … and of the end of its pipe for writing
+    token: int
+    address: int  # of the segment in that process
+
+    def __str__(self) -> str:
+        """Return it as text, which `parse` reads."""
+        return ":".join(map(str, (self.pid, self.uid, self.memory, self.pipe, self.token, self.address)))
+
+
+def parse(text: str) -> SegmentCard | None:
+    """Return the card that a text holds; None if it holds none.
+
+    >>> parse("12:0:5:7:99:4096").memory
+    5
+    """
+    try:
+        fields = [int(field) for field in text.split(":")]
+        return SegmentCard(*fields) if len(fields) == 6 and min(fields) >= 0 else None
+    except ValueError:
+        return None
+
+
+class Segment:
+    """The tables of a mapped segment, and with the own one of a rank also the rings."""
+
+    def __init__(self, memory: mmap.mmap, size: int) -> None:
+        self.view, self._size = memoryview(memory), size
+        tables = self.view[_HEAD : _HEAD + 3 * size * _WORD].cast("Q")
+        self.tails, self.heads, self.wanting = (tables[i * size : (i + 1) * size] for i in range(3))
+        self._words = self.view[:_HEAD].cast("Q")
+        self.state = self.view[STATE : STATE + 4].cast("I")
+        self.bell = self.view[BELL : BELL + 4].cast("I")
+
+    @property
+    def token(self) -> int:
+        """A random number that tells this segment from all others."""
+        return self._words[_TOKEN]
+
+    @property
+    def closed(self) -> bool:
+        """Whether its reader has left."""
+        return bool(self._words[_CLOSED])
+
+    def mark_closed(self) -> None:
+        """Let writers know that nobody reads here any more."""
+        self._words[_CLOSED] = 1
+
+    def set_token(self, token: int) -> None:
+        """Set the token, once."""
+        self._words[_TOKEN] = token
+
+    def ring(self, source: int) -> memoryview:
+        """Return the ring that a rank writes here."""
+        at = ring_at(source, self._size)
+        return self.view[at : at + RING]
+
+
+def tables_size(size: int) -> int:
+    """Return how many bytes precede the rings, where `size` ranks may write: whole pages."""
+    return -(-(_HEAD + 3 * size * _WORD) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def ring_at(rank: int, size: int) -> int:
+    """Return where the ring of a writer begins."""
+    return tables_size(size) + rank * RING
+
+
+def make(size: int) -> tuple[Segment, int]:
+    """Make a segment into which `size` ranks may write; return it and its descriptor.
+
+    Raises:
+        OSError: there is no memory, or no right to make one.
+    """
+    descriptor = os.memfd_create("ringcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, ring_at(size, size))
+        if _SEALS:  # else who truncates it could end its readers by a bus error
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        memory = mmap.mmap(descriptor, ring_at(size, size))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    segment = Segment(memory, size)
+    segment.set_token(secrets.randbits(63))
+    return segment, descriptor
+
+
+def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview]:
+    """Map the tables of another rank's segment, and the ring in it that `rank` writes.
+
+    Raises:
+        FileNotFoundError: it is not there any more.
+        OSError: it cannot be opened from here, as by another user.
+    """
+    if card.uid != os.getuid():
+        raise PermissionError(f"process {card.pid} is another user's")
+    descriptor = os.open(f"/proc/{card.pid}/fd/{card.memory}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_size != ring_at(size, size):
+            raise FileNotFoundError("its segment has been closed")
+        tables = mmap.mmap(descriptor, tables_size(size))
+        ring = mmap.mmap(descriptor, RING, offset=ring_at(rank, size))
+    finally:
+        os.close(descriptor)
+    segment = Segment(tables, size)
+    if segment.token != card.token:
+        raise FileNotFoundError("its segment has been closed")
+    return segment, memoryview(ring)
+
+
+def open_pipe(card: SegmentCard) -> int:
+    """Open the pipe by which a rank that waits in select or epoll is woken; for reading too, as then nothing breaks.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    return os.open(f"/proc/{card.pid}/fd/{card.pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def watch(card: SegmentCard) -> int:
+    """Return a descriptor that becomes readable when the process has ended; -1 where there is none."""
+    with suppress(OSError, AttributeError):
+        return os.pidfd_open(card.pid)
+    return -1

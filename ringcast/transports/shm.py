@@ -1,0 +1,360 @@
+"""Ranks as processes of one host, joined by shared memory: a ring from each rank to each other one.
+
+Small messages are copied into the ring of their reader's segment. Of larger ones the sender tells where they are, and
+the receiver copies them once, out of the sender's memory into its own. A rank that has nothing to read looks a few
+times, if each rank has a processor of its own, and then waits at a futex; where it waits for sockets too, at a pipe.
+
+No wake-up is lost: a reader says that it waits before it looks for the last time, a writer publishes before it looks
+whether the reader waits, and between the two each takes a lock, which on x86 makes what was written visible to all.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+
+import numpy as np
+
+from ringcast.errors import LinkLost
+from ringcast.procs.libc import ForeignMemory, Futex, let_family_read
+from ringcast.transports import segment
+from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.ring import Loans, RingReader, RingWriter, pack_loans
+from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, Segment, SegmentCard
+
+LINGER, HURRIED = 5.0, 0.1  # seconds in which close() still delivers what did not fit into the rings
+SLICE = 1.0  # seconds after which a wait looks at its deadline again
+LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives
+FEWEST, MOST = 16, 512  # times that a rank looks before it waits; each takes 0.1 us
+_BELLS = (1 << 32) - 1
+
+
+class ShmTransport:
+    """One rank's segment and the rings into those of the others; fulfils `Transport`."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, rank: int, size: int, *, spin: bool = False) -> None:
+        """Make the segment of this rank, one of `size`. With `spin` each rank of the host has a processor of its own.
+
+        Raises:
+            OSError: the system gives no shared memory, or no descriptors.
+        """
+        self._rank, self._size = rank, size
+        self._own, self._descriptor = segment.make(size)
+        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        let_family_read()
+        self._futex = Futex(self._own.view[BELL : BELL + 4])
+        self._bells = count(rank, size)  # no other rank rings with these numbers
+        self._readers = [RingReader(self._own.ring(source), self._own.heads, source) for source in range(size)]
+        self._consumed = memoryview(bytearray(8 * size)).cast("Q")  # the tails up to which messages were taken
+        self._links: dict[int, _Link] = {}
+        self._unmapped: dict[int, OSError] = {}
+        self._full: dict[int, _Link] = {}  # those with messages that wait for room
+        self._injected: deque[Sequence[bytes]] = deque()
+        self._fence, self._door = threading.Lock(), threading.RLock()
+        self._unread = -1  # the rank whose message is still in its ring
+        self._served = 0  # the rank of which the last message was
+        self._spins, self._most = (FEWEST, MOST) if spin else (0, 0)
+        self._with_pipe = False  # whether the caller waits with the descriptor
+        self._closed = False
+
+    @property
+    def card(self) -> SegmentCard:
+        """How other ranks of this host find the segment."""
+        address = self._futex.address - BELL
+        return SegmentCard(os.getpid(), os.getuid(), self._descriptor, self._pipe[1], self._own.token, address)
+
+    def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:
+        """Map the segments of other ranks of this host, and return why some of them cannot be, by rank.
+
+        FileNotFoundError: the rank has left already.
+        """
+        for peer, card in cards.items():
+            try:
+                self._links[peer] = _Link(peer, card, self._rank, self._size, self._bells)
+            except OSError as error:
+                self._unmapped[peer] = error
+        return self._unmapped
+
+    @property
+    def lenders(self) -> frozenset[int]:
+        return frozenset(self._links)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """Nothing to do: `meet` has mapped all segments."""
+
+    def send(self, peer: int, frames: Sequence[Frame]) -> None:
+        self._send(peer, frames, b"")
+
+    def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
+        self._send(peer, frames, pack_loans([_place(piece) for piece in memory]))
+
+    def _send(self, peer: int, frames: Sequence[Frame], lent: bytes) -> None:
+        link = self._links.get(peer)
+        if link is None:
+            raise LinkLost(peer, f"its memory could not be mapped: {self._unmapped.get(peer, 'it has not been met')}")
+        if link.gone():
+            raise LinkLost(peer, f"its process {link.card.pid} has left, or has ended")
+        if not link.queue and link.ring.put(frames, lent):
+            with self._fence:
+                pass
+            link.wake()
+        else:
+            link.queue.append(([bytes(frame) for frame in frames], lent))
+            self._push(peer, link)
+
+    def _push(self, peer: int, link: _Link) -> None:
+        """Write what waits for room, as far as there is some; the reader wakes this rank when there is more."""
+        self._full[peer] = link
+        link.put_queued(self._fence)
+        while link.queue:
+            link.want(True)
+            with self._fence:
+                pass
+            if not link.put_queued(self._fence):
+                return
+        link.want(False)
+        del self._full[peer]
+
+    def poll(self, deadline: float | None) -> MemoryArrival | None:
+        if self._unread >= 0:
+            self._release(self._unread)
+        if self._with_pipe:
+            self._own.state[0] = AWAKE
+            _drain(self._pipe[0])
+        for peer, link in list(self._full.items()):
+            self._push(peer, link)
+        if self._news():
+            return self._next()
+        left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
+        if left <= 0 and not self._with_pipe:
+            return None
+        return self._next() if self._spin(left) or self._wait(left) else None
+
+    def _news(self) -> bool:
+        return self._own.tails != self._consumed or bool(self._injected)
+
+    def _spin(self, seconds: float) -> bool:
+        """Look a few times, more often if that had success lately; return whether there is something."""
+        if seconds <= 0:
+            return False
+        own, consumed, injected = self._own.tails, self._consumed, self._injected
+        for _ in range(self._spins):
+            if own != consumed or injected:
+                self._spins = min(2 * self._spins, self._most)
+                return True
+        self._spins = max(self._spins // 2, min(FEWEST, self._most))
+        return False
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for news; return whether there are some."""
+        own = self._own
+        own.state[0] = AT_PIPE if self._with_pipe else AT_FUTEX
+        with self._fence:
+            pass
+        bell = own.bell[0]  # before the last look: who rings after it changes the number
+        if self._news():
+            own.state[0] = AWAKE
+            return True
+        if self._with_pipe:  # the state stays: the caller waits
+            return seconds > 0 and bool(select.select(self._pipe[:1], (), (), seconds)[0]) and self._news()
+        self._futex.wait(bell, seconds)
+        own.state[0] = AWAKE
+        return self._news()
+
+    def _next(self) -> MemoryArrival | None:
+        """Return a message, of each rank in turn."""
+        if self._injected:
+            return MemoryArrival(self._injected.popleft())
+        tails, consumed, size = self._own.tails, self._consumed, self._size
+        source = self._served
+        while tails[source] == consumed[source]:
+            source = source + 1 if source + 1 < size else 0
+        self._served = source + 1 if source + 1 < size else 0
+        return self._take(source, tails[source])
+
+    def _take(self, source: int, tail: int) -> MemoryArrival | None:
+        reader = self._readers[source]
+        try:
+            frames, lent = reader.take(tail)
+        except ValueError:  # it writes something else there: what is missing then shows by the protocol's numbers
+            reader.drop(tail)
+            self._consumed[source] = tail
+            return None
+        self._consumed[source] = reader.next
+        if lent:
+            arrival = MemoryArrival([bytes(frame) for frame in frames], self._links[source].loan(lent))
+        elif len(frames) == 1:
+            arrival = MemoryArrival([bytes(frames[0])])
+        else:
+            self._unread = source
+            return MemoryArrival(frames)
+        self._release(source)
+        return arrival
+
+    def _release(self, source: int) -> None:
+        """Give the room of a message back, and wake the writer if it waits for that."""
+        self._unread = -1
+        self._readers[source].release()
+        with self._fence:
+            pass
+        if self._own.wanting[source]:
+            self._own.wanting[source] = 0
+            link = self._links.get(source)
+            if link is not None:
+                link.wake()
+
+    def inject(self, frames: Sequence[bytes]) -> None:
+        with self._door:  # which the handler of a signal may enter once more
+            if self._closed:
+                return
+            self._injected.append(frames)
+            with threading.Lock():  # a new one: the fence of the thread that polls may be taken
+                pass
+            _wake(self._own, self._futex, self._pipe[1], next(self._bells))
+
+    def fileno(self) -> int:
+        if not self._with_pipe:
+            self._with_pipe = True
+            os.write(self._pipe[1], b"\0")  # so that the caller looks once
+        return self._pipe[0]
+
+    def close(self, hurry: bool = False) -> None:
+        if self._closed:
+            return
+        self._own.mark_closed()
+        end = self.clock() + (HURRIED if hurry else LINGER)
+        while self._full and (left := end - self.clock()) > 0:
+            self._deliver(min(left, LOOK))
+        with self._door:
+            self._closed = True
+        for link in self._links.values():
+            link.close()
+        for descriptor in (self._descriptor, *self._pipe):
+            os.close(descriptor)
+
+    def _deliver(self, seconds: float) -> None:
+        """Write what waits for room, and wait for more; what arrives meanwhile is dropped."""
+        for peer, link in list(self._full.items()):
+            if link.gone():
+                del self._full[peer]
+            else:
+                self._push(peer, link)
+        self._consumed[:] = self._own.tails
+        self._injected.clear()
+        if self._full:
+            self._wait(seconds)
+
+
+class _Link:
+    """The way to one other rank: its tables, the ring that this rank writes there, and how it is woken."""
+
+    def __init__(self, peer: int, card: SegmentCard, rank: int, size: int, bells: Iterator[int]) -> None:
+        self.card, self._peer, self._rank, self._bells = card, peer, rank, bells
+        self._segment, ring = segment.open_at(card, rank, size)
+        self.ring = RingWriter(ring, self._segment.tails, self._segment.heads, rank)
+        self.queue: deque[tuple[Sequence[bytes], bytes]] = deque()  # of messages that wait for room
+        self._futex = Futex(self._segment.view[BELL : BELL + 4])
+        self._memory = ForeignMemory(card.pid)
+        self._process = segment.watch(card)
+        self._pipe = -1
+        self._looked = 0.0
+
+    def put_queued(self, fence: threading.Lock) -> bool:
+        """Write what waits, as far as there is room; return whether something was written."""
+        written = False
+        while self.queue and self.ring.put(*self.queue[0]):
+            self.queue.popleft()
+            written = True
+        if written:
+            with fence:
+                pass
+            self.wake()
+        return written
+
+    def want(self, room: bool) -> None:
+        """Let the reader know whether this rank waits for room."""
+        self._segment.wanting[self._rank] = room
+
+    def wake(self) -> None:
+        """Wake the reader if it waits."""
+        state = self._segment.state[0]
+        if state != AWAKE:
+            if state == AT_PIPE and self._pipe < 0:
+                with suppress(OSError):  # the process has ended
+                    self._pipe = segment.open_pipe(self.card)
+            _wake(self._segment, self._futex, self._pipe, next(self._bells))
+
+    def gone(self) -> bool:
+        """Return whether the reader has left, or its process has ended."""
+        if self._segment.closed:
+            return True
+        if self.ring.empty or self._process < 0:
+            return False
+        now = time.monotonic()
+        if now < self._looked + LOOK:
+            return False
+        self._looked = now
+        return bool(select.select([self._process], (), (), 0)[0])
+
+    def loan(self, pieces: Loans) -> ShmLoan:
+        """Return the memory that this rank has lent."""
+        return ShmLoan(self._peer, self._memory, pieces)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in (self._pipe, self._process):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+class ShmLoan:
+    """Memory of another process, read from its beginning on; fulfils `Loan`."""
+
+    __slots__ = ("_at", "_index", "_memory", "_peer", "_pieces")
+
+    def __init__(self, peer: int, memory: ForeignMemory, pieces: Loans) -> None:
+        self._peer, self._memory, self._pieces = peer, memory, pieces
+        self._index = self._at = 0  # the piece, and the byte in it, that come next
+
+    def read_into(self, view: memoryview) -> int:
+        done = 0
+        while done < len(view) and self._index < len(self._pieces):
+            address, size = self._pieces[self._index]
+            length = min(len(view) - done, size - self._at)
+            try:
+                self._memory.read(address + self._at, view[done : done + length])
+            except ProcessLookupError:
+                raise LinkLost(self._peer, "its process has ended") from None
+            done, self._at = done + length, self._at + length
+            if self._at == size:
+                self._index, self._at = self._index + 1, 0
+        return done
+
+
+def _wake(own: Segment, futex: Futex, pipe: int, bell: int) -> None:
+    """Wake the reader of a segment if it waits; by its pipe, or by a number at its bell that nobody else uses."""
+    state = own.state[0]
+    if state == AT_FUTEX:
+        own.bell[0] = bell & _BELLS
+        futex.wake()
+    elif state == AT_PIPE and pipe >= 0:
+        with suppress(BlockingIOError):  # it is full of such bytes
+            os.write(pipe, b"\0")
+
+
+def _drain(pipe: int) -> None:
+    with suppress(BlockingIOError):
+        os.read(pipe, 4096)
+
+
+def _place(piece: memoryview) -> tuple[int, int]:
+    """Return address and size of bytes in memory, also of those that cannot be written."""
+    return np.frombuffer(piece, np.uint8).__array_interface__["data"][0], len(piece)
