@@ -46,17 +46,17 @@ class SegmentCard:
 
     def __str__(self) -> str:
         """Return it as text, which `parse` reads."""
-        return ":".join(map(str, (self.pid, self.uid, self.memory, self.pipe, self.token, self.address)))
+        return ".".join(map(str, (self.pid, self.uid, self.memory, self.pipe, self.token, self.address)))
 
 
 def parse(text: str) -> SegmentCard | None:
     """Return the card that a text holds; None if it holds none.
 
-    >>> parse("12:0:5:7:99:4096").memory
+    >>> parse("12.0.5.7.99.4096").memory
     5
     """
     try:
-        fields = [int(field) for field in text.split(":")]
+        fields = [int(field) for field in text.split(".")]
         return SegmentCard(*fields) if len(fields) == 6 and min(fields) >= 0 else None
     except ValueError:
         return None

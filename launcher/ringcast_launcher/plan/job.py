@@ -15,8 +15,9 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net.ports import PortRange, endpoints
+from ringcast.procs.libc import reason_not_read, reason_not_shared
 from ringcast.procs.timing import TIMING
-from ringcast.transports.registry import IPC, KINDS
+from ringcast.transports.registry import IPC, KINDS, SHM
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -175,6 +176,19 @@ def environment_tags(world: WorkerConfig, *names: str) -> list[bytes]:
     """Return the entries of the environment that identify processes of the job, or of a rank."""
     environment = world.environment()
     return [os.fsencode(f"{name}={environment[name]}") for name in names]
+
+
+def transport_text(world: WorkerConfig) -> str:
+    """Return over what the ranks talk, and on this host why, as `--verbose` says it."""
+    if unshared := reason_not_shared():
+        return f"ranks talk over {world.transport}; they cannot share memory: {unshared}"
+    unread = reason_not_read()
+    large = f"copied twice: {unread}" if unread else "read out of the sender's memory"
+    if world.transport == SHM.name:
+        return f"ranks talk over shm: large messages are {large}"
+    return f"ranks talk over {world.transport}" + (
+        f", within a host over shm: large messages are {large}" if world.near else ""
+    )
 
 
 def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:

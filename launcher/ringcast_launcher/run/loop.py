@@ -64,7 +64,7 @@ from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status, wanted
 from ringcast_launcher.output.streams import Outputs
-from ringcast_launcher.plan.job import Job, control_addresses, elsewhere
+from ringcast_launcher.plan.job import Job, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
 from ringcast_launcher.run.connect_hosts import connected_hosts
 from ringcast_launcher.run.ps_server import PsServer
@@ -257,6 +257,7 @@ class _Running:
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
+        self._debug(transport_text(self._world))
         self._outputs = self._open.enter_context(closing(Outputs(self._job, self._host_names, self._writer)))
         hosts = self._all_hosts, self._local_host, self._signals, self._limit
         self._pids, limits = start_workers(self._job, self._world, *hosts, meanwhile=self._server.guard)

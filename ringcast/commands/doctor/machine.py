@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import resource
 import shutil
 import socket
 import tempfile
-from pathlib import Path
 
 import psutil
 
@@ -20,27 +17,24 @@ from ringcast.commands.doctor.question import Question
 from ringcast.config.worker import directories
 from ringcast.monitoring import jobs
 from ringcast.net import fd_limits
+from ringcast.procs.libc import reason_not_read, reason_not_shared
 
 RANK_MEMORY = 200_000_000  # bytes of a rank that imports numpy and ringcast and does a little
 RANK_THREADS = 6  # of a rank without those of its numerical libraries
-SHARED_MEMORY = 64 << 20  # bytes; what a container gets if nobody asks for more
 TEMPORARY = 50_000_000  # bytes
 _FIX = "set TMPDIR to a directory on a local disk"
-
-_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 def check(question: Question) -> list[Finding]:
     """Return what was found on this machine."""
-    shared = Path("/dev/shm")
     return [
         judge_processors(len(os.sched_getaffinity(0)), question.here),
         judge_memory(psutil.virtual_memory().available, question.here),
         judge_files(_hard(resource.RLIMIT_NOFILE), question.size),
         judge_processes(None if os.getuid() == 0 else _hard(resource.RLIMIT_NPROC), _threads(), question.here),
-        judge_shared_memory(shutil.disk_usage(shared).total if shared.is_dir() else None),
+        judge_shared_memory(reason_not_shared()),
         check_place(),
-        judge_peeking(int(_YAMA.read_text()) if _YAMA.exists() else None, _readv_error()),
+        judge_reading(reason_not_read()),
     ]
 
 
@@ -80,12 +74,11 @@ def judge_processes(hard: int | None, used: int, ranks: int) -> Finding:
     return ok("processes", f"{'unlimited' if hard is None else hard} are allowed; {used} are there")
 
 
-def judge_shared_memory(total: int | None) -> Finding:
-    """Judge the size of /dev/shm in bytes; None: there is none."""
-    if total is None or total < SHARED_MEMORY:
-        text = "there is none" if total is None else f"has {_size(total)}"
-        return warn("/dev/shm", text, "mount -o remount,size=1g /dev/shm, or docker run --shm-size 1g")
-    return ok("/dev/shm", f"has {_size(total)}")
+def judge_shared_memory(reason: str) -> Finding:
+    """Judge why processes cannot share memory; nothing if they can."""
+    if reason:
+        return warn("shared memory", f"{reason}; ranks of one host use ipc", "nothing fails: it is slower")
+    return ok("shared memory", "works, whatever the size of /dev/shm is")
 
 
 def check_place() -> Finding:
@@ -113,18 +106,15 @@ def check_temporary(base: str) -> Finding:
     return ok("temporary files", f"{base}: private directories and sockets work, {_size(free)} are free")
 
 
-def judge_peeking(scope: int | None, error: int) -> Finding:
-    """Judge whether a process may read another one's memory: Yama's scope, and the errno of process_vm_readv (0: fine).
+def judge_reading(reason: str) -> Finding:
+    """Judge why a process may not read another one's memory; nothing if it may.
 
-    Nothing fails without; ranks on one host then exchange large messages through sockets.
+    Nothing fails without: ranks of one host then copy large messages through shared memory, twice.
     """
-    if error:
-        text = f"process_vm_readv: {os.strerror(error)}"
-        return warn("ptrace", text, "in a container: --cap-add SYS_PTRACE; messages go through sockets otherwise")
-    if scope is not None and scope > 1:
-        text = f"Yama's ptrace_scope is {scope}: only administrators may read other processes"
-        return warn("ptrace", text, "sysctl kernel.yama.ptrace_scope=1; messages go through sockets otherwise")
-    return ok("ptrace", f"process_vm_readv works{'' if scope is None else f', ptrace_scope is {scope}'}")
+    if reason:
+        fix = "in a container: --cap-add SYS_PTRACE; with Yama: sysctl kernel.yama.ptrace_scope=1"
+        return warn("ptrace", f"{reason}; large messages on one host are copied twice", fix)
+    return ok("ptrace", "process_vm_readv works")
 
 
 def _hard(which: int) -> int | None:
@@ -139,22 +129,6 @@ def _threads() -> int:
         with contextlib.suppress(psutil.Error):
             count += process.num_threads() if process.uids().real == user else 0
     return count
-
-
-class _Piece(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-def _readv_error() -> int:
-    """Return the errno of reading this process's own memory by process_vm_readv; 0 if that works."""
-    source, target = ctypes.create_string_buffer(b"x"), ctypes.create_string_buffer(1)
-    theirs, mine = _Piece(ctypes.addressof(source), 1), _Piece(ctypes.addressof(target), 1)
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        done = libc.process_vm_readv(os.getpid(), ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0)
-    except AttributeError:
-        return errno.ENOSYS
-    return 0 if done == 1 else ctypes.get_errno()
 
 
 def _size(count: int) -> str:
