@@ -164,7 +164,7 @@ class ShmTransport:
             own.state[0] = AWAKE
             return True
         if self._with_pipe:  # the state stays: the caller waits
-            return seconds > 0 and bool(select.select(self._pipe[:1], (), (), seconds)[0]) and self._news()
+            return seconds > 0 and _readable(self._pipe[0], seconds) and self._news()
         self._futex.wait(bell, seconds)
         own.state[0] = AWAKE
         return self._news()
@@ -302,7 +302,7 @@ class _Link:
         if now < self._looked + LOOK:
             return False
         self._looked = now
-        return bool(select.select([self._process], (), (), 0)[0])
+        return _readable(self._process, 0)
 
     def loan(self, pieces: Loans) -> ShmLoan:
         """Return the memory that this rank has lent."""
@@ -348,6 +348,13 @@ def _wake(own: Segment, futex: Futex, pipe: int, bell: int) -> None:
     elif state == AT_PIPE and pipe >= 0:
         with suppress(BlockingIOError):  # it is full of such bytes
             os.write(pipe, b"\0")
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    """Return whether a descriptor is readable within so many seconds."""
+    poll = select.poll()  # select.select refuses numbers above 1023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _drain(pipe: int) -> None:
