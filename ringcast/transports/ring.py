@@ -20,7 +20,7 @@ _FRAMES, _LENT = 40, 1 << 39  # of the first word: from which bit on it counts f
 _SIZE = _LENT - 1
 _SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start
 # A ring that is empty starts afresh from here on, so that it stays in the caches and uses few pages.
-_AFRESH = 256 << 10
+_AFRESH = 64 << 10
 
 Loans: TypeAlias = "Sequence[tuple[int, int]]"  # address and size of pieces of the sender's memory
 _LOAN = struct.Struct("<QQ")

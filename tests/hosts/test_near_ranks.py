@@ -1,4 +1,4 @@
-"""Jobs over emulated hosts by real ssh: ranks of one host talk over ipc, all others over tcp, as their sockets show."""
+"""Jobs over emulated hosts by real ssh: ranks of one host share memory, others talk over tcp, as their sockets show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
 # Every rank sends to every other one, and tells which connections have come to its inbox.
 SOCKETS = """
-import json, os, time
+import json, time
 import numpy as np, psutil, ringcast
 comm = ringcast.init(timeout=100)
 for distance in range(1, comm.size):
@@ -28,13 +28,11 @@ for distance in range(1, comm.size):
         got = comm.sendrecv(value, (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size)
         assert np.all(got == (comm.rank - distance) % comm.size)
 transport = comm._group.endpoint.transport
-inbox, path = int(transport.address.rpartition(":")[2]), transport.near.removeprefix("ipc://")
+inbox = int(transport.address.rpartition(":")[2])
 me = psutil.Process()
 came = [c.raddr.ip for c in me.net_connections("tcp") if c.laddr.port == inbox and c.status == psutil.CONN_ESTABLISHED]
-ipc = [c for c in me.net_connections("unix") if path and c.laddr == path]
 told = {"rank": comm.rank, "host": transport.address.removeprefix("tcp://").rpartition(":")[0], "tcp": sorted(came)}
-files = [name for name in os.listdir(os.environ["RINGCAST_DIR"]) if name.startswith("rank-")]
-print(json.dumps({**told, "ipc": max(0, len(ipc) - 1), "files": len(files), "strangers": transport.strangers}))
+print(json.dumps({**told, "memory": len(transport.lenders), "strangers": transport.strangers}))
 comm.barrier()
 """
 
@@ -46,8 +44,7 @@ class Told:
     rank: int
     host: str
     tcp: list[str]  # from where
-    ipc: int
-    files: int  # sockets in the job's directory of its host
+    memory: int  # number of ranks with which it shares some
     strangers: int
 
 
@@ -58,11 +55,11 @@ def connections(hosts: Fleet, *arguments: str, **environment: str) -> list[Told]
 
 
 def check(told: list[Told], near: Mapping[int, int]) -> None:
-    """All connections were made, as many of them over ipc as is said of each rank; none was a stranger's."""
+    """All connections were made, and memory is shared with as many as is said of each rank; none was a stranger's."""
     assert [each.rank for each in told] == [*near]
     for each in told:
-        assert each.ipc == near[each.rank]
-        assert len(each.tcp) == len(told) - 1 - each.ipc
+        assert each.memory == near[each.rank]
+        assert len(each.tcp) == len(told) - 1 - each.memory
         assert each.strangers == 0
 
 
@@ -75,7 +72,7 @@ def check(told: list[Told], near: Mapping[int, int]) -> None:
         pytest.param("none", "block", marks=pytest.mark.long),
     ],
 )
-def test_ranks_of_a_host_talk_over_ipc_and_all_others_over_tcp(hosts: Fleet, placement: str, security: str) -> None:
+def test_ranks_of_a_host_share_memory_and_all_others_talk_over_tcp(hosts: Fleet, placement: str, security: str) -> None:
     told = connections(hosts, "-H", "h0:3,h1:2,h2", "--placement", placement, "--security", security)
     ranks: dict[str, list[int]] = {}
     for each in told:
@@ -85,13 +82,11 @@ def test_ranks_of_a_host_talk_over_ipc_and_all_others_over_tcp(hosts: Fleet, pla
     for each in told:
         elsewhere = [other.host for other in told if other.host != each.host]
         assert each.tcp == sorted(elsewhere)
-        assert each.files == len(ranks[each.host])
 
 
 def test_whoever_wants_tcp_gets_it_between_all_ranks(hosts: Fleet) -> None:
     told = connections(hosts, "-H", "h0:2,h1:2", "--transport", "tcp")
     check(told, dict.fromkeys(range(4), 0))
-    assert {each.files for each in told} == {0}
 
 
 def local(hosts: Fleet, *own: str) -> list[str]:
@@ -104,9 +99,9 @@ def local(hosts: Fleet, *own: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_hosts_of_one_machine_are_near_as_far_as_they_have_the_same_files(hosts: Fleet) -> None:
+def test_hosts_of_one_machine_share_memory_whatever_files_they_have(hosts: Fleet) -> None:
     check(connections(hosts, *local(hosts)), dict.fromkeys(range(4), 3))
-    check(connections(hosts, *local(hosts, "files")), dict.fromkeys(range(4), 1))
+    check(connections(hosts, *local(hosts, "files")), dict.fromkeys(range(4), 3))
 
 
 @pytest.mark.long
