@@ -37,11 +37,7 @@ class Outgoing:
     def __init__(
         self, peer: int, address: Address, hello: bytes, tls: TlsClient | None, key: str, watcher: Watcher
     ) -> None:
-        """Begin to connect to the address; `key` is the other rank's.
-
-        Raises:
-            OSError: that is not possible.
-        """
+        """Begin to connect to the address; `key` is the other rank's."""
         self.peer, self.made, self.lost = peer, False, ""  # why there is no connection
         self._address, self._hello, self._tls, self._key, self._watcher = address, hello, tls, key, watcher
         self._queue: deque[Frame] = deque()  # copies
@@ -67,15 +63,15 @@ class Outgoing:
         message = [prefix, *frames]
         pieces = in_buffers(message) if self._tls is None else in_records(message, total)
         try:
-            if self.made:
-                if self._queue:
-                    self._flush()
-                if not self._queue:
-                    pieces = self._write(pieces)
-                    if not pieces:
-                        return
+            waited = bool(self._queue)
+            if waited and self.made:
+                self._flush()
+            if self.made and not self._queue:
+                pieces = self._write(pieces)
+                if not pieces:
+                    return
             self._queue.extend([bytes(piece) for piece in pieces])
-            if self.made:
+            if self.made and not waited:
                 self._watcher.change(self.sock.fileno(), IN | OUT)
         except OSError as error:
             self._lose(_cause(error))
@@ -90,7 +86,12 @@ class Outgoing:
 
     def _begin(self) -> None:
         self._attempts += 1
-        self.sock = connecting(self._address)
+        try:
+            self.sock = connecting(self._address)
+        except OSError as error:
+            self.lost = _cause(error)
+            self._queue.clear()
+            return
         self._steps = call(self, self._hello, self._tls, self._key)
         self._events = next(self._steps)
         self._watcher.add(self.sock.fileno(), self._events, self._go_on)
@@ -117,10 +118,7 @@ class Outgoing:
     def _try_again(self, error: OSError | ValueError) -> None:
         if _accidental(error) and self._attempts < ATTEMPTS:
             self._release()
-            try:
-                self._begin()
-            except OSError as another:
-                self._lose(_cause(another))
+            self._begin()
         else:
             self._lose(_cause(error))
 
@@ -192,6 +190,8 @@ _CLOSED = "it was closed by the other side or by the network"
 
 def _accidental(error: OSError | ValueError) -> bool:
     """Return whether the other end has just closed the connection, without a word."""
+    if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
+        return True
     return isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 

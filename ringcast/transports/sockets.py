@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from math import inf
 from types import MappingProxyType
 
@@ -69,10 +69,15 @@ class SocketTransport:
         # Of the bell, which several threads use; a signal may come while it is held.
         self._lock = threading.RLock()
         listener, self.address = listen([bind] if isinstance(bind, str) else bind)
-        self._watcher = Watcher()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._watcher.add(self._bell, IN, self._silence)
-        self._door = Door(listener, self._watcher, self._enter, members=size, tls=server)
+        with ExitStack() as undo:
+            undo.callback(listener.close)
+            self._watcher = Watcher()
+            undo.callback(self._watcher.close)
+            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            undo.callback(os.close, self._bell)
+            self._watcher.add(self._bell, IN, self._silence)
+            self._door = Door(listener, self._watcher, self._enter, members=size, tls=server)
+            undo.pop_all()
 
     @property
     def strangers(self) -> int:
@@ -135,10 +140,10 @@ class SocketTransport:
         card = self._cards[peer]
         said = hello(self._claim, secure=self._client is not None)
         try:
-            link = Outgoing(peer, resolve(card.address), said, self._client, card.key, self._watcher)
+            address = resolve(card.address)
         except OSError as error:
             raise LinkLost(peer, f"its address {card.address!r} cannot be used: {error}") from None
-        self._links[peer] = link
+        link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher)
         return link
 
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
