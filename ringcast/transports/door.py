@@ -1,0 +1,181 @@
+"""The port of a rank: accepts connections, and admits those of members.
+
+Few wait: as many as the job has members, and `STRANGERS`. More than that are borne for one second, but never more than
+`CROWD` beside the members: then the oldest are closed first, of those that have named a member the last. None waits
+longer than `HANDSHAKE`, once the members are known. A member that was closed in this way tries again.
+
+All of this happens in the thread that uses the transport, while it polls. Meanwhile connections wait in the kernel,
+which takes `BACKLOG` of them.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from typing import TypeAlias
+
+from ringcast.net.fd_limits import CROWD, STRANGERS
+from ringcast.net.strangers import GRACE, SLACK
+from ringcast.net.tls import TlsServer
+from ringcast.transports.greeting import REFUSED, Refused, Steps, answer
+from ringcast.transports.tcp import accepted
+from ringcast.transports.watcher import IN, Watcher
+
+HANDSHAKE = 60.0  # seconds
+PAUSE = 0.1  # seconds after which a port is opened again, for which there were no files left
+_LAST = 1 << 12  # bytes that a stranger may have said after his hello
+_AT_ONCE = 64  # connections that are accepted before something else is done
+
+Enter: TypeAlias = Callable[[socket.socket, int], None]
+RankOf: TypeAlias = Callable[[bytes], int | None]
+
+
+class Door:
+    """The connections of one port that are not admitted yet; those that are go to `enter`, with the rank."""
+
+    def __init__(
+        self, listener: socket.socket, watcher: Watcher, enter: Enter, *, members: int, tls: TlsServer | None
+    ) -> None:
+        self._listener, self._watcher, self._enter, self._tls = listener, watcher, enter, tls
+        self._most, self._crowd = members + STRANGERS, members + CROWD
+        self.rank_of: RankOf | None = None  # None: it is not known yet who the members are
+        self.strangers = 0  # connections that are not admitted, whether they wait or have ended
+        self._silent: dict[int, _Newcomer] = {}  # by their files, in the order in which they came, …
+        self._named: dict[int, _Newcomer] = {}  # … and those that have named a member
+        self._closed_until = 0.0
+        self.due = inf  # the time at which `look` has something to do
+        watcher.add(listener.fileno(), IN, self._accept)
+
+    def admit(self, rank_of: RankOf) -> None:
+        """Admit those of whose claims `rank_of` returns a rank, and nobody else. Called once."""
+        self.rank_of = rank_of
+        for newcomer in [*self._silent.values()]:
+            newcomer.since = time.monotonic()
+            newcomer.resume()
+        self._plan()
+
+    def look(self) -> None:
+        """Close connections that have waited too long, and open the port again."""
+        now = time.monotonic()
+        if self._closed_until and now >= self._closed_until:
+            self._closed_until = 0.0
+            self._watcher.change(self._listener.fileno(), IN)
+        too_many = len(self._silent) + len(self._named) - self._most
+        for waiting in self._silent, self._named:
+            for newcomer in [*waiting.values()]:
+                age = now - newcomer.since
+                if age < GRACE or (too_many <= 0 and (age < HANDSHAKE or self.rank_of is None)):
+                    break  # those behind it came later
+                newcomer.end()
+                too_many -= 1
+        self._plan()
+
+    def close(self) -> None:
+        """Close the port, and all that wait; idempotent."""
+        self._watcher.remove(self._listener.fileno())
+        self._listener.close()
+        for waiting in self._silent, self._named:
+            for newcomer in [*waiting.values()]:
+                newcomer.end()
+
+    def _plan(self) -> None:
+        """Set the time of the next look."""
+        oldest = [next(iter(waiting.values())).since for waiting in (self._silent, self._named) if waiting]
+        crowded = len(self._silent) + len(self._named) > self._most
+        wait = GRACE if crowded else HANDSHAKE if self.rank_of is not None else inf
+        self.due = min([self._closed_until or inf, *(since + wait for since in oldest)])
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                break
+            except ConnectionError:  # it has ended already
+                continue
+            except OSError:  # no files are left, or no memory
+                self._make_room()
+                break
+            accepted(sock)
+            self.strangers += 1
+            newcomer = _Newcomer(self, sock)
+            self._silent[newcomer.file] = newcomer
+            self._watcher.add(newcomer.file, IN, newcomer.resume)
+            newcomer.resume()  # what it says is mostly there
+        self._thin()
+        self._plan()
+
+    def _thin(self) -> None:
+        """Close the oldest where far too many wait."""
+        waiting = [*self._silent.values(), *self._named.values()]
+        if len(waiting) > self._crowd:
+            for newcomer in waiting[: len(waiting) - self._crowd + SLACK]:
+                newcomer.end()
+
+    def _make_room(self) -> None:
+        """Close one that waits; or the port, for a moment: the kernel would tell of those in front of it at once."""
+        for waiting in self._silent, self._named:
+            if waiting:
+                next(iter(waiting.values())).end()
+                return
+        self._closed_until = time.monotonic() + PAUSE
+        self._watcher.change(self._listener.fileno(), 0)
+
+
+class _Newcomer:
+    """A connection of somebody who has not shown yet who he is."""
+
+    def __init__(self, door: Door, sock: socket.socket) -> None:
+        self._door, self.sock, self.file, self.since = door, sock, sock.fileno(), time.monotonic()
+        self._steps: Steps[int] = answer(self, self, door._tls)
+        self._events = IN
+
+    @property
+    def known(self) -> bool:
+        return self._door.rank_of is not None
+
+    def rank_of(self, claim: bytes) -> int | None:
+        assert self._door.rank_of is not None
+        rank = self._door.rank_of(claim)
+        if rank is not None:
+            self._door._named[self.file] = self._door._silent.pop(self.file)
+        return rank
+
+    def resume(self) -> None:
+        """Go on as far as possible."""
+        door = self._door
+        try:
+            events = next(self._steps)
+        except StopIteration as done:
+            self._forget()
+            door.strangers -= 1
+            door._enter(self.sock, done.value)
+        except Refused:
+            self.end(REFUSED)
+        except (OSError, ValueError):  # what `ssl` raises where the other end has gone is not always an OSError
+            self.end()
+        else:
+            if events != self._events:
+                door._watcher.change(self.file, events)
+                self._events = events
+
+    def end(self, last: bytes = b"") -> None:
+        """Close the connection, with a last word.
+
+        What was not read is read first: else the kernel would reset the connection, and drop the last word.
+        """
+        self._forget()
+        with suppress(OSError), self.sock:
+            if last:
+                self.sock.send(last)
+                self.sock.shutdown(socket.SHUT_WR)
+                self.sock.recv(_LAST)
+
+    def _forget(self) -> None:
+        self._door._silent.pop(self.file, None)
+        self._door._named.pop(self.file, None)
+        self._door._watcher.remove(self.file)
+        self._steps.close()

@@ -1,0 +1,96 @@
+"""Messages on a byte stream: the number of frames and their lengths, u32 each in little-endian, and the frames.
+
+Under TLS a message travels in records of `RECORD` bytes, the last of which is shorter: so whoever has its lengths knows
+how many bytes of the connection it takes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from ringcast.net.tls import RECORD
+from ringcast.transports.base import Frame
+from ringcast.wire.header import LARGEST_FRAME
+
+_ONE = struct.Struct("<II")
+_COUNT = struct.Struct("<I")
+START = _ONE.size  # bytes without which nothing can be said of a message
+MOST_FRAMES = LARGEST_FRAME // 4
+LARGEST_MESSAGE = 16 * LARGEST_FRAME  # bytes; more closes the connection
+_PIECE = 4 * RECORD  # bytes that are given to TLS at once
+_BUFFERS = 1000  # that the kernel takes at once; it is allowed to take 1024
+
+
+class Malformed(ConnectionError):
+    """What came is no message, or a longer one than any member sends."""
+
+
+def lengths(frames: Sequence[Frame]) -> tuple[bytes, int]:
+    """Return what goes in front of the frames, and the length of both together."""
+    if len(frames) == 1:
+        size = len(frames[0])
+        return _ONE.pack(1, size), START + size
+    sizes = [len(frame) for frame in frames]
+    return struct.pack(f"<{len(sizes) + 1}I", len(sizes), *sizes), 4 * (len(sizes) + 1) + sum(sizes)
+
+
+def start_of(memory: bytearray, at: int) -> tuple[int, tuple[int, ...] | None]:
+    """Return how long the lengths of a message are that starts there; and, if it has one frame, the length of that.
+
+    Raises:
+        Malformed: this is no message.
+    """
+    count, first = _ONE.unpack_from(memory, at)
+    if count == 1:
+        if first > LARGEST_FRAME:
+            raise Malformed(f"a frame of {first} bytes")
+        return START, (first,)
+    if not 1 < count <= MOST_FRAMES:
+        raise Malformed(f"a message of {count} frames")
+    return 4 * (count + 1), None
+
+
+def sizes_of(memory: bytearray, at: int, prefix: int) -> tuple[int, ...]:
+    """Return the lengths of a message's frames; `prefix` is how long all of these are.
+
+    Raises:
+        Malformed: one is too long, or all together are.
+    """
+    sizes = struct.unpack_from(f"<{prefix // 4 - 1}I", memory, at + _COUNT.size)
+    if max(sizes) > LARGEST_FRAME or sum(sizes) > LARGEST_MESSAGE:
+        raise Malformed(f"frames of {max(sizes)} bytes at most, together {sum(sizes)}")
+    return sizes
+
+
+def in_buffers(message: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the pieces in which a message is handed to the kernel."""
+    return message if len(message) <= _BUFFERS else [b"".join(message)]
+
+
+def in_records(message: Sequence[Frame], total: int) -> Iterator[Frame]:
+    """Yield the pieces in which a message of `total` bytes is handed to TLS: records of full length, but for the last.
+
+    Only what two frames share a record with is copied.
+    """
+    if total <= RECORD:
+        yield b"".join(message)
+        return
+    begun = bytearray()  # of a record
+    for frame in message:
+        view, at = memoryview(frame), 0
+        if begun:
+            at = min(RECORD - len(begun), len(view))
+            begun += view[:at]
+            if len(begun) == RECORD:
+                yield begun
+                begun = bytearray()
+        whole = at + (len(view) - at) // RECORD * RECORD
+        while at < whole:
+            end = min(at + _PIECE, whole)
+            yield view[at:end]
+            at = end
+        if at < len(view):
+            begun += view[at:]
+    if begun:
+        yield begun

@@ -1,0 +1,134 @@
+"""How a connection between two ranks begins. It carries the messages of the rank that has made it, in one direction.
+
+The client says hello: that it speaks this protocol, and who it is. With TLS that is its certificate, which is public,
+else a digest of the job's addresses. With TLS a handshake follows, in which both prove their private keys. When the
+server has admitted the client, it says so, and only then the client sends messages; so a connection that ends before
+may be made anew, and nothing is lost.
+
+Each side is a generator: it yields the events to wait for before it is to go on (0: none, until the members are known).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Generator
+from typing import Protocol, TypeAlias, TypeVar
+
+from ringcast.net.certificates import LONGEST, fingerprint
+from ringcast.net.tls import TlsClient, TlsServer, identity
+from ringcast.transports.watcher import IN, OUT
+
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[int, None, Result]
+
+_HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TLS follows, bytes of what tells who it is
+_NAME, _VERSION = b"ringcast", 1
+_WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the latter in the clear, in answer to the hello
+BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Refused(ConnectionError):
+    """The other end is not who it should be, or does not take this one for a member."""
+
+
+class Line(Protocol):
+    """A connection that is being made; the greeting puts the encrypted one into its place."""
+
+    sock: socket.socket
+
+
+class Members(Protocol):
+    """Who is admitted."""
+
+    @property
+    def known(self) -> bool:
+        """Whether that is known already."""
+
+    def rank_of(self, claim: bytes) -> int | None:
+        """Return the rank of who says so, -1 if that does not tell it; None of a stranger."""
+
+
+def hello(claim: bytes, *, secure: bool) -> bytes:
+    """Return what a client says first; `claim` is its certificate, or the digest of the job."""
+    return _HELLO.pack(_NAME, _VERSION, secure, len(claim)) + claim
+
+
+def call(line: Line, said: bytes, tls: TlsClient | None, key: str) -> Steps[None]:
+    """Make the connection that is begun: say hello, and wait until the server, which has this `key`, admits it.
+
+    Raises:
+        OSError: it is not made; `Refused` if the other end is somebody else, or does not admit this one.
+    """
+    yield OUT
+    if code := line.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(code, "")
+    yield from _send(line.sock, said)
+    if tls is not None:
+        line.sock = wrapped = tls.wrap(line.sock)
+        yield from _shake(wrapped)
+        if identity(wrapped) != key:
+            raise Refused("who listens there is not that rank")
+    if (yield from _receive(line.sock, len(_WELCOME))) != _WELCOME:
+        raise Refused("who listens there does not admit this rank, or does not speak its protocol")
+
+
+def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
+    """Answer a client that has connected, and return its rank; -1 if it has only shown that it knows the job.
+
+    Raises:
+        OSError: the client is a stranger, or is gone.
+    """
+    name, version, secure, size = _HELLO.unpack((yield from _receive(line.sock, _HELLO.size)))
+    if (name, version, secure) != (_NAME, _VERSION, tls is not None) or size > LONGEST:
+        raise Refused("a stranger")
+    claim = yield from _receive(line.sock, size)
+    if not members.known:
+        yield 0
+    rank = members.rank_of(claim) if members.known else None  # else it is gone: nothing else could happen
+    if rank is None:
+        raise Refused("a stranger")
+    if tls is not None:
+        tls.trust(claim)
+        line.sock = wrapped = tls.wrap(line.sock)
+        yield from _shake(wrapped)
+        if identity(wrapped) != fingerprint(claim):
+            raise Refused("a stranger")
+    yield from _send(line.sock, _WELCOME)
+    return rank
+
+
+def _shake(sock: ssl.SSLSocket) -> Steps[None]:
+    while True:
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            yield IN
+        except ssl.SSLWantWriteError:
+            yield OUT
+        else:
+            return
+
+
+def _send(sock: socket.socket, data: bytes) -> Steps[None]:
+    while data:
+        try:
+            data = data[sock.send(data) :]
+        except BUSY:
+            yield OUT
+
+
+def _receive(sock: socket.socket, size: int) -> Steps[bytes]:
+    """Receive exactly `size` bytes: what follows is for somebody else."""
+    data = b""
+    while len(data) < size:
+        try:
+            more = sock.recv(size - len(data))
+        except BUSY:
+            yield IN
+        else:
+            if not more:
+                raise ConnectionResetError("it was closed by the other side")
+            data += more
+    return data

@@ -1,0 +1,205 @@
+"""The messages that come from one rank.
+
+Small ones are read many at once, into memory of this connection. Of a larger one only the beginning is: the rest stays
+in the kernel until all of it has come, and goes from there straight into the reader's memory. So nobody ever waits in
+the middle of a message for a sender that may have ended. The kernel does not wake us before (SO_RCVLOWAT); where it
+has no room for all, the message is put together in memory of this connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import termios
+from array import array
+from fcntl import ioctl
+
+from ringcast.errors import LinkLost
+from ringcast.net.tls import RECORD, encrypted
+from ringcast.transports.base import Frame
+from ringcast.transports.framing import START, sizes_of, start_of
+from ringcast.transports.greeting import BUSY
+
+_ROOM = 2 * RECORD  # bytes of the memory; what is left of a message in it, and another record, fit in
+_LOW_WATER = sys.platform == "linux"  # whether the kernel takes what is asked for as the least that it tells of
+
+
+class Incoming:
+    """A connection from which messages are read."""
+
+    def __init__(self, sock: socket.socket, rank: int) -> None:
+        self.sock, self.rank = sock, rank
+        self.queued = False  # whether somebody looks for messages here already
+        self._own = self._memory = bytearray(_ROOM)
+        self._own_view = self._view = memoryview(self._memory)
+        self._start = self._end = 0  # of what is unread in the memory
+        self._awaited = 0  # bytes of a message, the rest of which is awaited in the kernel
+        self._arrived = array("i", [0])  # bytes in the kernel, where it tells of them
+        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._wire = int if self._tls is None else encrypted  # bytes that travel for so many
+
+    def fill(self) -> bool:
+        """Take what has come, never waiting; return whether that may complete a message.
+
+        Raises:
+            OSError: the connection has ended.
+        """
+        if self._awaited:
+            total, self._awaited = self._awaited, 0
+            self._low_water(1)
+            if self._there(total - (self._end - self._start)):
+                return True
+            self._enlarge(total)  # the kernel has no room for more, or no more will come
+        elif self._start and len(self._memory) - self._end < RECORD:
+            self._move_to(self._own, self._own_view)
+        whole = self._memory is not self._own  # there is room for one message, and for nothing behind it
+        while room := self._view[self._end : None if whole else self._end + RECORD]:
+            try:
+                got = self.sock.recv_into(room)
+            except BUSY:
+                return False
+            if not got:
+                raise ConnectionResetError("it was closed by the other side")
+            self._end += got
+            if self._tls is None or not self._tls.pending():  # of which the kernel would not tell
+                break
+        return True
+
+    def next(self) -> Arrival | None:
+        """Return the next message; None if not all of it has come.
+
+        Raises:
+            Malformed: what comes is no message.
+        """
+        start, have = self._start, self._end - self._start
+        if have < START:
+            if not have:
+                self._rest()
+            return None
+        prefix, sizes = start_of(self._memory, start)
+        if sizes is None:
+            if have < prefix:
+                return self._await(prefix)
+            sizes = sizes_of(self._memory, start, prefix)
+        total = prefix + sum(sizes)
+        if have < total and not self._is_in_kernel(total):
+            return self._await(total)
+        self._start += prefix
+        return Arrival(self, sizes)
+
+    def take(self, size: int) -> Frame:
+        """Return the next bytes of a message that has come."""
+        if self._end - self._start >= size:
+            start = self._start
+            self._start = end = start + size
+            return bytes(self._view[start:end])
+        data = bytearray(size)
+        self.take_into(memoryview(data))
+        return data
+
+    def take_into(self, view: memoryview) -> None:
+        """Fill `view` with the next bytes of a message that has come."""
+        size = len(view)
+        done = min(self._end - self._start, size)
+        view[:done] = self._view[self._start : self._start + done]
+        self._start += done
+        recv_into = self.sock.recv_into
+        while done < size:
+            try:
+                got = recv_into(view[done:] if done else view)
+            except BUSY:
+                got = 0
+            if not got:  # a member that does not keep to the records; it could keep us waiting
+                raise LinkLost(self.rank, "what it sends is not what it announces")
+            done += got
+
+    def skip(self, size: int) -> None:
+        """Drop the next bytes of a message that has come."""
+        there = min(self._end - self._start, size)
+        self._start += there
+        size -= there
+        scratch = memoryview(bytearray(min(size, RECORD)))
+        while size:
+            part = scratch[:size]
+            self.take_into(part)
+            size -= len(part)
+
+    def _is_in_kernel(self, total: int) -> bool:
+        """Return whether the rest of a message that is too long for the memory has come."""
+        return self._may_stay(total) and self._there(total - (self._end - self._start))
+
+    def _may_stay(self, total: int) -> bool:
+        """Return whether the rest of a message is left in the kernel."""
+        return _LOW_WATER and total > _ROOM and self._memory is self._own
+
+    def _there(self, missing: int) -> bool:
+        ioctl(self.sock, termios.FIONREAD, self._arrived, True)
+        return self._arrived[0] >= self._wire(missing)
+
+    def _await(self, total: int) -> Arrival | None:
+        """Go on when there is enough for a message, or for its lengths; of which the beginning is here."""
+        if self._may_stay(total):
+            self._awaited = total
+            self._low_water(self._wire(total - (self._end - self._start)))
+        elif total > len(self._memory):
+            self._enlarge(total)
+            if self.fill():
+                return self.next()
+        return None
+
+    def _low_water(self, size: int) -> None:
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def _enlarge(self, total: int) -> None:
+        """Make memory for a whole message."""
+        memory = bytearray(total)
+        self._move_to(memory, memoryview(memory))
+
+    def _rest(self) -> None:
+        """Begin again at the start of the own memory, as nothing is unread."""
+        self._start = self._end = 0
+        self._memory, self._view = self._own, self._own_view
+
+    def _move_to(self, memory: bytearray, view: memoryview) -> None:
+        size = self._end - self._start
+        view[:size] = bytes(self._view[self._start : self._end])
+        self._memory, self._view, self._start, self._end = memory, view, 0, size
+
+
+class Arrival:
+    """A message that has come; its frames are read one after the other."""
+
+    __slots__ = ("_next", "_sizes", "connection", "header")
+
+    def __init__(self, connection: Incoming, sizes: tuple[int, ...]) -> None:
+        self.connection, self._sizes, self._next = connection, sizes, 1
+        self.header = bytes(connection.take(sizes[0]))
+
+    @property
+    def source(self) -> int:
+        """The rank whose certificate the sender has; -1 where none is needed."""
+        return self.connection.rank
+
+    @property
+    def more(self) -> bool:
+        return self._next < len(self._sizes)
+
+    def read(self) -> Frame:
+        size = self._sizes[self._next]
+        self._next += 1
+        return self.connection.take(size)
+
+    def read_into(self, view: memoryview) -> int:
+        size, room = self._sizes[self._next], len(view)
+        self._next += 1
+        self.connection.take_into(view if size == room else view[:size])
+        if size > room:
+            self.connection.skip(size - room)
+        return size
+
+    def drop(self) -> None:
+        """Drop the frames that were not read."""
+        if self._next < len(self._sizes):
+            self.connection.skip(sum(self._sizes[self._next :]))
+            self._next = len(self._sizes)

@@ -1,0 +1,255 @@
+"""Ranks as processes, joined by TCP sockets of the kernel's own: one port per rank, one epoll, no thread.
+
+A connection carries messages in one direction, so whoever has something to send makes one. What is sent goes from the
+caller's memory into the kernel, and what has come from the kernel into the reader's. Connections are encrypted and
+authenticated by TLS 1.3, by a certificate that each rank makes for itself (`ringcast.net.tls`).
+
+As there is no thread, what the kernel does not take at once waits until this rank polls, sends again or closes;
+`unsent` tells of that. Connections are made and admitted while both ranks poll. Linux only, by epoll and eventfd.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from math import inf
+from types import MappingProxyType
+
+from ringcast.errors import LinkLost
+from ringcast.net.certificates import fingerprint, new_certificate
+from ringcast.net.tls import TlsClient, TlsServer
+from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.door import Door
+from ringcast.transports.greeting import hello
+from ringcast.transports.incoming import Arrival, Incoming
+from ringcast.transports.outgoing import Outgoing
+from ringcast.transports.tcp import listen, resolve
+from ringcast.transports.watcher import IN, Watcher
+from ringcast.wire.endpoint_card import EndpointCard
+
+LINGER = 5.0  # seconds in which close() still delivers what was sent …
+HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
+
+
+class SocketTransport:
+    """One rank's connections; fulfils `Transport`. Bind first, then exchange addresses, then `meet` the others."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True) -> None:
+        """Bind the port to `bind`: `tcp://host:*`, or the first of several whose port is free.
+
+        `size` is the number of ranks that this one may come to talk to; not `secure`, nothing is encrypted.
+
+        Raises:
+            OSError: it cannot be bound; with EADDRINUSE all ports are taken.
+        """
+        self.public_key = ""  # the fingerprint by which the other ranks know this one; empty where nothing is encrypted
+        self._claim = b""  # what this rank says to show who it is
+        self._client: TlsClient | None = None
+        server: TlsServer | None = None
+        if secure:
+            own = new_certificate()
+            self._claim, self.public_key = own.public, fingerprint(own.public)
+            self._client, server = TlsClient(own), TlsServer(own)
+        self._links: dict[int, Outgoing] = {}
+        self._watched: set[int] = set()  # peers of `connect`, of whom `unreached` tells
+        self._cards: Sequence[EndpointCard] = ()
+        self._incoming: set[Incoming] = set()
+        self._ready: deque[Incoming] = deque()  # in which there may be a message
+        self._arrival: Arrival | None = None  # the last one
+        self._injected: deque[Sequence[bytes]] = deque()
+        self._closed = False
+        # Of the bell, which several threads use; a signal may come while it is held.
+        self._lock = threading.RLock()
+        listener, self.address = listen([bind] if isinstance(bind, str) else bind)
+        with ExitStack() as undo:
+            undo.callback(listener.close)
+            self._watcher = Watcher()
+            undo.callback(self._watcher.close)
+            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            undo.callback(os.close, self._bell)
+            self._watcher.add(self._bell, IN, self._silence)
+            self._door = Door(listener, self._watcher, self._enter, members=size, tls=server)
+            undo.pop_all()
+
+    @property
+    def strangers(self) -> int:
+        """Number of connections to the port that were not admitted, or not yet."""
+        return self._door.strangers
+
+    @property
+    def card(self) -> EndpointCard:
+        """The card with which another rank connects to this one."""
+        return EndpointCard(self.address, self.public_key)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for `poll` to send it; nobody gets it while this rank does something else."""
+        return any(link.unsent for link in list(self._links.values()))
+
+    def meet(self, cards: Sequence[EndpointCard], near: Mapping[int, str] = MappingProxyType({})) -> None:  # noqa: ARG002
+        """Set the cards of all ranks, whose ports are bound already. Called once.
+
+        `near`, the addresses of ranks that can be reached in another way, is of no use here.
+        """
+        self._cards = cards
+        if self._client is None:
+            self._claim = hashlib.sha256("\n".join(card.address for card in cards).encode()).digest()
+            self._door.admit({self._claim: -1}.get)
+        else:
+            ranks = {card.key: rank for rank, card in enumerate(cards)}
+            self._door.admit(lambda claim: ranks.get(fingerprint(claim)))
+
+    def connect(self, peers: Sequence[int]) -> None:
+        for peer in peers:
+            if peer not in self._links:
+                self._open(peer)
+                self._watched.add(peer)
+
+    def unreached(self) -> dict[int, str]:
+        """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
+        self._wait(0)
+        self._watched = {peer for peer in self._watched if not self._links[peer].made}
+        return {peer: self._links[peer].lost for peer in self._watched}
+
+    def wait_for_news(self, deadline: float) -> None:
+        """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
+        if not (self._injected or self._ready):
+            self._wait(max(0.0, deadline - self.clock()))
+
+    def stop_watching(self) -> None:
+        """Stop watching the connections that are being made."""
+        self._watched.clear()
+
+    def links(self) -> dict[int, str]:
+        """Return the addresses to which this rank has connected, or tries to, by rank; from any thread."""
+        return {peer: self.address_of(peer) for peer in list(self._links) if peer not in self._watched}
+
+    def address_of(self, peer: int) -> str:
+        """Return the address of `peer`'s port."""
+        return self._cards[peer].address
+
+    def _open(self, peer: int) -> Outgoing:
+        card = self._cards[peer]
+        said = hello(self._claim, secure=self._client is not None)
+        try:
+            address = resolve(card.address)
+        except OSError as error:
+            raise LinkLost(peer, f"its address {card.address!r} cannot be used: {error}") from None
+        link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher)
+        return link
+
+    def send(self, peer: int, frames: Sequence[Frame]) -> None:
+        link = self._links.get(peer) or self._open(peer)
+        try:
+            link.send(frames)
+        except LinkLost as error:
+            ends = f"from {self.address} to {self.address_of(peer)}"
+            raise LinkLost(peer, f"the connection {ends}: {error.cause}") from None
+
+    def poll(self, deadline: float | None) -> Arrival | MemoryArrival | None:
+        if self._arrival is not None:
+            self._drop()
+        looked, ready = False, self._ready
+        while True:
+            if self._injected:
+                return MemoryArrival(self._injected.popleft())
+            while ready:
+                if (arrival := self._next(ready[0])) is not None:
+                    self._arrival = arrival
+                    return arrival
+                ready.popleft().queued = False
+            seconds = None if deadline is None else max(0.0, deadline - self.clock())
+            if looked and seconds == 0:
+                return None
+            self._wait(seconds)
+            looked = True
+
+    def inject(self, frames: Sequence[bytes]) -> None:
+        with self._lock:
+            if not self._closed:  # else nobody listens any more
+                self._injected.append(frames)
+                os.eventfd_write(self._bell, 1)
+
+    def fileno(self) -> int:
+        return self._watcher.fileno()
+
+    def close(self, hurry: bool = False) -> None:
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+        try:
+            self._door.close()
+            for connection in [*self._incoming]:
+                self._end(connection)
+            deadline = self.clock() + (HURRIED if hurry else LINGER)
+            while self.unsent and (left := deadline - self.clock()) > 0:
+                self._watcher.wait(left)
+        finally:
+            for link in self._links.values():
+                link.close()
+            self._watcher.close()
+            os.close(self._bell)
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for something to happen, at most so long."""
+        if self._arrival is not None:
+            self._drop()
+        door = self._door
+        if door.due != inf:
+            left = max(0.0, door.due - self.clock())
+            seconds = left if seconds is None else min(left, seconds)
+        self._watcher.wait(seconds)
+        if door.due <= self.clock():
+            door.look()
+
+    def _drop(self) -> None:
+        """Drop what was not read of the last arrival."""
+        arrival, self._arrival = self._arrival, None
+        assert arrival is not None
+        try:
+            arrival.drop()
+        except OSError:
+            self._end(arrival.connection)
+
+    def _next(self, connection: Incoming) -> Arrival | None:
+        try:
+            return connection.next()
+        except (OSError, ValueError):  # a ValueError is of one that has ended, in the middle of a message
+            self._end(connection)
+            return None
+
+    def _enter(self, sock: socket.socket, rank: int) -> None:
+        connection = Incoming(sock, rank)
+
+        def fill() -> None:
+            try:
+                more = connection.fill()
+            except OSError:
+                self._end(connection)
+                return
+            if more and not connection.queued:
+                connection.queued = True
+                self._ready.append(connection)
+
+        self._incoming.add(connection)
+        self._watcher.add(sock.fileno(), IN, fill)
+
+    def _end(self, connection: Incoming) -> None:
+        """Close a connection; messages in its memory may still be taken."""
+        if connection in self._incoming:
+            self._incoming.remove(connection)
+            self._watcher.remove(connection.sock.fileno())
+            connection.sock.close()
+
+    def _silence(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._bell)

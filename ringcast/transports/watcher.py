@@ -1,0 +1,55 @@
+"""One epoll for all files of a transport: what happens at a file is handed to its owner."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+
+IN, OUT = select.EPOLLIN, select.EPOLLOUT
+_MANY = 64  # events that are taken at once
+
+
+class Watcher:
+    """Calls the owners of files. They must bear to be called in vain; of an error or an end they are always told."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._owners: dict[int, Callable[[], None]] = {}
+        self._new: set[int] = set()  # files since the last look, whose numbers may be those of closed ones
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable as long as `wait` would not wait."""
+        return self._epoll.fileno()
+
+    def add(self, file: int, events: int, owner: Callable[[], None]) -> None:
+        """Watch a file."""
+        self._epoll.register(file, events)
+        self._owners[file] = owner
+        self._new.add(file)
+
+    def change(self, file: int, events: int) -> None:
+        """Watch a file for other events."""
+        self._epoll.modify(file, events)
+
+    def pass_on(self, file: int, events: int, owner: Callable[[], None]) -> None:
+        """Give a file another owner."""
+        self._epoll.modify(file, events)
+        self._owners[file] = owner
+
+    def remove(self, file: int) -> None:
+        """Watch a file no more; before it is closed."""
+        if self._owners.pop(file, None) is not None:
+            self._epoll.unregister(file)
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for something to happen, at most so long (None: without limit), and call the owners."""
+        new, owners = self._new, self._owners
+        if new:
+            new.clear()
+        for file, _ in self._epoll.poll(seconds, _MANY):
+            if file not in new and (owner := owners.get(file)) is not None:
+                owner()
+
+    def close(self) -> None:
+        """Close the epoll; idempotent."""
+        self._epoll.close()
