@@ -21,10 +21,11 @@ from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
 from ringcast.procs.libc import reason_not_shared
 from ringcast.transports.base import Transport
-from ringcast.transports.registry import IPC, SHM, TCP
+from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP
 from ringcast.transports.routed import RoutedTransport
 from ringcast.transports.segment import parse
 from ringcast.transports.shm import ShmTransport
+from ringcast.transports.sockets import SocketTransport
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 
@@ -89,17 +90,33 @@ def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     assert place is not None
     near = colocation.socket_path(config.directory, config.rank) if config.near else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
+    if config.debug and transport.near:
+        print(f"ringcast: rank {config.rank} listens at {transport.near} too", file=sys.stderr)
+    advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
+    return _network_inbox(config, place, transport, replace(transport.card, near=advertised))
+
+
+def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
+    assert place is not None
+    addresses = _tcp_addresses(config, in_brackets(place.address))
+    try:
+        transport = SocketTransport(addresses, size=config.size, secure=config.security == CURVE)
+    except OSError as error:
+        raise _cannot_listen(config, addresses, error) from error
+    return _network_inbox(config, place, transport, transport.card)
+
+
+def _network_inbox(
+    config: WorkerConfig, place: ListenAddress, transport: ZeroMQTransport | SocketTransport, own: EndpointCard
+) -> Inbox:
+    """Return the inbox of a rank that listens at a port, and may share memory with the ranks of its host."""
     if config.debug:
-        too = f", and at {transport.near}" if transport.near else ""
-        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why}){too}", file=sys.stderr)
+        print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why})", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
     address = f"{TCP.scheme}{config.advertise}:{port}" if config.advertise else transport.address
-    advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
     shared = _shared(config)
     memory = f"{colocation.system()} {shared.card}" if shared is not None else ""
-    return _socket_inbox(
-        config, transport, replace(transport.card, address=address, near=advertised, memory=memory), shared
-    )
+    return _socket_inbox(config, transport, replace(own, address=address, memory=memory), shared)
 
 
 def _shared(config: WorkerConfig) -> ShmTransport | None:
@@ -114,7 +131,9 @@ def _shared(config: WorkerConfig) -> ShmTransport | None:
         return None
 
 
-def _socket_inbox(config: WorkerConfig, far: ZeroMQTransport, own: EndpointCard, shared: ShmTransport | None) -> Inbox:
+def _socket_inbox(
+    config: WorkerConfig, far: ZeroMQTransport | SocketTransport, own: EndpointCard, shared: ShmTransport | None
+) -> Inbox:
     """Return the inbox of a rank that reaches the ranks of its host by shared memory, if that is there."""
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:
@@ -136,6 +155,7 @@ def _socket_inbox(config: WorkerConfig, far: ZeroMQTransport, own: EndpointCard,
 OPENERS = {  # of the transports in `ringcast.transports.registry`
     SHM.name: _open_shm,
     IPC.name: _open_ipc,
+    SOCKETS.name: _open_sockets,
     TCP.name: _open_tcp,
 }
 
@@ -175,7 +195,7 @@ def _place(config: WorkerConfig) -> ListenAddress | None:
     """Return the tcp addresses of this rank and of the rendezvous; None where all is ipc."""
     if config.control.startswith(TCP.scheme):
         return interfaces.place(config.control.removeprefix(TCP.scheme).rpartition(":")[0], config.iface)
-    return interfaces.place("127.0.0.1", config.iface) if config.transport == TCP.name else None
+    return interfaces.place("127.0.0.1", config.iface) if not KINDS[config.transport].local else None
 
 
 def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:
@@ -184,13 +204,17 @@ def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> Zer
             addresses, size=config.size, secure=config.security == CURVE, near=near and f"ipc://{near}"
         )
     except zmq.ZMQError as error:
-        if config.ports is None or error.errno != errno.EADDRINUSE:
-            raise RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}") from error
-        host = addresses[0].rpartition(":")[0]
-        raise RendezvousError(
-            f"rank {config.rank} cannot listen at {host}: none of the ports {config.ports} is free; "
-            "end what uses them, or allow more (RINGCAST_PORTS, --port-range)"
-        ) from error
+        raise _cannot_listen(config, addresses, error) from error
+
+
+def _cannot_listen(config: WorkerConfig, addresses: Sequence[str], error: zmq.ZMQError | OSError) -> RendezvousError:
+    if config.ports is None or error.errno != errno.EADDRINUSE:
+        return RendezvousError(f"rank {config.rank} cannot listen at {addresses[0]}: {error}")
+    host = addresses[0].rpartition(":")[0]
+    return RendezvousError(
+        f"rank {config.rank} cannot listen at {host}: none of the ports {config.ports} is free; "
+        "end what uses them, or allow more (RINGCAST_PORTS, --port-range)"
+    )
 
 
 def _ipc_address(config: WorkerConfig) -> str:

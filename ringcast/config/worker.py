@@ -9,7 +9,7 @@
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
 | RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
 | RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
-| RINGCAST_TRANSPORT | shm, ipc, tcp, or auto (default): tcp between hosts; on a host shm, or ipc without |
+| RINGCAST_TRANSPORT | shm, ipc, sockets, tcp, or auto (default): sockets between hosts; on a host shm, or ipc without |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.net.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
 | RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
 | RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
@@ -30,6 +30,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 from ringcast._util import socket_path
@@ -40,7 +41,7 @@ from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
 from ringcast.procs.libc import reason_not_shared
-from ringcast.transports.registry import IPC, KINDS, SHM, TCP, TransportKind, kind_of
+from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, TransportKind, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
@@ -172,7 +173,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
 
 def automatic(*, far: bool) -> TransportKind:
     """Return the transport that is taken unless another one is asked for, if ranks are on several hosts (`far`)."""
-    return TCP if far else IPC if reason_not_shared() else SHM
+    if far:
+        return SOCKETS if sys.platform.startswith("linux") else TCP
+    return IPC if reason_not_shared() else SHM
 
 
 def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -201,7 +204,7 @@ def _derived(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str
 
 def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
     """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
-    tcp = env.get("RINGCAST_TRANSPORT") == TCP.name
+    tcp = env.get("RINGCAST_TRANSPORT") in (SOCKETS.name, TCP.name)
     if not tcp and env.get("RINGCAST_DIR"):
         return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
     name = cluster.file_name(context.job)

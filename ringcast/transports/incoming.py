@@ -171,6 +171,7 @@ class Arrival:
     """A message that has come; its frames are read one after the other."""
 
     __slots__ = ("_next", "_sizes", "connection", "header")
+    loan = None
 
     def __init__(self, connection: Incoming, sizes: tuple[int, ...]) -> None:
         self.connection, self._sizes, self._next = connection, sizes, 1

@@ -23,13 +23,14 @@ class TransportKind:
 SHM = TransportKind("shm", "shm://", local=True)
 IPC = TransportKind("ipc", "ipc://", local=True)
 TCP = TransportKind("tcp", "tcp://", local=False)
-KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (SHM, IPC, TCP)})
+SOCKETS = TransportKind("sockets", TCP.scheme, local=False)  # its addresses are those of tcp
+KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (SHM, IPC, SOCKETS, TCP)})
 
 
 def kind_of(address: str) -> TransportKind | None:
-    """Return the transport of an address; None if it is of none.
+    """Return the transport of the control plane, which ZeroMQ has, at an address; None if it is of none.
 
     >>> kind_of("tcp://127.0.0.1:5000").name
     'tcp'
     """
-    return next((kind for kind in KINDS.values() if address.startswith(kind.scheme)), None)
+    return next((kind for kind in (IPC, TCP) if address.startswith(kind.scheme)), None)

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.tls import TlsClient, TlsServer
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 from ringcast.transports.door import Door
 from ringcast.transports.greeting import hello
 from ringcast.transports.incoming import Arrival, Incoming
@@ -37,7 +37,7 @@ LINGER = 5.0  # seconds in which close() still delivers what was sent …
 HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
 
 
-class SocketTransport:
+class SocketTransport(NoLoans):
     """One rank's connections; fulfils `Transport`. Bind first, then exchange addresses, then `meet` the others."""
 
     clock = staticmethod(time.monotonic)
