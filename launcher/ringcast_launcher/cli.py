@@ -15,7 +15,7 @@ from pathlib import Path
 from ringcast._util import output_files
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
-from ringcast.config.worker import AUTO, CURVE, NONE, WorkerConfig, automatic, from_environment
+from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
@@ -196,8 +196,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--start-timeout", type=_seconds, metavar="S",
             help="seconds that the hosts and their workers may take to start, and then the ranks to join "
             "after the first one (default 60)"),
-        add("--transport", choices=(AUTO, *KINDS), default=AUTO,
-            help="auto: ipc within a host, tcp between hosts; tcp: encrypted between all, on one host over loopback"),
+        add("--transport", choices=(*WISHES, *KINDS), default=AUTO,
+            help="auto: shm within a host, sockets between hosts; zeromq: its ipc, or tcp between hosts; sockets, tcp: "
+            "between all ranks, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
@@ -239,7 +240,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     _need_hosts(options, hosts)
     placed = _placed(options, hosts, meeting, called)
     far = any(not node_agent.here for node_agent in placed)
-    if far and options.transport != AUTO and KINDS[options.transport].local:
+    if far and options.transport not in WISHES and KINDS[options.transport].local:
         raise JobError(f"--transport {options.transport}: only on one host", USAGE)
     if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
@@ -369,14 +370,15 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         stated = {_OPTIONS[name]: value for name, value in vars(options).items() if name in _OPTIONS and value}
         users = {name: environment[name] for name in _USER_VARIABLES if name in environment}
         said = from_environment({**users, **stated})
-        chosen = options.transport if options.transport != AUTO else automatic(far=far).name
+        wish = options.transport
+        chosen = automatic(wish, far=far).name if wish in WISHES else wish
         file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
     if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
     start_timeout = options.start_timeout or said.start_timeout
-    near = far and options.transport == AUTO
+    near = far and options.transport in WISHES
     return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout)
 
 

@@ -9,7 +9,7 @@
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
 | RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
 | RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
-| RINGCAST_TRANSPORT | shm, ipc, sockets, tcp, or auto (default): sockets between hosts; on a host shm, or ipc without |
+| RINGCAST_TRANSPORT | shm, ipc, sockets, tcp, zeromq, or auto (default): sockets between hosts, shm within, or ipc |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.net.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
 | RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
 | RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
@@ -41,12 +41,13 @@ from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
 from ringcast.procs.libc import reason_not_shared
-from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, TransportKind, kind_of
+from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 CURVE, NONE = "curve", "none"  # values of RINGCAST_SECURITY
-AUTO = "auto"  # value of RINGCAST_TRANSPORT beside the names of transports
+AUTO = "auto"
+WISHES = (AUTO, ZEROMQ)  # values of RINGCAST_TRANSPORT beside the names of transports
 FILE = "file:///"  # of RINGCAST_CONTROL: a file in which rank 0 writes where it listens
 _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
@@ -80,6 +81,13 @@ class WorkerConfig:
     temporary: bool = False  # the job makes `directory`, and removes it
     launch_context: cluster.LaunchContext | None = None  # where an engine gave rank, size or rendezvous
 
+    @property
+    def _wish(self) -> str:
+        """The value of RINGCAST_TRANSPORT that means this transport."""
+        if not self.near:
+            return self.transport
+        return AUTO if self.transport == automatic(far=True).name else ZEROMQ
+
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
         return {
@@ -89,7 +97,7 @@ class WorkerConfig:
             "RINGCAST_HOSTED": str(int(self.hosted)),
             "RINGCAST_NONCE": str(self.nonce),
             "RINGCAST_KEY": self.key,
-            "RINGCAST_TRANSPORT": AUTO if self.near else self.transport,
+            "RINGCAST_TRANSPORT": self._wish,
             "RINGCAST_SECURITY": self.security,
             "RINGCAST_NO_PICKLE": "" if self.pickle else "1",
             "RINGCAST_IFACE": self.iface,
@@ -125,7 +133,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     control = env.get("RINGCAST_CONTROL", "")
     wish = env.get("RINGCAST_TRANSPORT") or AUTO
     far = control.startswith((TCP.scheme, FILE))
-    transport = wish if wish != AUTO else automatic(far=far).name if control else IPC.name
+    transport = wish if wish not in WISHES else automatic(wish, far=far).name if control else IPC.name
     nonce = _integer(env, "RINGCAST_NONCE", 0)
     if not 0 <= nonce < 1 << 64:
         raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
@@ -133,7 +141,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in KINDS:
-        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be {', '.join(KINDS)} or {AUTO}")
+        raise ConfigError(f"RINGCAST_TRANSPORT={transport!r}: must be {', '.join((*KINDS, ZEROMQ))} or {AUTO}")
     security = env.get("RINGCAST_SECURITY") or CURVE
     if security not in (CURVE, NONE):
         raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
@@ -152,7 +160,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
-        near=wish == AUTO and not KINDS[transport].local,
+        near=wish in WISHES and not KINDS[transport].local,
         security=security,
         pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),
@@ -171,8 +179,10 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     )
 
 
-def automatic(*, far: bool) -> TransportKind:
-    """Return the transport that is taken unless another one is asked for, if ranks are on several hosts (`far`)."""
+def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:
+    """Return the transport that one of `WISHES` means, where ranks are on several hosts (`far`) or on one."""
+    if wish == ZEROMQ:
+        return TCP if far else IPC
     if far:
         return SOCKETS if sys.platform.startswith("linux") else TCP
     return IPC if reason_not_shared() else SHM

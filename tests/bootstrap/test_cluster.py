@@ -117,7 +117,7 @@ def test_one_host_meets_in_a_directory_of_its_own() -> None:
 def test_several_hosts_meet_at_the_first_one_or_by_a_file() -> None:
     by_file = from_environment(STEP)
     assert by_file.control == "file:///home/ann/.ringcast/slurm-big-17.2.0"
-    assert by_file.transport == "tcp"
+    assert by_file.transport == "sockets"
     at_head = from_environment(STEP | {"RINGCAST_KEY": KEY})
     assert re.fullmatch(r"tcp://n08:2\d{4}", at_head.control)
     assert from_environment(ONE_NODE | {"RINGCAST_KEY": KEY, "RINGCAST_TRANSPORT": "tcp"}).control.startswith(

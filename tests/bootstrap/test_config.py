@@ -24,6 +24,7 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         ),
         WorkerConfig(2, 5, "tcp://127.0.0.1:1234", nonce=7, key=KEY, transport="tcp", start_timeout=1.5, timeout=2.5),
         WorkerConfig(2, 5, "tcp://127.0.0.1:1234", key=KEY, transport="tcp", near=True, directory="/tmp/job"),
+        WorkerConfig(2, 5, "tcp://127.0.0.1:1234", key=KEY, transport="sockets", near=True),
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
@@ -40,7 +41,9 @@ def test_the_transport_follows_the_control_plane() -> None:
     tcp = IPC | {"RINGCAST_CONTROL": "tcp://127.0.0.1:1234", "RINGCAST_KEY": KEY}
     for nothing in {}, {"RINGCAST_TRANSPORT": ""}, {"RINGCAST_TRANSPORT": "auto"}:
         found = [from_environment({**each, **nothing}) for each in (IPC, tcp)]
-        assert [(each.transport, each.near) for each in found] == [("shm", False), ("tcp", True)]
+        assert [(each.transport, each.near) for each in found] == [("shm", False), ("sockets", True)]
+    found = [from_environment({**each, "RINGCAST_TRANSPORT": "zeromq"}) for each in (IPC, tcp)]
+    assert [(each.transport, each.near) for each in found] == [("ipc", False), ("tcp", True)]
     found = [from_environment({**each, "RINGCAST_TRANSPORT": "tcp", "RINGCAST_KEY": KEY}) for each in (IPC, tcp)]
     assert [(each.transport, each.near) for each in found] == [("tcp", False)] * 2
 

@@ -170,7 +170,8 @@ LATER = [end for end in ENDS if end != "a rank is killed"]
 @pytest.mark.parametrize("end", ["a rank is killed", *(pytest.param(end, marks=pytest.mark.long) for end in LATER)])
 def test_no_socket_stays_however_a_job_ends(hosts: Fleet, end: str) -> None:
     """What is left is looked for after each test."""
-    with hosts.started("-H", "h0:2,h1:2", "--output", "none", hosts.program(TOGETHER)) as process:
+    arguments = ["-H", "h0:2,h1:2", "--transport", "zeromq", "--output", "none", hosts.program(TOGETHER)]
+    with hosts.started(*arguments) as process:
         assert [process.stdout.readline() for _ in range(4)] == ["running\n"] * 4
         sockets = [file.name for file in hosts.temporary.glob("*/rank-*")]
         assert sorted(sockets) == [f"rank-{rank}" for rank in range(4)]

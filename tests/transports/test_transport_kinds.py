@@ -21,7 +21,7 @@ def test_each_transport_can_be_opened_and_has_constants() -> None:
 def test_the_launcher_and_its_page_offer_each() -> None:
     parser, _ = _parser()
     (option,) = (action for action in parser._actions if "--transport" in action.option_strings)
-    assert [*option.choices] == ["auto", *KINDS]
+    assert [*option.choices] == ["auto", "zeromq", *KINDS]
     page = (ROOT / "docs/use/launching.md").read_text()
     assert all(re.search(rf"\b{name}\b", page) for name in KINDS)
 
