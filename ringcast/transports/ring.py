@@ -74,7 +74,7 @@ class RingWriter:
         """Return where so many bytes may be written; -1 if there is no room now."""
         tail, head = self._tail, self._heads[self._index]
         at = tail & _MASK
-        if at + size > RING or (at >= _AFRESH and tail == head):
+        if at + size > RING or (tail == head and at >= _AFRESH and at >= size):  # else it does not fit before `at`
             if tail + RING - at + size - head > RING:
                 return -1
             self._words[at >> 3] = _SKIP

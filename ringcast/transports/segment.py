@@ -24,8 +24,9 @@ from ringcast._util.dataclass import dataclass
 # Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
 # the pages that are used take memory.
 RING = 4 << 20
-LARGEST = RING // 2  # bytes of a message at most: so one fits into an empty ring, wherever that is
 _WORD = 8
+# Bytes of a message at most: with its first word, one fits into an empty ring, wherever that is.
+LARGEST = RING // 2 - _WORD
 _HEAD = 256  # bytes of the words before the tables
 _TOKEN, _CLOSED = 0, 1  # words of 64 bits
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
