@@ -294,14 +294,14 @@ class _Link:
         except BaseException:
             self._close_watch()
             raise
-        if self.ended():  # another process may have had its number
-            self.close()
-            raise FileNotFoundError(f"process {card.pid} has ended")
         self.ring = RingWriter(ring, self._segment.tails, self._segment.heads, rank)
         self.queue: deque[tuple[Sequence[bytes], bytes]] = deque()  # of messages that wait for room
         self._futex = Futex(self._segment.view[BELL : BELL + 4])
         self._memory = ForeignMemory(card.pid)
         self._looked = 0.0
+        if self.ended():  # so that it may be another process of which this is the memory
+            self.close()
+            raise FileNotFoundError(f"process {card.pid} has ended")
 
     def put_queued(self, fence: threading.Lock) -> bool:
         """Write what waits, as far as there is room; return whether something was written."""
@@ -345,9 +345,10 @@ class _Link:
         return ShmLoan(self, self._peer, self._memory, pieces)
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the descriptors, and unmap the memory."""
         os.close(self._pipe)
         self._close_watch()
+        del self._segment, self.ring, self._futex
 
     def _close_watch(self) -> None:
         if self._process >= 0:
