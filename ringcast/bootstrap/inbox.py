@@ -161,13 +161,21 @@ OPENERS = {  # of the transports in `ringcast.transports.registry`
 
 
 def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCard]) -> frozenset[int]:
-    """Map the segments of the ranks of this host, and return which ranks these are."""
+    """Map the segments of this user's ranks on this host, and return which ranks these are.
+
+    Raises:
+        RendezvousError: one of them cannot be mapped. That one may have mapped this rank's, and both have to do alike.
+    """
     found = {}
     for rank, card in enumerate(cards):
         system, _, text = card.memory.partition(" ")
-        if rank != config.rank and system == colocation.system() and (segment := parse(text)) is not None:
+        segment = parse(text) if rank != config.rank and system == colocation.system() else None
+        if segment is not None and segment.uid == os.getuid():
             found[rank] = segment
     for rank, error in shared.meet(found).items():
+        if not isinstance(error, FileNotFoundError):  # else it has left, or it is in another namespace
+            fix = "free memory or descriptors, or choose --transport tcp"
+            raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {fix}") from error
         if config.debug:
             print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {error}", file=sys.stderr)
     if config.debug:

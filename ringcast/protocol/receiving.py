@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from ringcast.errors import LinkLost
 from ringcast.protocol.operations import Operation, Receive, place
 from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival, Loan
@@ -95,9 +96,13 @@ class Receiving:
         """
         sink, total, offset = recv.sink, h.length, 0
         while offset < total:
+            if loan is None:
+                return False
             view = sink.view(offset, total - offset)
             try:
-                size = loan.read_into(view) if loan is not None else 0
+                size = loan.read_into(view)
+            except LinkLost:  # no grant brings the message either, but what came to its sender shows with that
+                return False
             except OSError as error:
                 if offset == 0:
                     return False

@@ -11,10 +11,11 @@ import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import permutations
 from typing import TypeAlias
 
 from ringcast.errors import LinkLost
-from ringcast.transports.base import Arrival, Transport
+from ringcast.transports.base import Arrival, Loan, Transport
 from ringcast.wire.header import LARGEST_FRAME
 
 Maker: TypeAlias = Callable[[int], Sequence[Transport]]
@@ -424,6 +425,77 @@ def connect_may_be_repeated(make: Maker) -> None:
             assert _rest(_next(transport)) == [b"x"]
 
 
+def lending_is_mutual(make: Maker) -> None:
+    """A rank lends to those that lend to it, and to none where its transport copies all that it sends."""
+    with _job(make, 3) as ranks:
+        for a, b in permutations(range(3), 2):
+            assert (b in ranks[a].lenders) == (a in ranks[b].lenders)
+            assert a not in ranks[a].lenders
+
+
+def lent_memory_is_read_as_a_stream(make: Maker) -> None:
+    """A loan is read from its beginning on, in pieces other than those that were lent; beyond its end is nothing."""
+    pieces = [b"", b"1", b"22", b"", bytes(range(256)) * 300, b"4", b""]
+    whole = b"".join(pieces)
+    with _job(make, 2) as (a, b):
+        if 1 not in a.lenders:
+            return
+        for size in (1, 7, 4096, len(whole) - 1, len(whole), len(whole) + 1):
+            a.lend(1, [HEADER, b"sizes"], [memoryview(piece) for piece in pieces])
+            arrival = _next(b)
+            assert (arrival.header, _rest(arrival)) == (HEADER, [b"sizes"])
+            got, step = bytearray(), size if size > 1 else 1000
+            first = bytearray(1)
+            assert _borrowed(arrival).read_into(memoryview(first)) == 1
+            got += first
+            while True:
+                room = bytearray(b"." * (step + 5))
+                count = _borrowed(arrival).read_into(memoryview(room)[:step])
+                assert bytes(room[count:]) == b"." * (step + 5 - count)
+                got += room[:count]
+                if count < step:
+                    break
+            assert bytes(got) == whole, f"{size=}"
+            assert _borrowed(arrival).read_into(memoryview(bytearray(3))) == 0
+
+
+def a_loan_of_nothing_is_at_its_end(make: Maker) -> None:
+    """Memory of no bytes may be lent, and a view of none be filled."""
+    with _job(make, 2) as (a, b):
+        if 1 not in a.lenders:
+            return
+        a.lend(1, [HEADER], [memoryview(b"")])
+        loan = _borrowed(_next(b))
+        assert loan.read_into(memoryview(bytearray())) == 0
+        assert loan.read_into(memoryview(bytearray(3))) == 0
+
+
+def lent_memory_is_not_copied(make: Maker) -> None:
+    """A loan is read as the memory is then, after its message and later ones, which come in their order."""
+    with _job(make, 2) as (a, b):
+        if 1 not in a.lenders:
+            return
+        memory = bytearray(b"a" * 100_000)
+        a.lend(1, [HEADER, b"first"], [memoryview(memory)])
+        a.send(1, [HEADER, b"second"])
+        arrival = _next(b)
+        loan = _borrowed(arrival)
+        assert _rest(arrival) == [b"first"]
+        second = _next(b)
+        assert second.loan is None
+        assert _rest(second) == [b"second"]
+        assert _quiet(b)
+        memory[:] = b"b" * 100_000
+        room = bytearray(100_000)
+        assert loan.read_into(memoryview(room)) == 100_000
+        assert room == memory
+
+
+def _borrowed(arrival: Arrival) -> Loan:
+    assert arrival.loan is not None, "a message came without the memory that was lent with it"
+    return arrival.loan
+
+
 CHECKS: tuple[Check, ...] = (
     order_is_kept_per_peer,
     messages_are_whole,
@@ -453,4 +525,8 @@ CHECKS: tuple[Check, ...] = (
     threads_may_take_turns,
     the_clock_never_goes_back,
     connect_may_be_repeated,
+    lending_is_mutual,
+    lent_memory_is_read_as_a_stream,
+    a_loan_of_nothing_is_at_its_end,
+    lent_memory_is_not_copied,
 )

@@ -45,7 +45,7 @@ class RingWriter:
         """Write a message, and return True; False if there is no room now. `lent` describes memory lent with it.
 
         Raises:
-            ValueError: there never is.
+            ValueError: it is larger than a ring takes.
         """
         count = len(frames) + bool(lent)
         if count == 1:
@@ -74,7 +74,7 @@ class RingWriter:
         """Return where so many bytes may be written; -1 if there is no room now."""
         tail, head = self._tail, self._heads[self._index]
         at = tail & _MASK
-        if at + size > RING or (at >= _AFRESH and tail == head):
+        if at + size > RING or (tail == head and at >= _AFRESH and at >= size):  # else it does not fit before `at`
             if tail + RING - at + size - head > RING:
                 return -1
             self._words[at >> 3] = _SKIP
@@ -108,10 +108,12 @@ class RingReader:
             word = self._words[0]
         size = word & _SIZE
         begin, end = at + _WORD, at + _WORD + size
-        if end > RING or head + end - at > tail:
+        following, count = head + (end - at + 7 & -8), word >> _FRAMES
+        if end > RING or following > tail:
             raise ValueError(f"a message of {size} bytes where {tail - head} were written")
-        self.next = head + (end - at + 7 & -8)
-        count = word >> _FRAMES
+        if size < _WORD * count and count != 1:
+            raise ValueError(f"{count} frames in a message of {size} bytes")
+        self.next = following
         if count == 1:
             return [self._ring[begin:end]], ()
         sizes = struct.unpack_from(f"<{count}Q", self._ring, begin)
@@ -120,17 +122,20 @@ class RingReader:
         if not count or ends[-1] != end:
             raise ValueError(f"{count} frames that end at {ends[-1]}, not {end}")
         frames = [self._ring[a:b] for a, b in pairwise(ends)]
-        lent = list(_LOAN.iter_unpack(frames.pop())) if word & _LENT else ()
-        return frames, lent
+        if not word & _LENT:
+            return frames, ()
+        lent = frames.pop()
+        if len(lent) % _LOAN.size:
+            raise ValueError(f"lent memory that {len(lent)} bytes describe")
+        return frames, list(_LOAN.iter_unpack(lent))
 
     def release(self) -> None:
         """Give the room of the message that was taken back to the writer."""
         self.head = self._heads[self._index] = self.next
 
-    def drop(self, tail: int) -> None:
-        """Drop all up to there."""
+    def skip(self, tail: int) -> None:
+        """Take all up to there for one message, which is no use."""
         self.next = tail
-        self.release()
 
 
 def pack_loans(loans: Loans) -> bytes:

@@ -55,9 +55,11 @@ class RoutedTransport:
         return self._both.fileno()
 
     def close(self, hurry: bool = False) -> None:
-        self._near.close(hurry)
-        self._far.close(hurry)
-        self._both.close()
+        try:
+            self._near.close(hurry)
+        finally:
+            self._far.close(hurry)
+            self._both.close()
 
     # What only sockets have.
 

@@ -13,23 +13,25 @@ message is written before the word that makes it visible, so that a rank that di
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
 import secrets
-from contextlib import suppress
 
 from ringcast._util.dataclass import dataclass
 
 # Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
 # the pages that are used take memory.
 RING = 4 << 20
-LARGEST = RING // 2  # bytes of a message at most: so one fits into an empty ring, wherever that is
 _WORD = 8
+# Bytes of a message at most: with its first word, one fits into an empty ring, wherever that is.
+LARGEST = RING // 2 - _WORD
 _HEAD = 256  # bytes of the words before the tables
 _TOKEN, _CLOSED = 0, 1  # words of 64 bits
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
 AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
+_NO_PIDFD = errno.ENOSYS, errno.EPERM  # of a kernel before 5.3, or a container that forbids it
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 
 
@@ -127,8 +129,11 @@ def make(size: int) -> tuple[Segment, int]:
     return segment, descriptor
 
 
-def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview]:
-    """Map the tables of another rank's segment, and the ring in it that `rank` writes.
+def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview, int]:
+    """Map the tables of another rank's segment, and the ring in it that `rank` writes; open its pipe as well.
+
+    That is a descriptor by which a rank that waits in select or epoll is woken. It is opened now: later there may be no
+    descriptors left, or another process with that number. It is open for reading too, so that it never breaks.
 
     Raises:
         FileNotFoundError: it is not there any more.
@@ -147,20 +152,25 @@ def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryvie
     segment = Segment(tables, size)
     if segment.token != card.token:
         raise FileNotFoundError("its segment has been closed")
-    return segment, memoryview(ring)
-
-
-def open_pipe(card: SegmentCard) -> int:
-    """Open the pipe by which a rank that waits in select or epoll is woken; for reading too, as then nothing breaks.
-
-    Raises:
-        OSError: the process has ended.
-    """
-    return os.open(f"/proc/{card.pid}/fd/{card.pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    pipe = os.open(f"/proc/{card.pid}/fd/{card.pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    if segment.closed:  # so that the descriptor may be another one there by now
+        os.close(pipe)
+        raise FileNotFoundError("its segment has been closed")
+    return segment, memoryview(ring), pipe
 
 
 def watch(card: SegmentCard) -> int:
-    """Return a descriptor that becomes readable when the process has ended; -1 where there is none."""
-    with suppress(OSError, AttributeError):
+    """Return a descriptor that becomes readable when the process has ended; -1 where the system has none.
+
+    Raises:
+        FileNotFoundError: it has ended already.
+        OSError: there are no descriptors left.
+    """
+    try:
         return os.pidfd_open(card.pid)
-    return -1
+    except ProcessLookupError:
+        raise FileNotFoundError(f"process {card.pid} has ended") from None
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_PIDFD:
+            raise
+        return -1

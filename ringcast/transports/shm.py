@@ -48,12 +48,19 @@ class ShmTransport:
         """
         self._rank, self._size = rank, size
         self._own, self._descriptor = segment.make(size)
-        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        self._pipe_waits = select.poll()  # select() knows no descriptors beyond 1023
+        self._pipe_waits.register(self._pipe[0], select.POLLIN)
         let_family_read()
         self._futex = Futex(self._own.view[BELL : BELL + 4])
-        self._bells = count(rank, size)  # no other rank rings with these numbers
+        self._bells = count(rank + size, size)  # no other rank rings with these numbers, nor is one there at first
         self._readers = [RingReader(self._own.ring(source), self._own.heads, source) for source in range(size)]
         self._consumed = memoryview(bytearray(8 * size)).cast("Q")  # the tails up to which messages were taken
+        self.lenders = frozenset[int]()
         self._links: dict[int, _Link] = {}
         self._unmapped: dict[int, OSError] = {}
         self._full: dict[int, _Link] = {}  # those with messages that wait for room
@@ -80,12 +87,9 @@ class ShmTransport:
             try:
                 self._links[peer] = _Link(peer, card, self._rank, self._size, self._bells)
             except OSError as error:
-                self._unmapped[peer] = error
+                self._unmapped[peer] = error.with_traceback(None)  # which would keep what was mapped
+        self.lenders = frozenset(self._links)
         return self._unmapped
-
-    @property
-    def lenders(self) -> frozenset[int]:
-        return frozenset(self._links)
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing to do: `meet` has mapped all segments."""
@@ -126,17 +130,25 @@ class ShmTransport:
     def poll(self, deadline: float | None) -> MemoryArrival | None:
         if self._unread >= 0:
             self._release(self._unread)
-        if self._with_pipe:
-            self._own.state[0] = AWAKE
-            _drain(self._pipe[0])
-        for peer, link in list(self._full.items()):
-            self._push(peer, link)
+        self._come_to()
         if self._news():
             return self._next()
         left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
         if left <= 0 and not self._with_pipe:
             return None
         return self._next() if self._spin(left) or self._wait(left) else None
+
+    def _come_to(self) -> None:
+        """Do what comes first after a wait: the caller's, if that waits with the descriptor, or an own one."""
+        if self._with_pipe:
+            self._own.state[0] = AWAKE
+            _drain(self._pipe[0])
+        if self._full:
+            self._push_all()
+
+    def _push_all(self) -> None:
+        for peer, link in list(self._full.items()):
+            self._push(peer, link)
 
     def _news(self) -> bool:
         return self._own.tails != self._consumed or bool(self._injected)
@@ -160,11 +172,13 @@ class ShmTransport:
         with self._fence:
             pass
         bell = own.bell[0]  # before the last look: who rings after it changes the number
+        if self._full:  # who has made room since the last look has seen that this rank does not wait
+            self._push_all()
         if self._news():
             own.state[0] = AWAKE
             return True
         if self._with_pipe:  # the state stays: the caller waits
-            return seconds > 0 and _readable(self._pipe[0], seconds) and self._news()
+            return seconds > 0 and bool(self._pipe_waits.poll(seconds * 1000)) and self._news()
         self._futex.wait(bell, seconds)
         own.state[0] = AWAKE
         return self._news()
@@ -175,22 +189,27 @@ class ShmTransport:
             return MemoryArrival(self._injected.popleft())
         tails, consumed, size = self._own.tails, self._consumed, self._size
         source = self._served
-        while tails[source] == consumed[source]:
+        for _ in range(size):
+            if tails[source] != consumed[source]:
+                self._served = source + 1 if source + 1 < size else 0
+                return self._take(source, tails[source])
             source = source + 1 if source + 1 < size else 0
-        self._served = source + 1 if source + 1 < size else 0
-        return self._take(source, tails[source])
+        return None  # a writer has taken back what it had written
 
     def _take(self, source: int, tail: int) -> MemoryArrival | None:
         reader = self._readers[source]
         try:
             frames, lent = reader.take(tail)
         except ValueError:  # it writes something else there: what is missing then shows by the protocol's numbers
-            reader.drop(tail)
+            reader.skip(tail)
             self._consumed[source] = tail
+            self._release(source)
             return None
         self._consumed[source] = reader.next
         if lent:
-            arrival = MemoryArrival([bytes(frame) for frame in frames], self._links[source].loan(lent))
+            link = self._links.get(source)  # none, if it has left before it was met: that shows with the answer
+            loan = link.loan(lent) if link is not None else None
+            arrival = MemoryArrival([bytes(frame) for frame in frames], loan)
         elif len(frames) == 1:
             arrival = MemoryArrival([bytes(frames[0])])
         else:
@@ -231,26 +250,34 @@ class ShmTransport:
             return
         self._own.mark_closed()
         end = self.clock() + (HURRIED if hurry else LINGER)
-        while self._full and (left := end - self.clock()) > 0:
-            self._deliver(min(left, LOOK))
-        with self._door:
-            self._closed = True
-        for link in self._links.values():
-            link.close()
-        for descriptor in (self._descriptor, *self._pipe):
-            os.close(descriptor)
+        try:
+            while self._full and (left := end - self.clock()) > 0:
+                self._deliver(min(left, LOOK))
+        finally:
+            self._give_back()
 
     def _deliver(self, seconds: float) -> None:
         """Write what waits for room, and wait for more; what arrives meanwhile is dropped."""
-        for peer, link in list(self._full.items()):
-            if link.gone():
-                del self._full[peer]
-            else:
-                self._push(peer, link)
+        for peer in [peer for peer, link in self._full.items() if link.gone()]:
+            del self._full[peer]
+        self._come_to()
         self._consumed[:] = self._own.tails
         self._injected.clear()
         if self._full:
             self._wait(seconds)
+
+    def _give_back(self) -> None:
+        """Close the descriptors, and unmap all memory, also where somebody keeps this object."""
+        with self._door:
+            self._closed = True
+            del self._own, self._futex
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._full.clear()
+        self._readers.clear()
+        for descriptor in (self._descriptor, *self._pipe):
+            os.close(descriptor)
 
 
 class _Link:
@@ -258,14 +285,23 @@ class _Link:
 
     def __init__(self, peer: int, card: SegmentCard, rank: int, size: int, bells: Iterator[int]) -> None:
         self.card, self._peer, self._rank, self._bells = card, peer, rank, bells
-        self._segment, ring = segment.open_at(card, rank, size)
+        self._process = segment.watch(card)
+        self._ends = select.poll()
+        if self._process >= 0:
+            self._ends.register(self._process, select.POLLIN)
+        try:
+            self._segment, ring, self._pipe = segment.open_at(card, rank, size)
+        except BaseException:
+            self._close_watch()
+            raise
         self.ring = RingWriter(ring, self._segment.tails, self._segment.heads, rank)
         self.queue: deque[tuple[Sequence[bytes], bytes]] = deque()  # of messages that wait for room
         self._futex = Futex(self._segment.view[BELL : BELL + 4])
         self._memory = ForeignMemory(card.pid)
-        self._process = segment.watch(card)
-        self._pipe = -1
         self._looked = 0.0
+        if self.ended():  # so that it may be another process of which this is the memory
+            self.close()
+            raise FileNotFoundError(f"process {card.pid} has ended")
 
     def put_queued(self, fence: threading.Lock) -> bool:
         """Write what waits, as far as there is room; return whether something was written."""
@@ -285,43 +321,47 @@ class _Link:
 
     def wake(self) -> None:
         """Wake the reader if it waits."""
-        state = self._segment.state[0]
-        if state != AWAKE:
-            if state == AT_PIPE and self._pipe < 0:
-                with suppress(OSError):  # the process has ended
-                    self._pipe = segment.open_pipe(self.card)
+        if self._segment.state[0] != AWAKE:
             _wake(self._segment, self._futex, self._pipe, next(self._bells))
 
     def gone(self) -> bool:
         """Return whether the reader has left, or its process has ended."""
         if self._segment.closed:
             return True
-        if self.ring.empty or self._process < 0:
+        if self.ring.empty:
             return False
         now = time.monotonic()
         if now < self._looked + LOOK:
             return False
         self._looked = now
-        return _readable(self._process, 0)
+        return self.ended()
+
+    def ended(self) -> bool:
+        """Return whether the process is known to have ended."""
+        return bool(self._ends.poll(0))
 
     def loan(self, pieces: Loans) -> ShmLoan:
         """Return the memory that this rank has lent."""
-        return ShmLoan(self._peer, self._memory, pieces)
+        return ShmLoan(self, self._peer, self._memory, pieces)
 
     def close(self) -> None:
-        """Close the descriptors."""
-        for descriptor in (self._pipe, self._process):
-            if descriptor >= 0:
-                os.close(descriptor)
+        """Close the descriptors, and unmap the memory."""
+        os.close(self._pipe)
+        self._close_watch()
+        del self._segment, self.ring, self._futex
+
+    def _close_watch(self) -> None:
+        if self._process >= 0:
+            os.close(self._process)
 
 
 class ShmLoan:
     """Memory of another process, read from its beginning on; fulfils `Loan`."""
 
-    __slots__ = ("_at", "_index", "_memory", "_peer", "_pieces")
+    __slots__ = ("_at", "_index", "_link", "_memory", "_peer", "_pieces")
 
-    def __init__(self, peer: int, memory: ForeignMemory, pieces: Loans) -> None:
-        self._peer, self._memory, self._pieces = peer, memory, pieces
+    def __init__(self, link: _Link, peer: int, memory: ForeignMemory, pieces: Loans) -> None:
+        self._link, self._peer, self._memory, self._pieces = link, peer, memory, pieces
         self._index = self._at = 0  # the piece, and the byte in it, that come next
 
     def read_into(self, view: memoryview) -> int:
@@ -336,6 +376,8 @@ class ShmLoan:
             done, self._at = done + length, self._at + length
             if self._at == size:
                 self._index, self._at = self._index + 1, 0
+        if self._link.ended():  # what was read may be the memory of another process with its number
+            raise LinkLost(self._peer, "its process has ended")
         return done
 
 
@@ -345,16 +387,9 @@ def _wake(own: Segment, futex: Futex, pipe: int, bell: int) -> None:
     if state == AT_FUTEX:
         own.bell[0] = bell & _BELLS
         futex.wake()
-    elif state == AT_PIPE and pipe >= 0:
+    elif state == AT_PIPE:
         with suppress(BlockingIOError):  # it is full of such bytes
             os.write(pipe, b"\0")
-
-
-def _readable(descriptor: int, seconds: float) -> bool:
-    """Return whether a descriptor is readable within so many seconds."""
-    poll = select.poll()  # select.select refuses numbers above 1023
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
 
 
 def _drain(pipe: int) -> None:

@@ -17,6 +17,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, endpoints
 from ringcast.errors import Revoked
 from ringcast.transports.base import Transport
+from ringcast.transports.routed import RoutedTransport
 from ringcast.transports.shm import ShmTransport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -26,14 +27,17 @@ KINDS = ("threads", "shm", "ipc", "tcp")
 
 
 def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
-    """Return connected transports of one job; `folder` is where ipc sockets lie. Of "mixed" ones 0 and 1 share a host,
-    as 2 and 3 do.
+    """Return connected transports of one job; `folder` is where ipc sockets lie.
+
+    Of "mixed" and "routed" ones 0 and 1 share a host, as 2 and 3 do: there by ipc, here by shared memory.
     """
     if kind == "threads":
         hub = ThreadHub(size)
         return [hub.transport(rank) for rank in range(size)]
     if kind == "shm":
         return shared(size)
+    if kind == "routed":
+        return routed(size)
     if kind == "ipc":
         assert folder is not None
         made = [ZeroMQTransport(f"ipc://{folder}/{rank}") for rank in range(size)]
@@ -52,6 +56,18 @@ def shared(size: int) -> list[Transport]:
     for rank, transport in enumerate(made):
         assert not transport.meet({peer: card for peer, card in cards.items() if peer != rank})
     return list(made)
+
+
+def routed(size: int) -> list[Transport]:
+    """Return transports that share memory with one other rank, and reach the others over tcp."""
+    far = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
+    meet(far)
+    near = [ShmTransport(rank, size) for rank in range(size)]
+    for rank, transport in enumerate(near):
+        other = rank ^ 1
+        if other < size:
+            assert not transport.meet({other: near[other].card})
+    return [RoutedTransport(*both) for both in zip(near, far, strict=True)]
 
 
 def meet(made: Sequence[ZeroMQTransport]) -> None:

@@ -27,7 +27,7 @@ from support.jobs import KINDS, meet, transports
 
 THREADED = {"inject_wakes_a_waiting_poll", "inject_may_come_from_many_threads"}
 # All ranks of a simulated wire live in one thread: what several threads do is not asked of it.
-CASES = [(check, kind) for check in CHECKS for kind in (*KINDS, "mixed")] + [
+CASES = [(check, kind) for check in CHECKS for kind in (*KINDS, "mixed", "routed")] + [
     (check, "simulated") for check in CHECKS if check.__name__ not in THREADED
 ]
 
