@@ -23,7 +23,7 @@ from ringcast.transports.greeting import hello
 from ringcast.transports.sockets import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
-from support.socket_jobs import PATIENCE, join, meet, opened, received, until_reached
+from support.socket_jobs import PATIENCE, join, meet, opened, received
 from support.strangers import close_all, ended, garbage, port_of, shaken, stranger, until_counted, until_ended
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -57,7 +57,7 @@ def until_counted(count: int, rank: SocketTransport) -> None:
 
 
 def shaken(sock: socket.socket, client: TlsClient, claim: bytes, *ranks: SocketTransport) -> ssl.SSLSocket | None:
-    """Claim to be who `claim` says, and show the client's certificate; return the connection if the rank admits that."""
+    """Claim to be who `claim` says, and show the client's certificate; return the connection if that is admitted."""
     sock.send(hello(claim, secure=True))
     wrapped = client.wrap(sock)
     deadline = time.monotonic() + PATIENCE
@@ -81,7 +81,9 @@ def garbage(rng: random.Random, i: int) -> bytes:
     """Return noise, half a hello, a hello with noise behind it, the beginning of TLS, or another protocol's."""
     noise = rng.randbytes(rng.randint(1, 300))
     begin = hello(noise, secure=True)
-    return (noise, begin[: rng.randint(1, 11)], begin, b"\x16\x03\x01\x02\x00\x01" + noise, b"GET / HTTP/1.0\r\n\r\n")[i % 5]
+    return (noise, begin[: rng.randint(1, 11)], begin, b"\x16\x03\x01\x02\x00\x01" + noise, b"GET / HTTP/1.0\r\n\r\n")[
+        i % 5
+    ]
 
 
 def close_all(socks: Sequence[socket.socket]) -> None:
