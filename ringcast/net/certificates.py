@@ -37,7 +37,8 @@ def new_certificate() -> Certificate:
     # A server that trusts several certificates finds the one that it needs by the name.
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, secrets.token_hex(16))])
     begin, end = _ALWAYS
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, end)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(end)
     made = builder.sign(key, None)
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

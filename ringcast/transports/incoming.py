@@ -80,7 +80,7 @@ class Incoming:
         prefix, sizes = start_of(self._memory, start)
         if sizes is None:
             if have < prefix:
-                return self._await(prefix)
+                return self._await_here(prefix)
             sizes = sizes_of(self._memory, start, prefix)
         total = prefix + sum(sizes)
         if have < total and not self._is_in_kernel(total):
@@ -138,11 +138,16 @@ class Incoming:
         return self._arrived[0] >= self._wire(missing)
 
     def _await(self, total: int) -> Arrival | None:
-        """Go on when there is enough for a message, or for its lengths; of which the beginning is here."""
-        if self._may_stay(total):
-            self._awaited = total
-            self._low_water(self._wire(total - (self._end - self._start)))
-        elif total > len(self._memory):
+        """Go on when the rest of a message has come, the beginning of which is here."""
+        if not self._may_stay(total):
+            return self._await_here(total)
+        self._awaited = total
+        self._low_water(self._wire(total - (self._end - self._start)))
+        return None
+
+    def _await_here(self, total: int) -> Arrival | None:
+        """Go on when there are so many bytes in the memory."""
+        if total > len(self._memory):
             self._enlarge(total)
             if self.fill():
                 return self.next()

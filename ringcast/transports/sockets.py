@@ -240,6 +240,9 @@ class SocketTransport(NoLoans):
                 connection.queued = True
                 self._ready.append(connection)
 
+        if rank >= 0:  # a rank has one: it makes another one only if it did not get to know that it was admitted
+            for other in [each for each in self._incoming if each.rank == rank]:
+                self._end(other)
         self._incoming.add(connection)
         self._watcher.add(sock.fileno(), IN, fill)
 

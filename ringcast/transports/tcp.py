@@ -44,7 +44,7 @@ def listen(binds: Sequence[str]) -> tuple[socket.socket, str]:
     for i, text in enumerate(binds, start=1):
         family, address = resolve(text)
         try:
-            sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            sock = socket.create_server(address, family=family, backlog=BACKLOG)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or i == len(binds):
                 raise

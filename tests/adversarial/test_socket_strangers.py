@@ -66,7 +66,7 @@ def test_with_the_key_of_a_member_one_gets_in(pair: tuple[SocketTransport, Socke
     """The control of the test above: nothing else is in the way."""
     _, b = pair
     own = new_certificate()
-    ranks = {fingerprint(own.public): 0}
+    ranks = {fingerprint(own.public): 2}
     b._door.rank_of = lambda claim: ranks.get(fingerprint(claim))
     wrapped = shaken(stranger(b), TlsClient(own), own.public, b)
     assert wrapped is not None
@@ -77,7 +77,7 @@ def test_with_the_key_of_a_member_one_gets_in(pair: tuple[SocketTransport, Socke
 def test_tls_1_2_is_refused(pair: tuple[SocketTransport, SocketTransport], tmp_path: Path) -> None:
     a, b = pair
     own = new_certificate()
-    ranks = {fingerprint(own.public): 0}
+    ranks = {fingerprint(own.public): 2}
     b._door.rank_of = lambda claim: ranks.get(fingerprint(claim))
     for version, admitted in (ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, True):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -252,6 +252,21 @@ def test_a_member_that_was_closed_in_a_crowd_tries_again(pair: tuple[SocketTrans
     assert received(b, c).header == b"header"
     assert c.unreached() == {}
     c.close()
+
+
+def test_a_member_has_one_connection(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    own = new_certificate()
+    ranks = {fingerprint(own.public): 0}
+    b._door.rank_of = lambda claim: ranks.get(fingerprint(claim))
+    made = [shaken(stranger(b), TlsClient(own), own.public, b) for _ in range(3)]
+    assert len(b._incoming) == 1
+    lost = [wrapped for wrapped in made if wrapped is None or ended(wrapped)]
+    assert lost == made[:2]
+    assert a.unreached() == {}
+    for wrapped in made:
+        assert wrapped is not None
+        wrapped.close()
 
 
 def test_without_free_files_the_port_waits_and_the_job_goes_on(pair: tuple[SocketTransport, SocketTransport]) -> None:

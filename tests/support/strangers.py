@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from ringcast.net.tls import TlsClient
-from ringcast.transports.greeting import hello
+from ringcast.transports.greeting import BUSY, hello
 from ringcast.transports.sockets import SocketTransport
 from support.socket_jobs import PATIENCE
 
@@ -32,7 +32,7 @@ def ended(sock: socket.socket) -> bool:
     try:
         while sock.recv(1 << 16):
             pass
-    except BlockingIOError:
+    except BUSY:
         return False
     except OSError:
         pass
@@ -57,7 +57,7 @@ def until_counted(count: int, rank: SocketTransport) -> None:
 
 
 def shaken(sock: socket.socket, client: TlsClient, claim: bytes, *ranks: SocketTransport) -> ssl.SSLSocket | None:
-    """Claim to be who `claim` says, and show the client's certificate; return the connection if the rank admits that."""
+    """Claim to be who `claim` says, and show the client's certificate; return the connection if that is admitted."""
     sock.send(hello(claim, secure=True))
     wrapped = client.wrap(sock)
     deadline = time.monotonic() + PATIENCE

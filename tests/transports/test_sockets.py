@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import doctest
+import errno
+import json
+import os
+import random
+import re
+import select
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ringcast.transports import sockets
+from ringcast.errors import LinkLost
+from ringcast.net import tls
+from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
+from ringcast.net.fd_limits import allow_files
+from ringcast.net.keys import is_key
+from ringcast.net.tls import RECORD, TlsClient, TlsServer, encrypted
+from ringcast.transports import sockets, tcp, zeromq
 from ringcast.transports.base import Transport
 from ringcast.transports.conformance import CHECKS, Check
-from support.socket_jobs import ranks
+from ringcast.transports.framing import in_records
+from ringcast.transports.incoming import Incoming
+from ringcast.transports.sockets import SocketTransport
+from ringcast.wire.endpoint_card import EndpointCard
+from ringcast.wire.header import LARGEST_FRAME
+from support.socket_jobs import PATIENCE, join, meet, opened, ranks, received
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 SECURITY = pytest.mark.parametrize("secure", [True, False], ids=["secure", "open"])
@@ -24,3 +50,372 @@ def test_conformance(check: Check, secure: bool, monkeypatch: pytest.MonkeyPatch
         return ranks(size, secure=secure)
 
     check(make)
+
+
+@pytest.fixture(params=[True, False], ids=["secure", "open"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[SocketTransport, SocketTransport]]:
+    """Two ranks that are connected."""
+    a, b = opened(2, secure=request.param)
+    join([a, b])
+    yield a, b
+    a.close()
+    b.close()
+
+
+def lost(a: SocketTransport, peer: int = 1) -> str:
+    """Let a rank work until a connection is lost; return why."""
+    deadline = a.clock() + PATIENCE
+    while not (why := a._links[peer].lost):
+        a.unreached()
+        assert a.clock() < deadline
+    with pytest.raises(LinkLost, match=re.escape(why)):
+        a.send(peer, [b"header"])
+    return why
+
+
+def mixture(seed: int) -> list[list[bytes]]:
+    """Return messages of few and many, short and long frames."""
+    rng = random.Random(seed)
+    sizes = [0, 1, 64, 1000, RECORD - 72, RECORD - 8, RECORD, RECORD + 1, 2 * RECORD, 100_000, 262_144, LARGEST_FRAME]
+    messages = [[rng.randbytes(rng.choice(sizes)) for _ in range(rng.choice([1, 2, 3, 9]))] for _ in range(40)]
+    return [*messages, [b""], [b"", b""], [b"h", *[b"x"] * 3000], [b"", *[b""] * 20_000, rng.randbytes(100_000)]]
+
+
+def exchanged(sender: SocketTransport, receiver: SocketTransport, messages: list[list[bytes]]) -> None:
+    """Send messages, and check that they come as they are, by one way of reading or the other."""
+    for message in messages:
+        sender.send(1, message)
+    for i, (header, *frames) in enumerate(messages):
+        arrival = received(receiver, sender)
+        assert arrival.header == header
+        for frame in frames:
+            if i % 2:
+                assert arrival.read() == frame
+            else:
+                room = bytearray(len(frame))
+                assert arrival.read_into(memoryview(room)) == len(frame)
+                assert room == frame
+        assert not arrival.more
+
+
+def test_messages_of_any_shape_arrive(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    exchanged(*pair, mixture(1))
+
+
+@pytest.mark.parametrize("side", ["sender", "receiver"])
+def test_messages_arrive_where_the_kernel_has_little_room(
+    side: str, pair: tuple[SocketTransport, SocketTransport]
+) -> None:
+    """Messages are sent and received in pieces, that end anywhere."""
+    a, b = pair
+    if side == "sender":
+        a._links[1].sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    else:
+        (connection,) = b._incoming
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)  # with less TCP waits for timers
+    exchanged(a, b, mixture(2)[::4])
+
+
+def test_what_is_sent_is_the_callers_again(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    """Also where the kernel did not take it."""
+    a, b = pair
+    memory = bytearray(500_000)
+    for i in range(60):
+        memory[:] = bytes([i]) * len(memory)
+        a.send(1, [b"header", memory])
+    assert a.unsent
+    for i in range(60):
+        assert received(b, a).read() == bytes([i]) * len(memory)
+    assert not a.unsent
+
+
+def test_many_small_messages_take_few_looks(
+    pair: tuple[SocketTransport, SocketTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+    looks, fill = [0], Incoming.fill
+
+    def counted(self: Incoming) -> bool:
+        looks[0] += 1
+        return fill(self)
+
+    monkeypatch.setattr(Incoming, "fill", counted)
+    for _ in range(100):
+        a.send(1, [bytes(64)])
+    for _ in range(100):
+        assert received(b).header == bytes(64)
+    assert looks[0] <= (100 if a.public_key else 2)  # a record each under TLS
+
+
+def test_a_message_tells_from_whom_it_is(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    b.send(0, [b"header"])
+    assert received(a, b).source == (1 if a.public_key else -1)
+
+
+def test_ports_and_files_are_given_back_and_there_is_no_thread() -> None:
+    threads, before = threading.active_count(), set(os.listdir("/proc/self/fd"))
+    made = opened(3)
+    join(made)
+    assert threading.active_count() == threads
+    for rank, transport in enumerate(made):
+        for peer in range(3):
+            if peer != rank:
+                transport.send(peer, [b"header", bytes(100_000)])
+    for transport in made:
+        transport.close()
+        transport.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("bad", ["taken", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://192.0.2.1:*", "udp://1:2", ""])
+def test_an_address_that_cannot_be_bound_is_an_error_and_leaves_nothing(bad: str) -> None:
+    first = SocketTransport("tcp://127.0.0.1:*")
+    with pytest.raises(OSError, match=r".") as error:
+        SocketTransport(first.address if bad == "taken" else bad)
+    assert (error.value.errno == errno.EADDRINUSE) == (bad == "taken")
+    second = SocketTransport([first.address, "tcp://127.0.0.1:*"])
+    assert second.address not in ("", first.address)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "tcp://host", "ipc://x", "udp://1:2", "tcp://127.0.0.1:70000"])
+def test_a_peer_whose_address_is_nonsense_cannot_be_reached(address: str) -> None:
+    with contextlib.closing(SocketTransport("tcp://127.0.0.1:*", size=2)) as transport:
+        transport.meet([EndpointCard(address), transport.card])
+        with pytest.raises(LinkLost, match="cannot be used"):
+            transport.send(0, [b"x"])
+
+
+def test_ranks_meet_over_ipv6() -> None:
+    try:
+        made = [SocketTransport("tcp://[::1]:*", size=2) for _ in range(2)]
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    meet(made)
+    made[0].send(1, [b"header"])
+    assert received(made[1], made[0]).header == b"header"
+    assert made[0].links() == {1: made[1].address}
+    for transport in made:
+        transport.close()
+
+
+def test_connections_under_way_are_no_links_and_tell_why_they_fail() -> None:
+    a, b = opened(2)
+    b.close()
+    a.connect([1])
+    assert a.links() == {}
+    assert lost(a) == a.unreached()[1] == "it was refused, or there is no way there"
+    a.stop_watching()
+    assert a.unreached() == {}
+    assert a.links() == {1: b.address}
+    a.close()
+
+
+def test_a_wait_for_news_ends_when_there_are_some() -> None:
+    a, b = opened(2)
+    a.connect([1])
+    deadline = a.clock() + PATIENCE
+    while a.unreached():
+        b.unreached()
+        a.wait_for_news(a.clock() + 0.01)
+        assert a.clock() < deadline
+    for _ in range(2):
+        a.inject([b"news"])
+        a.wait_for_news(deadline)
+        assert a.clock() < deadline
+        assert a.poll(a.clock()) is not None
+    a.wait_for_news(a.clock() + 0.01)
+    a.close()
+    b.close()
+
+
+def test_connections_have_their_options(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    (connection,) = b._incoming
+    for sock in a._links[1].sock, connection.sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == zeromq.KEEPALIVE
+        # The kernel would end a connection to a rank that computes for long, and takes nothing meanwhile.
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+    with contextlib.closing(tcp.connecting(tcp.resolve(a.address))) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == tcp.SILENCE
+
+
+def test_the_descriptor_works_in_another_epoll(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    with contextlib.closing(select.epoll()) as outer:
+        outer.register(b.fileno(), select.EPOLLIN)
+        assert b.poll(b.clock()) is None
+        assert outer.poll(0) == []
+        for sent in lambda: a.send(1, [b"header"]), lambda: b.inject([b"header"]):
+            sent()
+            assert outer.poll(PATIENCE)
+            assert received_any(b) == b"header"
+            assert b.poll(b.clock()) is None
+            assert outer.poll(0) == []
+
+
+def received_any(transport: SocketTransport) -> bytes:
+    deadline = transport.clock() + PATIENCE
+    while (arrival := transport.poll(deadline)) is None:
+        assert transport.clock() < deadline
+    return arrival.header
+
+
+def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    a.send(1, [b"header", bytes(LARGEST_FRAME + 1)])
+    deadline = a.clock() + PATIENCE
+    while b._incoming:
+        assert b.poll(b.clock()) is None
+        a.unreached()
+        assert a.clock() < deadline
+    lost(a)
+
+
+def test_close_is_bounded_where_nobody_takes_what_was_sent() -> None:
+    a, b = opened(2)
+    a.send(1, [b"header"])
+    for hurry, most in (True, 2.0), (False, 10.0):
+        c = SocketTransport("tcp://127.0.0.1:*", size=2)
+        c.meet([c.card, b.card])
+        c.send(1, [b"header"])
+        start = c.clock()
+        c.close(hurry)
+        assert c.clock() - start < most
+    a.close(hurry=True)
+    b.close()
+
+
+def test_what_is_complete_arrives_after_the_sender_has_ended(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    b.unreached()
+    for size in (0, 10, 200_000):
+        a.send(1, [b"header", bytes(size)])
+    a.close()
+    for size in (0, 10, 200_000):
+        assert received(b).read() == bytes(size)
+    assert b.poll(b.clock() + 0.01) is None
+
+
+KILLED = """
+import json, sys, time
+from ringcast.transports.sockets import SocketTransport
+from ringcast.wire.endpoint_card import EndpointCard
+a = SocketTransport("tcp://127.0.0.1:*", size=2, secure={secure})
+print(json.dumps([a.address, a.public_key]), flush=True)
+a.meet([a.card, EndpointCard(*json.loads(sys.stdin.readline()))])
+a.send(1, [b"whole", bytes(300_000)])
+while a.unsent:
+    a.unreached()
+link = a._links[1]
+frames = [b"cut", bytes(1_000_000)]
+whole = link._write
+link._write = lambda pieces: whole([*pieces][:{pieces}])
+plain = link._write_plain
+link._write_plain = lambda pieces: plain([*pieces[:2], memoryview(pieces[2])[:{bytes}]])
+a.send(1, frames)
+print("sent", flush=True)
+sys.stdin.readline()
+"""
+
+
+@SECURITY
+@pytest.mark.parametrize(("pieces", "size"), [(3, 1), (3, 100_000), (9, 999_999)])
+def test_of_a_sender_that_is_killed_in_the_middle_of_a_frame_nothing_half_arrives(
+    pieces: int, size: int, secure: bool
+) -> None:
+    b = SocketTransport("tcp://127.0.0.1:*", size=2, secure=secure)
+    program = KILLED.format(secure=secure, pieces=pieces, bytes=size)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        b.meet([EndpointCard(*json.loads(process.stdout.readline())), b.card])
+        process.stdin.write(json.dumps([b.address, b.public_key]) + "\n")
+        process.stdin.flush()
+        arrival = received(b)
+        assert (arrival.header, arrival.read()) == (b"whole", bytes(300_000))
+        assert process.stdout.readline() == "sent\n"
+        assert b.poll(b.clock() + 0.05) is None
+        process.kill()
+    deadline = b.clock() + PATIENCE
+    while b._incoming:
+        assert b.poll(b.clock() + 0.01) is None
+        assert b.clock() < deadline
+    b.close()
+
+
+@SECURITY
+def test_33_ranks_are_all_connected(secure: bool) -> None:
+    p = 33
+    allow_files(3 * p * p)
+    made = opened(p, secure=secure)
+    join(made)
+    for rank, transport in enumerate(made):
+        for peer in range(p):
+            if peer != rank:
+                transport.send(peer, [bytes([rank]), bytes([peer]) * 1000])
+    for rank, transport in enumerate(made):
+        got = set()
+        for _ in range(p - 1):
+            arrival = received(transport)
+            assert arrival.read() == bytes([rank]) * 1000
+            got.add(arrival.header[0])
+        assert got == set(range(p)) - {rank}
+        assert transport.strangers == 0
+    for transport in made:
+        transport.close()
+
+
+@given(st.lists(st.integers(0, 3 * RECORD), min_size=1, max_size=6))
+def test_records_are_full_but_for_the_last(sizes: list[int]) -> None:
+    frames = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
+    pieces = [bytes(piece) for piece in in_records(frames, sum(sizes))]
+    assert b"".join(pieces) == b"".join(frames)
+    assert all(len(piece) % RECORD == 0 for piece in pieces[:-1])
+
+
+def test_so_many_bytes_travel_under_tls() -> None:
+    """By OpenSSL's own count, on which the receiver relies."""
+    own = new_certificate()
+    server, client = TlsServer(own), TlsClient(own)
+    server.trust(own.public)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    a = client._context.wrap_bio(back, there)
+    b = server._context.wrap_bio(there, back, server_side=True)
+    for _ in range(3):
+        for end in a, b:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    for size in (1, 100, RECORD - 1, RECORD, RECORD + 1, 4 * RECORD, 4 * RECORD + 1):
+        there.read()
+        assert a.write(bytes(size)) == size
+        assert there.pending == encrypted(size)
+
+
+def test_certificates_are_new_short_and_have_no_secret_to_print() -> None:
+    one, other = new_certificate(), new_certificate()
+    assert fingerprint(one.public) != fingerprint(other.public)
+    assert is_key(fingerprint(one.public))
+    assert len(one.public) <= LONGEST // 2
+    assert b"PRIVATE KEY" in one.secret
+    assert b"PRIVATE KEY" not in one.public
+    assert "PRIVATE" not in repr(one)
+
+
+def test_cryptography_is_loaded_only_where_something_is_encrypted() -> None:
+    program = """
+import sys
+from ringcast.transports.sockets import SocketTransport
+SocketTransport("tcp://127.0.0.1:*", secure=False).close()
+assert "cryptography" not in sys.modules
+SocketTransport("tcp://127.0.0.1:*").close()
+assert "cryptography" in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_examples() -> None:
+    assert [doctest.testmod(module).failed for module in (tls, tcp)] == [0, 0]
