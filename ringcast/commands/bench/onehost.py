@@ -5,17 +5,20 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ringcast.commands.bench import peers
+from ringcast.commands.bench.job import GRACE
 from ringcast.commands.bench.launch import Launch, Where, by_peer, standard_files
 from ringcast.commands.bench.orchestrate import Meter
 from ringcast.procs.process_tree import kill, members
 
 LOOPBACK = "127.0.0.1"
+LOOK = 0.05  # seconds between two looks whether all processes of a peer have ended
 
 
 class OneHost:
@@ -44,7 +47,7 @@ class OneHost:
         files = self._folder / name
         files.mkdir(exist_ok=True)
         env, options = peers.on_one_host(name, venv, files), peers.PEERS[name].on_one_host
-        stack.callback(kill, lambda: members((), {f"TMPDIR={files}".encode()}))  # what killed ranks leave
+        stack.callback(_end, files)
         return by_peer(name, venv, Where(self.size, _start, env, options, LOOPBACK, _free_port()))
 
     def objection(self, _: Sequence[str], /) -> str:
@@ -54,6 +57,15 @@ class OneHost:
 def _start(_: int, command: Sequence[str], /, **options: Any) -> subprocess.Popen[Any]:
     # In a session of its own: Ctrl-C is for the benchmark, which then ends the jobs in its own time.
     return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def _end(folder: Path) -> None:
+    """End all processes of a peer that outlive its ranks; those that clean up after them have GRACE for it."""
+    tags = {f"TMPDIR={folder}".encode()}
+    deadline = time.monotonic() + GRACE
+    while members((), tags) and time.monotonic() < deadline:
+        time.sleep(LOOK)
+    kill(lambda: members((), tags))
 
 
 def _free_port() -> int:

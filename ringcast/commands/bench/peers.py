@@ -147,7 +147,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         ),
         "dask": Peer(("distributed", "numpy"), "dask_scatter.py"),
         "hivemind": Peer(
-            ("hivemind", "numpy", TORCH),
+            ("hivemind==1.1.12", "numpy", TORCH),
             "hivemind_average.py",
             settings=TORCH_SETTINGS,
             interface=GLOO_INTERFACE,  # ranks meet, and begin each repetition together, by Gloo

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from hivemind.averaging.control import AveragingStage
+from hivemind.p2p import P2P
 
 if TYPE_CHECKING:
     from ringcast.commands.bench.systems.harness import serve
@@ -38,6 +40,7 @@ class HivemindSystem:
     def __init__(self, name: str) -> None:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
+        P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # it leaves its sockets, and has /tmp
         self.name = name
         self.version = f"hivemind {version('hivemind')}, torch {torch.__version__}"
         self.rank: int = dist.get_rank()
