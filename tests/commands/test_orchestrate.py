@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from ringcast.commands.bench.bed import BedError, BedHost
 from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
 from ringcast.commands.bench.job import BenchJob, JobLost
+from ringcast.commands.bench.launch import Where, by_peer
 from ringcast.commands.bench.onbed import OnBed
 from ringcast.commands.bench.onehost import OneHost
 from ringcast.commands.bench.orchestrate import Contestant, SideBySide, compete, shares
@@ -411,6 +413,33 @@ def test_ringcast_on_one_host_is_launched_as_by_default(tmp_path: Path, nothing_
     rows = list(place.measure(["ringcast"], cases))
     assert [(row.problem, len(row.seconds), row.command) for row in rows] == [("", 2, "ringcast-launch -n 2")] * 3
     assert [len(events) > 0 for events in next(place.trace(cases[:1]))] == [True, True]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("size", [2, 3])
+def test_dask_does_a_broadcast_and_nothing_else(size: int, tmp_path: Path, nothing_left: None) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    place = Where(size, run_here, env, (), "127.0.0.1", free_port())
+    launch = by_peer("dask", Path(sys.prefix), place)  # where `make test-live` has installed it
+    with BenchJob(size, launch.start) as job:
+        assert job.version.startswith("Dask distributed 2")
+        for nbytes in (1, 1000, 1_000_000):
+            case = case_of("bcast", size, 8 * nbytes)
+            assert job.ask("prepare", case=case.to_json()) == [{"ok": True}] * size
+            assert job.ask("check") == [{"ok": True}] * size
+            (root, *_), *others = (answer["seconds"] for answer in job.ask("measure", warmup=1, repeat=2))
+            assert all(root > max(seconds) for seconds in others), "its time is that of the client"
+        assert job.ask("prepare", case=case_of("allreduce", size, 8).to_json()) == [{"unsupported": True}] * size
+
+
+def run_here(_: int, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, **options)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def test_where_nothing_is_metered_nothing_goes_around_the_wire() -> None:
