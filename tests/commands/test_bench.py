@@ -296,6 +296,49 @@ def test_text_of_a_comparison() -> None:
     assert "went around the wire" in body[4]
 
 
+def test_a_comparison_has_a_line_for_each_case_and_the_ratio_to_the_best_peer() -> None:
+    small = replace(BIG, nbytes=1000)
+    rows = [
+        judge(measured(small, 2e-4), None),
+        judge(measured(small, 4e-4, system="openmpi"), None),
+        judge(measured(small, 1e-4, system="mpich"), None),
+        judge(measured(BIG, 0.5), None),
+        judge(measured(BIG, 1.0, system="openmpi"), None),
+        judge(measured(BIG, system="mpich", problem="not supported"), None),
+        judge(measured(replace(BIG, collective="barrier", nbytes=0), 3e-4), None),
+        judge(measured(replace(BIG, collective="barrier", nbytes=0), system="openmpi", problem="lost"), None),
+    ]
+    blank, title, names, *body = report.comparison(rows)
+    assert (blank, title[:14]) == ("", "# side by side")
+    assert names.split() == ["#", "bytes", "collective", OURS, "openmpi", "mpich", "ratio"]
+    assert [line.split() for line in body] == [
+        ["1k", "bcast", "0.2000", "0.4000", "0.1000", "2.00"],
+        ["10m", "bcast", "500.00", "1000.00", "-", "0.50"],
+        ["0", "barrier", "0.3000", "-", "-", "-"],
+    ]
+    assert {len(line) for line in body} == {len(names)}
+
+
+def test_a_comparison_on_links_has_their_limit_and_without_peers_there_is_none() -> None:
+    rows = [judge(measured(BIG, 0.9, system=system), RATE) for system in (OURS, "gloo")]
+    _, _, names, line = report.comparison(rows)
+    assert names.split()[3] == "limit"
+    assert line.split() == ["10m", "bcast", "836.46", "900.00", "900.00", "1.00"]
+    assert report.comparison(rows[:1]) == []
+
+
+def test_the_end_says_what_started_whom() -> None:
+    rows = [
+        judge(measured(BIG, 0.9, command="ringcast-launch -n 8"), None),
+        judge(measured(BIG, 0.9, system="mpich", version="MPICH 5", command="mpiexec -n 8 python mpi.py"), None),
+    ]
+    assert report.ending(rows) == [
+        "# mpich: MPICH 5",
+        "# ringcast was started by: ringcast-launch -n 8",
+        "# mpich was started by: mpiexec -n 8 python mpi.py",
+    ]
+
+
 def test_the_longest_name_of_an_algorithm_has_a_space_before_it() -> None:
     longest = max((name for named in ALGORITHMS.values() for name in named), key=len)
     row = judge(measured(BIG, 0.84, algorithm=longest, nblocks=128, rounds=130), RATE)
@@ -394,7 +437,8 @@ BED = ("--hosts-bed", "3x100mbit")
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("bcast", "-m", "1k"), "ringcast-launch -n 4 ringcast bench bcast; or on emulated hosts: --hosts-bed"),
+        (("bcast", "-m", "1k"), "ringcast-launch -n 4 ringcast bench bcast; or on emulated hosts: --hosts-bed 8x"),
+        ((), "or here: --one-host 4"),
         (("bcst", *BED), "there is no collective 'bcst'; known are bcast, reduce"),
         (("-m", "1x", *BED), "'1x' is not a size"),
         (("-m", "10:1", *BED), "larger than the last"),
@@ -402,7 +446,12 @@ BED = ("--hosts-bed", "3x100mbit")
         (("-x", "-1", *BED), "-1"),
         (("--nblocks", "x", *BED), "'x' is not a whole number"),
         (("--distribution", "zipf", *BED), "there is no distribution 'zipf'"),
-        (("--peers", "gloo"), "--peers needs --hosts-bed"),
+        (("--peers", "gloo"), "--peers needs --hosts-bed, such as --hosts-bed 8x100mbit, or --one-host"),
+        (("--one-host", "0"), "'0' is not a whole number, 1 or more"),
+        (("--one-host", "2", *BED), "--hosts-bed and --one-host are two places"),
+        (("--one-host", "1", "latency"), "latency needs two ranks"),
+        (("--one-host", "2", "--config", str(CONSTANTS)), "with --one-host set RINGCAST_CONFIG"),
+        (("--peers", "gloo,numpy", *BED), "--peers numpy: memory has no links"),
         (("--peers", "gloo,nccl", *BED), "there is no peer 'nccl'; known are openmpi"),
         (("--hosts-bed", "eight"), "eight"),
         (("bcast", "--hosts-bed", "1x100mbit"), "one host has nobody to talk to; make it 2 or more"),
@@ -478,9 +527,17 @@ def test_a_file_that_cannot_be_written_is_one_sentence_and_the_others_are(
     assert [path.name for path in tmp_path.iterdir()] == ["2.svg"]
 
 
+@pytest.mark.usefixtures("alone")
+def test_on_one_host_links_have_no_rate() -> None:
+    options, cases = understand(("--one-host", "4", "--peers", "gloo,numpy", "bcast"), from_environment())
+    assert (options.one_host, options.bed, options.peers) == (4, None, ("gloo", "numpy"))
+    assert {case.size for case in cases} == {4}
+
+
 def test_in_a_job_there_is_no_bed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGCAST_CONTROL", "ipc:///nowhere")
     assert "leave out ringcast-launch" in refusal(capsys, *BED)
+    assert "leave out ringcast-launch, or --one-host" in refusal(capsys, "--one-host", "2")
 
 
 def test_only_rank_0_complains(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -670,6 +727,29 @@ def test_unusable_constants_in_a_launched_job_are_no_traceback(tmp_path: Path) -
 def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
     done = launched(2, "barrier", "-i", "1", folder=tmp_path)
     assert "over ipc; constants of the network: the transport's defaults" in done.stdout
+
+
+# Runs on one host
+
+
+@pytest.mark.live
+def test_a_run_on_one_host_beside_a_peer(tmp_path: Path) -> None:
+    argv = ["--one-host", "2", "--peers", "numpy", "bandwidth", "-m", "1k", "-c", "-i", "3"]
+    files = ["--json", "out.json", "--plot", "out.png"]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", BENCH, *argv, *files], capture_output=True, text=True, cwd=tmp_path, timeout=100, env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ours, copied = json.loads((tmp_path / "out.json").read_text())
+    assert (ours["system"], ours["command"]) == (OURS, "ringcast-launch -n 2")
+    assert (copied["system"], copied["command"]) == ("numpy", "python numpy_copy.py")
+    assert all(row["median_s"] > 0 and row["problem"] is None for row in (ours, copied))
+    assert "# 2 ranks on this host" in done.stdout
+    assert "# side by side: " in done.stdout
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 # Runs on emulated hosts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,23 +16,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast.commands.bench import orchestrate, peers
+from ringcast.commands.bench import peers
 from ringcast.commands.bench.bed import BedError, BedHost
 from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, PARTED, REGULAR, Case
 from ringcast.commands.bench.distributions import DISTRIBUTIONS, parts
 from ringcast.commands.bench.job import BenchJob, JobLost
-from ringcast.commands.bench.orchestrate import Contestant, compete, shares
+from ringcast.commands.bench.launch import Where, by_peer
+from ringcast.commands.bench.onbed import OnBed
+from ringcast.commands.bench.onehost import OneHost
+from ringcast.commands.bench.orchestrate import Contestant, SideBySide, compete, shares
 from ringcast.commands.bench.remote import RemoteStarter
 from ringcast.commands.bench.systems.harness import measure
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.systems.workload import Workload
 from ringcast.errors import ArgumentError
 from ringcast.net.ssh import FAILED
+from ringcast.procs.process_tree import members
 from support.beds import make_bed
 from support.jobs import Job as RingcastJob
-from support.places import SUPPORT
+from support.places import ROOT, SUPPORT
 
 FAKE = SUPPORT / "fake_system.py"
+SCRIPTS = ROOT / "ringcast/commands/bench/systems"
+CONSTANTS = ROOT / "configs/tcp-100mbit.toml"
 BCAST = Case("bcast", 3, 1000, warmup=1, repeat=4)
 
 
@@ -345,22 +352,99 @@ def test_one_that_fails_says_why_and_the_others_go_on(fault: str, first: str, la
     assert (fault == "errs") == bool(two.seconds), "a wrong result does not end the job"
 
 
-def test_a_peer_that_is_not_installed_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_installed_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(name: str) -> Path:
         raise peers.PeerMissing(f"not installed: {name}")
 
     class NoBed:
         hosts = (BedHost("h0", ""), BedHost("h1", ""))
+        rate_bits = None
 
         def carried(self, i: int) -> tuple[int, int]:
             return 0, 0
 
     monkeypatch.setattr(peers, "install", fail)
-    rows = list(orchestrate.measure(NoBed(), ["gloo", "mpich"], [BCAST]))
-    assert [(row.system, row.problem) for row in rows] == [
-        ("gloo", "not installed: gloo"),
-        ("mpich", "not installed: mpich"),
-    ]
+    for site in (OnBed(NoBed(), CONSTANTS), OneHost(2, tmp_path)):
+        rows = list(SideBySide(site).measure(["gloo", "mpich"], [BCAST]))
+        assert [(row.system, row.problem) for row in rows] == [
+            ("gloo", "not installed: gloo"),
+            ("mpich", "not installed: mpich"),
+        ]
+
+
+# -- on one host -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mpich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have an MPICH installed whose mpiexec starts fake ranks; returns its folder, where mpiexec writes its words."""
+    venv = tmp_path / "cache/ringcast/peers/mpich"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "complete").write_text(" ".join(peers.PEERS["mpich"].requirements))
+    mpiexec = venv / "bin/mpiexec"
+    mpiexec.write_text(f"""#!/bin/sh
+echo "$*" >{venv}/words
+sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{venv}/forgotten
+{sys.executable} {FAKE} "$6" 0 2 "" & {sys.executable} {FAKE} "$6" 1 2 "" & wait %2 %3
+""")
+    mpiexec.chmod(0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return venv
+
+
+def test_an_mpirun_on_one_host_starts_all_ranks_and_nothing_is_left(
+    mpich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setattr("ringcast.commands.bench.onehost.GRACE", 0.2)
+    (row,) = SideBySide(OneHost(2, tmp_path)).measure(["mpich"], [replace(BCAST, size=2, repeat=3)])
+    assert (row.problem, len(row.seconds), row.version) == ("", 3, "fake 1.0")
+    assert row.command == "HWLOC_XMLFILE=/dev/shm/none mpiexec -n 2 python mpi.py"
+    words = (mpich / "words").read_text().split()
+    assert words[:2] == ["-n", "2"]
+    assert words[2:5] == [f"{mpich}/bin/python", str(SCRIPTS / "mpi.py"), "mpich"]
+    forgotten = int((mpich / "forgotten").read_text())
+    assert not members({forgotten}, ()), "a child that its mpirun forgot"
+
+
+@pytest.mark.live
+def test_ringcast_on_one_host_is_launched_as_by_default(tmp_path: Path, nothing_left: None) -> None:
+    cases = [replace(case_of(name, 2, 1000), repeat=2) for name in ("allreduce", "barrier", "bandwidth")]
+    place = SideBySide(OneHost(2, tmp_path))
+    rows = list(place.measure(["ringcast"], cases))
+    assert [(row.problem, len(row.seconds), row.command) for row in rows] == [("", 2, "ringcast-launch -n 2")] * 3
+    assert [len(events) > 0 for events in next(place.trace(cases[:1]))] == [True, True]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("size", [2, 3])
+def test_dask_does_a_broadcast_and_nothing_else(size: int, tmp_path: Path, nothing_left: None) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    place = Where(size, run_here, env, (), "127.0.0.1", free_port())
+    launch = by_peer("dask", Path(sys.prefix), place)  # where `make test-live` has installed it
+    with BenchJob(size, launch.start) as job:
+        assert job.version.startswith("Dask distributed 2")
+        for nbytes in (1, 1000, 1_000_000):
+            case = case_of("bcast", size, 8 * nbytes)
+            assert job.ask("prepare", case=case.to_json()) == [{"ok": True}] * size
+            assert job.ask("check") == [{"ok": True}] * size
+            (root, *_), *others = (answer["seconds"] for answer in job.ask("measure", warmup=1, repeat=2))
+            assert all(root > max(seconds) for seconds in others), "its time is that of the client"
+        assert job.ask("prepare", case=case_of("allreduce", size, 8).to_json()) == [{"unsupported": True}] * size
+
+
+def run_here(_: int, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, **options)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_where_nothing_is_metered_nothing_goes_around_the_wire() -> None:
+    (row,) = compete([Contestant("a", Stub("a", []))], [BCAST], None)
+    assert (row.problem, len(row.seconds)) == ("", 4)
 
 
 # -- other hosts -----------------------------------------------------------------------------------------------------
@@ -425,8 +509,9 @@ def test_ringcast_on_emulated_hosts(nothing_left: None) -> None:
         for collective, nbytes in product(("bcast", "allgatherv", "allreduce", "reduce_scatter"), (1000, 200_000))
     ]
     with make_bed("3x100mbit") as bed:
-        rows = list(orchestrate.measure(bed, ["ringcast"], cases))
-        traced = list(orchestrate.trace(bed, cases[:1]))
+        place = SideBySide(OnBed(bed, CONSTANTS))
+        rows = list(place.measure(["ringcast"], cases))
+        traced = list(place.trace(cases[:1]))
     assert [row.case for row in rows] == cases
     for row in rows:
         assert (row.problem, len(row.seconds)) == ("", 3), row

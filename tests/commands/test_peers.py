@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ringcast.commands.bench import peers
-from ringcast.commands.bench.peers import PEERS, PeerMissing, Start
+from ringcast.commands.bench import peers, systems
+from ringcast.commands.bench.cases import Case
+from ringcast.commands.bench.launch import Where, by_peer
+from ringcast.commands.bench.peers import PEERS, PeerMissing
 from ringcast.commands.bench.systems.agent import parse
 
 VENV = Path("/cache/peer")
@@ -18,12 +23,32 @@ HOSTS = ("h0", "h1", "h2")
 BY_MPIRUN = [name for name, peer in PEERS.items() if peer.mpirun]
 
 
+class Starter:
+    """Takes down what is to be started."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[int, list[str], dict[str, str]]] = []
+
+    def __call__(self, i: int, command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        self.started.append((i, command, env))
+
+
+def started(name: str, env: dict[str, str], options: Sequence[str] = ()) -> tuple[Starter, str]:
+    """Return what a job of a peer with three ranks starts, and the command that is shown."""
+    starter = Starter()
+    launch = by_peer(name, VENV, Where(len(HOSTS), starter, env, options, "10.0.0.1", 4711))
+    launch.start(Path("/tmp/x/orders"), 2)
+    return starter, launch.command
+
+
 @pytest.mark.parametrize("name", BY_MPIRUN)
 def test_an_mpirun_starts_one_rank_on_each_host_by_the_agent(name: str) -> None:
-    mpirun = PEERS[name].mpirun
-    assert mpirun is not None
+    between = PEERS[name].between_hosts
+    assert between is not None
+    starter, _ = started(name, peers.on_bed(name, VENV), between(HOSTS, Path("/tmp/x/agent")))
+    ((host, argv, _),) = starter.started
     worker = peers.worker(name, VENV, Path("/tmp/x/orders"))
-    argv = mpirun(Start(VENV, HOSTS, Path("/tmp/x/agent"), worker))
+    assert host == 0
     assert argv[-len(worker) :] == worker
     assert argv[0].startswith(f"{VENV}/bin/mpi")
     assert argv[argv.index("-n") + 1] == "3"
@@ -33,11 +58,55 @@ def test_an_mpirun_starts_one_rank_on_each_host_by_the_agent(name: str) -> None:
 
 @pytest.mark.parametrize("name", PEERS)
 def test_nothing_of_the_users_settings_tunes_a_peer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = peers.environment(name, VENV)
+    ours = peers.on_bed(name, VENV), peers.on_one_host(name, VENV, Path("/tmp/x"))
     for variable in ("OMPI_MCA_btl", "FI_PROVIDER", "I_MPI_FABRICS", "PYTHONPATH", "LD_PRELOAD", "RINGCAST_RANK"):
         monkeypatch.setenv(variable, "x")
-    assert peers.environment(name, VENV) == ours
-    assert ours["PATH"].startswith(f"{VENV}/bin:")
+    assert (peers.on_bed(name, VENV), peers.on_one_host(name, VENV, Path("/tmp/x"))) == ours
+    assert all(env["PATH"].startswith(f"{VENV}/bin:") for env in ours)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_on_one_host_no_peer_is_kept_from_shared_memory(name: str) -> None:
+    env = peers.on_one_host(name, VENV, Path("/tmp/x"))
+    assert not {variable for variable, value in env.items() if "tcp" in (variable + value).lower().replace("tcpp", "")}
+    assert not set(PEERS[name].tcp_settings) & set(env)
+    assert env["TMPDIR"] == "/tmp/x"
+    starter, command = started(name, env, PEERS[name].on_one_host)
+    assert "agent" not in command
+    assert [i for i, _, _ in starter.started] == ([0] if PEERS[name].mpirun else [0, 1, 2])
+
+
+@pytest.mark.parametrize("name", sorted(PEERS.keys() - BY_MPIRUN))
+def test_ranks_without_an_mpirun_are_told_where_they_meet(name: str) -> None:
+    starter, _ = started(name, peers.on_bed(name, VENV))
+    for rank, (host, argv, env) in enumerate(starter.started):
+        assert host == rank
+        assert argv == peers.worker(name, VENV, Path("/tmp/x/orders"))
+        told = [env[variable] for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")]
+        assert told == [str(rank), "3", "10.0.0.1", "4711"]
+
+
+def test_the_command_is_shown_as_a_person_would_type_it() -> None:
+    _, command = started("impi", peers.on_one_host("impi", VENV, Path("/tmp/x")), PEERS["impi"].on_one_host)
+    assert command == "mpiexec.hydra -n 3 python mpi.py"
+    _, command = started("gloo", peers.on_one_host("gloo", VENV, Path("/tmp/x")))
+    assert command == "OMP_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR GLOO_SOCKET_IFNAME=lo python gloo.py"
+
+
+def test_a_copy_by_numpy_is_done_by_rank_1_and_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    case = Case("bandwidth", 2, 1000)
+    folder = str(Path(systems.__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    copies = runpy.run_path(f"{folder}/numpy_copy.py")["CopySystem"]
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        system = copies("numpy")
+        assert system.prepare(replace(case, collective="bcast").to_json()) is None
+        assert system.prepare(case.to_json()) is not None
+        assert system.check() == ""
+    system._source[3] += 1
+    assert "item 3 is" in system.check()
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -85,4 +85,5 @@ class Measurement:
     nblocks: int | None = None
     rounds: int | None = None
     version: str = ""
+    command: str = ""  # that started the ranks; "": there is none that a person could type
     problem: str = ""  # why there are no figures, or why not to believe them; "": all is well

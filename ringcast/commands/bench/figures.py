@@ -25,6 +25,7 @@ class Row:
     case: Case
     system: str
     version: str
+    command: str  # that started the ranks; "": unknown
     algorithm: str | None
     nblocks: int | None
     rounds: int | None
@@ -46,6 +47,7 @@ class Row:
         return {
             "system": self.system,
             "version": self.version,
+            "command": self.command or None,
             "collective": self.case.collective,
             "p": self.case.size,
             "bytes": self.case.nbytes,
@@ -75,6 +77,7 @@ def judge(measurement: Measurement, rate: int | None, table: str = MAIN) -> Row:
         case,
         measurement.system,
         measurement.version,
+        measurement.command,
         measurement.algorithm,
         measurement.nblocks,
         measurement.rounds,

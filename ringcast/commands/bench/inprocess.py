@@ -28,7 +28,7 @@ class Here:
 
     def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
         """Yield what each case took, the same on all ranks; `systems` is the one that is here."""
-        assert list(systems) == [self._system.name], "peers run on a bed only"
+        assert list(systems) == [self._system.name], "peers do not run in a job"
         return map(self._measure, cases)
 
     def _measure(self, case: Case) -> Measurement:

@@ -21,10 +21,13 @@ DEFAULT = ("bcast", "allgatherv", "allreduce")
 SIZES = "1k:1m"
 USAGE = 2  # exit code of the command for arguments that are refused
 
-_DESCRIPTION = "Measure the collectives on the ranks of a job, or on emulated hosts."
+_DESCRIPTION = (
+    "Measure the collectives on the ranks of a job, on emulated hosts, or beside other libraries on this host."
+)
 _EPILOG = f"""\
 Run it in a job:           ringcast-launch -n 4 ringcast bench bcast -m 1k:10m
 or on emulated hosts:      ringcast bench --hosts-bed 8x100mbit --peers gloo,openmpi   (needs root)
+or beside others here:     ringcast bench --one-host 4 --peers gloo,openmpi -m 8:10m
 
 Sizes are decimal: 1k is 1000 bytes. They are the vector for bcast, reduce, allreduce, scan, exscan and shift; the sum
 of all parts for allgather, allgatherv, gather, scatter and merge_sorted; one rank's whole input for reduce_scatter,
@@ -116,11 +119,17 @@ def _parser() -> argparse.ArgumentParser:
         help="run on emulated hosts, such as 8x100mbit (needs root and iproute2)",
     )
     add(
+        "--one-host",
+        type=_at_least(1),
+        metavar="N",
+        help="run N ranks on this host, each system as it is by default there: ringcast by ringcast-launch -n N",
+    )
+    add(
         "--peers",
         type=_peers,
         default=(),
         metavar="NAME,...",
-        help=f"measure these as well, with --hosts-bed: {', '.join(PEERS)}",
+        help=f"measure these as well, with --hosts-bed or --one-host: {', '.join(PEERS)}",
     )
     add(
         "--config",
@@ -184,17 +193,11 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int | None]:
     """Return the number of ranks and the rate of their links in bit/s."""
-    if config.control and options.bed:
-        raise Refused("--hosts-bed starts ranks by itself; leave out ringcast-launch, or --hosts-bed")
-    if options.peers and not options.bed:
-        raise Refused("--peers needs --hosts-bed, such as --hosts-bed 8x100mbit: they are compared on the same links")
-    if options.config is not None and not options.bed:
-        raise Refused("--config is for --hosts-bed; in a job it is an option of the launcher: ringcast-launch --config")
-    if not config.control and not options.bed:
-        command = shlex.join(["ringcast", "bench", *(options.collectives or ["bcast"])])
-        raise Refused(f"run it in a job: ringcast-launch -n 4 {command}; or on emulated hosts: --hosts-bed 8x100mbit")
-    if not options.bed:
+    _check_place(options, config)
+    if config.control:
         return config.size, None
+    if options.one_host:
+        return options.one_host, None
     count, rate = options.bed
     if count < 2:
         raise Refused("--hosts-bed: one host has nobody to talk to; make it 2 or more, such as 8x100mbit")
@@ -203,6 +206,27 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
     if options.config is not None:
         network_file.read(options.config, "tcp")
     return count, rate
+
+
+def _check_place(options: argparse.Namespace, config: WorkerConfig) -> None:
+    """Refuse more than one place, or none, and what does not go with it."""
+    if options.bed and options.one_host:
+        raise Refused("--hosts-bed and --one-host are two places; give one of them")
+    given = "--hosts-bed" if options.bed else "--one-host" if options.one_host else ""
+    if config.control and given:
+        raise Refused(f"{given} starts ranks by itself; leave out ringcast-launch, or {given}")
+    if options.peers and not given:
+        places = "--hosts-bed, such as --hosts-bed 8x100mbit, or --one-host"
+        raise Refused(f"--peers needs {places}: they are compared at the same place")
+    if options.bed and (strange := [name for name in options.peers if PEERS[name].in_memory]):
+        raise Refused(f"--peers {', '.join(strange)}: memory has no links; leave it out, or use --one-host")
+    if options.config is not None and not options.bed:
+        other = "ringcast-launch --config; with --one-host set RINGCAST_CONFIG"
+        raise Refused(f"--config is for --hosts-bed; in a job it is an option of the launcher: {other}")
+    if not config.control and not given:
+        command = shlex.join(["ringcast", "bench", *(options.collectives or ["bcast"])])
+        places = "on emulated hosts: --hosts-bed 8x100mbit; or here: --one-host 4"
+        raise Refused(f"run it in a job: ringcast-launch -n 4 {command}; or {places}")
 
 
 def _cases(options: argparse.Namespace, size: int, rate: int | None) -> list[Case]:

@@ -1,30 +1,26 @@
-"""Measure several systems on the same emulated hosts, in turn, so that drift of the machine hits all alike.
+"""Measure several systems on the same hosts, in turn, so that drift of the machine hits all alike.
 
-The ranks of all systems live side by side, one of each on every host; those that are not measured sleep. The
-repetitions of a case come in a few turns; in each turn every system has its share, and the order rotates.
+The ranks of all systems live side by side; those that are not measured sleep. The repetitions of a case come in a few
+turns; in each turn every system has its share, and the order rotates.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ringcast._util.dataclass import dataclass
-from ringcast.commands.bench import peers
-from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.cases import OURS, Case, Measurement
-from ringcast.commands.bench.job import BenchJob, JobLost, Starter
+from ringcast.commands.bench.job import BenchJob, JobLost
+from ringcast.commands.bench.launch import Launch
 from ringcast.commands.bench.limits import busiest
 from ringcast.commands.bench.peers import PeerMissing
-from ringcast.commands.bench.remote import RemoteStarter
-from ringcast.commands.bench.workers import start_workers
+from ringcast.events import Event
+from ringcast.monitoring.trace import from_json
 
 TURNS = 5  # of every system in a case
 
@@ -32,13 +28,49 @@ TURNS = 5  # of every system in a case
 Meter = Callable[[], Sequence[tuple[int, int]]]
 
 
+class Site(Protocol):
+    """A place where the ranks of all systems run side by side.
+
+    Attributes:
+        size: number of ranks of each system.
+        rate: of the links, in bit/s; None if there are none, or it is not known.
+        meter: reads what the links have carried; None if there are none to be watched.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def rate(self) -> int | None: ...
+    @property
+    def meter(self) -> Meter | None: ...
+
+    def ours(self) -> Launch:
+        """Return what starts the ranks of ringcast."""
+
+    def peer(self, name: str, folder: Path, stack: ExitStack, /) -> Launch:
+        """Return what starts the ranks of a peer.
+
+        Args:
+            name: of `peers.PEERS`.
+            folder: an existing directory, private to this user, which is there until all ranks are.
+            stack: ends what the ranks need until then.
+
+        Raises:
+            PeerMissing: it is not installed and cannot be.
+        """
+
+    def objection(self, hosts: Sequence[str], /) -> str:
+        """Return why ranks on these hosts, by rank, cannot be measured; "": they can."""
+
+
 @dataclass
 class Contestant:
-    """A system, its job, and, once it has none any more, why."""
+    """A system, its job, what started it, and, once it has no job any more, why."""
 
     name: str
     job: BenchJob | None = None
     problem: str = ""
+    command: str = ""
 
     def drop(self, problem: str) -> None:
         """Leave the race."""
@@ -58,40 +90,42 @@ class Run:
     calls: int = 0  # warm-ups included
 
 
-def measure(
-    bed: Bed, systems: Sequence[str], cases: Sequence[Case], env: Mapping[str, str] = os.environ
-) -> Iterator[Measurement]:
-    """Yield what every case took on every system, case by case; all jobs end with the iterator.
+class SideBySide:
+    """Several systems on one site."""
 
-    Args:
-        bed: the hosts, one rank of each system on each.
-        systems: "ringcast" and names of `peers.PEERS`.
-        cases: what to do.
-        env: the whole environment of ringcast's ranks, without what tells them of the job.
-    """
-    with ExitStack() as stack:
-        contestants = [_enter(stack, bed, name, env) for name in systems]
-        yield from compete(contestants, cases, lambda: [bed.carried(i) for i in range(len(bed.hosts))])
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.rate = site.rate
+
+    def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
+        """Yield what every case took on every system, case by case; all jobs end with the iterator.
+
+        Args:
+            systems: "ringcast" and names of `peers.PEERS`.
+            cases: what to do.
+        """
+        with ExitStack() as stack:
+            contestants = [_enter(stack, self._site, name) for name in systems]
+            yield from compete(contestants, cases, self._site.meter)
+
+    def trace(self, cases: Sequence[Case]) -> Iterator[list[list[Event]]]:
+        """Yield for every case the events of all ranks in one repetition on ringcast.
+
+        Raises:
+            JobLost: ringcast did not start, or failed.
+        """
+        with ExitStack() as stack:
+            job, _ = _job(stack, self._site, OURS)
+            for case in cases:
+                answers = job.ask("prepare", case=case.to_json())
+                if not _first(answers, "error"):
+                    answers = job.ask("trace")
+                if problem := _first(answers, "error"):
+                    raise JobLost(f"{case.collective}: {problem}")
+                yield [[from_json(values) for values in answer["events"]] for answer in answers]
 
 
-def trace(bed: Bed, cases: Sequence[Case], env: Mapping[str, str] = os.environ) -> Iterator[list[list[Any]]]:
-    """Yield for every case the events of all ranks, as JSON, in one repetition on ringcast.
-
-    Raises:
-        JobLost: ringcast did not start, or failed.
-    """
-    with ExitStack() as stack:
-        job = _job(stack, bed, OURS, env)
-        for case in cases:
-            answers = job.ask("prepare", case=case.to_json())
-            if not _first(answers, "error"):
-                answers = job.ask("trace")
-            if problem := _first(answers, "error"):
-                raise JobLost(f"{case.collective}: {problem}")
-            yield [answer["events"] for answer in answers]
-
-
-def compete(contestants: Sequence[Contestant], cases: Sequence[Case], meter: Meter) -> Iterator[Measurement]:
+def compete(contestants: Sequence[Contestant], cases: Sequence[Case], meter: Meter | None) -> Iterator[Measurement]:
     """Yield what every case took on every contestant; one that is lost is dropped, and its rows say why."""
     for case in cases:
         runs = [Run() for _ in contestants]
@@ -103,7 +137,7 @@ def compete(contestants: Sequence[Contestant], cases: Sequence[Case], meter: Met
                 which = (i + turn) % len(contestants)
                 _guard(contestants[which], runs[which], _measure, meter, warmup, share)
         for one, run in zip(contestants, runs, strict=True):
-            yield _result(one, run, case)
+            yield _result(one, run, case, watched=meter is not None)
 
 
 def shares(repeat: int) -> list[int]:
@@ -143,13 +177,14 @@ def _prepare(job: BenchJob, _: Run, case: Case) -> str:
     return f"wrong result: {wrong}" if wrong else ""
 
 
-def _measure(job: BenchJob, run: Run, meter: Meter, warmup: int, repeat: int) -> str:
-    before = meter()
+def _measure(job: BenchJob, run: Run, meter: Meter | None, warmup: int, repeat: int) -> str:
+    before = meter() if meter else ()
     answers = job.ask("measure", calls=warmup + repeat, warmup=warmup, repeat=repeat)
     if problem := _first(answers, "error"):
         raise JobLost(problem)
-    after = meter()
-    run.carried += max(b - a for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=True))
+    after = meter() if meter else ()
+    moved = (b - a for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=True))
+    run.carried += max(moved, default=0)
     run.calls += warmup + repeat
     run.seconds += map(max, zip(*(answer["seconds"] for answer in answers), strict=True))
     run.chosen = {name: answers[0].get(name) for name in ("algorithm", "nblocks", "rounds")}
@@ -161,10 +196,11 @@ def _first(answers: Sequence[Mapping[str, Any]], name: str) -> str:
     return next((f"rank {rank}: {answer[name]}" for rank, answer in enumerate(answers) if name in answer), "")
 
 
-def _result(one: Contestant, run: Run, case: Case) -> Measurement:
+def _result(one: Contestant, run: Run, case: Case, *, watched: bool) -> Measurement:
     version = one.job.version if one.job is not None else ""
-    problem = run.problem or _detour(run, case)
-    return Measurement(case, one.name, tuple(run.seconds), version=version, problem=problem, **run.chosen)
+    problem = run.problem or (_detour(run, case) if watched else "")
+    seconds = tuple(run.seconds)
+    return Measurement(case, one.name, seconds, version=version, command=one.command, problem=problem, **run.chosen)
 
 
 def _detour(run: Run, case: Case) -> str:
@@ -178,61 +214,18 @@ def _detour(run: Run, case: Case) -> str:
     )
 
 
-def _enter(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> Contestant:
+def _enter(stack: ExitStack, site: Site, name: str) -> Contestant:
     try:
-        job = _job(stack, bed, name, env)
+        job, command = _job(stack, site, name)
     except (JobLost, PeerMissing) as error:
         return Contestant(name, problem=str(error))
-    if len(set(job.hosts)) < len(job.hosts):
-        return Contestant(name, problem=f"ranks share a host, so that not all goes over the wire: {job.hosts}")
-    return Contestant(name, job)
+    if objection := site.objection(job.hosts):
+        return Contestant(name, problem=objection)
+    return Contestant(name, job, command=command)
 
 
-def _job(stack: ExitStack, bed: Bed, name: str, env: Mapping[str, str]) -> BenchJob:
-    """Start a system on the bed, one rank on each host, until the end of `stack`."""
-    if name == OURS:
-        return stack.enter_context(BenchJob(len(bed.hosts), _ours(bed, env)))
+def _job(stack: ExitStack, site: Site, name: str) -> tuple[BenchJob, str]:
+    """Start a system on the site, until the end of `stack`; return its job, and what started it."""
     with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # not needed any more when all ranks are there
-        return stack.enter_context(BenchJob(len(bed.hosts), _peer(stack, bed, name, Path(folder))))
-
-
-def _ours(bed: Bed, env: Mapping[str, str]) -> Starter:
-    def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
-        argv = [sys.executable, "-P", "-m", "ringcast.commands.bench.systems.ringcast_system", str(path)]
-        return start_workers(bed, argv, env, **_files(log))
-
-    return start
-
-
-def _peer(stack: ExitStack, bed: Bed, name: str, folder: Path) -> Starter:
-    venv = peers.install(name)
-    env = peers.environment(name, venv)
-    mpirun = peers.PEERS[name].mpirun
-    if mpirun is None:
-        return _each_by_itself(bed, lambda path: peers.worker(name, venv, path), env)
-    agent = stack.enter_context(RemoteStarter(bed, folder, env)).agent
-    hosts = [host.name for host in bed.hosts]
-    return _by_mpirun(bed, lambda path: mpirun(peers.Start(venv, hosts, agent, peers.worker(name, venv, path))), env)
-
-
-def _each_by_itself(bed: Bed, argv: Callable[[Path], list[str]], env: Mapping[str, str]) -> Starter:
-    port, address, size = next(bed.ports), bed.hosts[0].address, len(bed.hosts)
-
-    def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
-        return [
-            bed.start(i, argv(path), env={**env, **peers.of_torch(i, size, address, port)}, **_files(log))
-            for i in range(size)
-        ]
-
-    return start
-
-
-def _by_mpirun(bed: Bed, argv: Callable[[Path], list[str]], env: Mapping[str, str]) -> Starter:
-    def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
-        return [bed.start(0, argv(path), env=env, **_files(log))]
-
-    return start
-
-
-def _files(log: int) -> dict[str, Any]:
-    return {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+        launch = site.ours() if name == OURS else site.peer(name, Path(folder), stack)
+        return stack.enter_context(BenchJob(site.size, launch.start)), launch.command

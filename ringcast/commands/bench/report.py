@@ -37,6 +37,7 @@ COLLECTIVE = (
     Column("n", 6, lambda row: known(row.nblocks)),
 )
 BANDWIDTH = (Column("MB/s", 11, lambda row: megabytes_per_second(row)),)
+COMPARED, MEDIAN, RATIO = 23, 12, 8  # widths of the columns of `comparison`
 REPETITIONS = (Column("reps", 6, lambda row: str(row.repetitions)),)
 
 
@@ -55,6 +56,17 @@ def microseconds(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     return f"{seconds * 1e6:.1f}" if seconds < 1e-3 else f"{seconds * 1e6:.0f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return a time to a tenth of a microsecond below a millisecond, else to ten microseconds.
+
+    >>> milliseconds(0.83612345), milliseconds(12.345e-6)
+    ('836.12', '0.0123')
+    """
+    if seconds is None:
+        return UNKNOWN
+    return f"{seconds * 1e3:.4f}" if seconds < 1e-3 else f"{seconds * 1e3:.2f}"
 
 
 def megabytes_per_second(row: Row) -> str:
@@ -118,12 +130,38 @@ def line(row: Row) -> str:
     return left + "".join(column.text(row).rjust(column.width) for column in columns(row.case.collective))
 
 
+def comparison(rows: Sequence[Row]) -> list[str]:
+    """Return a table with a line for each case: ringcast beside its peers, in milliseconds; none without peers."""
+    systems = tuple(dict.fromkeys(row.system for row in rows))
+    if len(systems) < 2:
+        return []
+    cases = {(row.case.nbytes, title(row.case)): row.limit for row in rows}
+    medians = {(row.case.nbytes, title(row.case), row.system): row.median for row in rows}
+    limited = any(cases.values())
+    names = "# bytes".ljust(10) + "collective".ljust(COMPARED) + "limit".rjust(MEDIAN) * limited
+    lines = [
+        "",
+        "# side by side: medians in ms; ratio: ringcast to the best of its peers",
+        names + "".join(system.rjust(MEDIAN) for system in systems) + "ratio".rjust(RATIO),
+    ]
+    for (nbytes, name), limit in cases.items():
+        mine, *others = [medians.get((nbytes, name, system)) for system in systems]
+        figures = [limit, mine, *others] if limited else [mine, *others]
+        best = min(filter(None, others), default=None)
+        ratio = f"{mine / best:.2f}" if mine and best else UNKNOWN
+        left = label(nbytes).ljust(10) + name.ljust(COMPARED)
+        lines.append(left + "".join(milliseconds(each).rjust(MEDIAN) for each in figures) + ratio.rjust(RATIO))
+    return lines
+
+
 def ending(rows: Sequence[Row]) -> list[str]:
-    """Return the last lines: versions, and whom not to believe."""
+    """Return the last lines: versions, the commands that started the systems, and whom not to believe."""
     versions = {row.system: row.version for row in rows if row.version and row.system != OURS}
+    commands = {row.system: row.command for row in rows if row.command}
     caught = dict.fromkeys(row.system for row in rows if row.problem.startswith(AROUND))
     return [
         *(f"# {system}: {version}" for system, version in versions.items()),
+        *(f"# {system} was started by: {command}" for system, command in commands.items()),
         *(f"# {system} {AROUND}: do not believe its rows above either; no file gets its times" for system in caught),
     ]
 

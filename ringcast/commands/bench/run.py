@@ -25,7 +25,9 @@ from ringcast.commands.bench.constants import calibrate
 from ringcast.commands.bench.figures import MAIN, Row, distrust, judge, write_json
 from ringcast.commands.bench.inprocess import Here
 from ringcast.commands.bench.onbed import OnBed
+from ringcast.commands.bench.onehost import OneHost
 from ringcast.commands.bench.options import USAGE, Refused, reason_not, understand
+from ringcast.commands.bench.orchestrate import SideBySide
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.tune import Runner, tune
 from ringcast.communicator import Communicator
@@ -57,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         return _complain(error, USAGE)
     with _ended_by_sigterm():
-        return _on_bed(options, cases, argv)
+        return _by_itself(options, cases, config, argv)
 
 
 def _complain(error: object, code: int) -> int:
@@ -99,26 +101,43 @@ def _description(comm: Communicator, config: WorkerConfig) -> str:
     return f"on {', '.join(sorted(set(hosts)))}, over {config.transport}; constants of the network: {constants}"
 
 
-def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[str]) -> int:
+def _by_itself(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
+    """Start the ranks of all systems from here, and measure."""
     if problem := reason_not(options):
         return _complain(problem, USAGE)
-    count, rate = options.bed
-    links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
     try:
-        with Bed(count, rate) as bed, TemporaryDirectory(prefix="ringcast-bench-") as folder:
-            source = options.config or "measured just now"
-            where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
-            _say(_heading(cases, where, argv))
-            config = options.config or Path(folder, "network.toml")
-            if options.config is None:
-                _say(["# measuring the links, which takes up to a minute"])
-                calibrate(bed, config)
-                _say(report.constants(network_file.read(config, "tcp")))
-            return _bench(options, cases, OnBed(bed, config), where, speaks=True)
+        with TemporaryDirectory(prefix="ringcast-bench-") as folder:
+            if options.one_host:
+                return _on_one_host(options, cases, config, argv, Path(folder))
+            return _on_bed(options, cases, argv, Path(folder))
     except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
         return _complain(error, 1)
     except KeyboardInterrupt:
         return 130
+
+
+def _on_one_host(
+    options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str], folder: Path
+) -> int:
+    constants = config.file or "the transport's defaults"
+    where = f"on this host, {len(os.sched_getaffinity(0))} processors; constants of the network: {constants}"
+    _say(_heading(cases, where, argv))
+    return _bench(options, cases, SideBySide(OneHost(options.one_host, folder)), where, speaks=True)
+
+
+def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[str], folder: Path) -> int:
+    count, rate = options.bed
+    links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
+    with Bed(count, rate) as bed:
+        source = options.config or "measured just now"
+        where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
+        _say(_heading(cases, where, argv))
+        config = options.config or folder / "network.toml"
+        if options.config is None:
+            _say(["# measuring the links, which takes up to a minute"])
+            calibrate(bed, config)
+            _say(report.constants(network_file.read(config, "tcp")))
+        return _bench(options, cases, SideBySide(OnBed(bed, config)), where, speaks=True)
 
 
 def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str]:
@@ -174,7 +193,7 @@ def _main_table(place: Runner, cases: Sequence[Case], systems: Sequence[str], te
         rows.append(row)
         for line in lines:
             tell(line)
-    for line in report.ending(rows):
+    for line in (*report.comparison(rows), *report.ending(rows)):
         tell(line)
     return rows
 
