@@ -14,6 +14,7 @@ from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Re
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.ballots import Ballot
+from ringcast.protocol.counters import by_peer
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
@@ -325,7 +326,7 @@ class Endpoint:
             elif wrong is None:
                 why = NO_FAILURE if error is None else Failure.of(error)
                 failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
-                sent, posted, matched = map(dict, (protocol.sent, protocol.posted, protocol.matched))
+                sent, posted, matched = map(by_peer, (protocol.sent, protocol.posted, protocol.matched))
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
                 self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))

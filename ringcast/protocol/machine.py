@@ -47,7 +47,7 @@ from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
 from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
-from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival, Frame
@@ -82,7 +82,7 @@ class Protocol:
 
     def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0) -> None:
         self.rank, self.size, self.nonce = rank, size, nonce
-        self._contexts, self._counters, self._errors = Contexts(), Counters(), ErrorFactory(rank, size)
+        self._contexts, self._counters, self._errors = Contexts(), Counters(size), ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
         self._sending = Sending(self._outbox, lookahead)
@@ -230,12 +230,12 @@ class Protocol:
         count = 0 if len(frames) == 1 and total else len(frames)  # of frames that are joined
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total, count):
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
-            self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.owed.pop(peer, 0), payload)
+            self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
         if not op.granted:
-            self._sending.ask(send, eager_credits.owed.pop(peer, 0))
+            self._sending.ask(send, eager_credits.collect(peer))
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
             eager_credits.forget(grant)
             try:
@@ -624,8 +624,8 @@ class Protocol:
 
     def _echo(self, h: Header) -> None:
         self._counters.keepalives_sent[h.source] += 1
-        name = h.source, h.context, h.operation, h.ordinal
-        self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
+        name = Name(h.context, h.operation, h.fingerprint)
+        self._outbox.emit(CTS, ECHO, h.source, name, h.ordinal, 0, 0, 0)
 
     def _granted(self, send: Send, h: Header) -> None:
         """Handle the first grant of a message that was sent without RTS."""

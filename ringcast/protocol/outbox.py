@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
+from typing import Protocol as Interface
 
 from ringcast.protocol.counters import Counters
-from ringcast.protocol.operations import Operation
 from ringcast.transports.base import Frame
 from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, EAGER, PAIR, REFUSE, VERSION, pack_fields
+
+
+class Named(Interface):
+    """What names an operation in a header: an `Operation` of this rank, or a `Name`."""
+
+    @property
+    def context(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def fingerprint(self) -> int: ...
+
+
+class Name(NamedTuple):
+    """An operation that this rank may not have; a message that says nothing of the call has no fingerprint."""
+
+    context: int
+    number: int
+    fingerprint: int = 0
+
+
+NOTHING = Name(0, 0)  # what a message names that belongs to no operation
 
 
 class Outbox:
@@ -25,47 +48,30 @@ class Outbox:
         kind: int,
         flags: int,
         peer: int,
-        op: Operation,
+        op: Named,
         ordinal: int,
         transfer: int,
         length: int,
         word: int,
         frames: Sequence[Frame] = (),
     ) -> None:
-        """Send a message of an operation."""
-        self.post(kind, flags, peer, op.context, op.number, ordinal, transfer, length, word, op.fingerprint, frames)
-
-    def post(
-        self,
-        kind: int,
-        flags: int,
-        peer: int,
-        context: int,
-        operation: int,
-        ordinal: int,
-        transfer: int,
-        length: int,
-        word: int,
-        fingerprint: int,
-        frames: Sequence[Frame],
-    ) -> None:
-        """Send a message, also of an operation that this rank does not have. The names are those of the header."""
-        pair = self._sent[peer] & PAIR
-        self._sent[peer] += 1
+        """Send a message of an operation. The names are those of the header."""
+        sent = self._sent[peer]
+        self._sent[peer] = sent + 1
         header = pack_fields(
             VERSION,
             kind,
             flags,
             self._rank,
             self._nonce,
-            context,
-            operation,
+            op.context,
+            op.number,
             ordinal,
-            pair,
+            sent & PAIR,
             transfer,
             length,
             word,
-            fingerprint,
+            op.fingerprint,
         )
         vital = True
         if kind == EAGER:

@@ -72,6 +72,7 @@ class Header(NamedTuple):
 
 
 pack_fields = _LAYOUT.pack  # the fields of a header, one by one: for the path where every microsecond counts
+_from_tuple = tuple.__new__  # makes a Header without the call of a Python function that `_make` is
 
 
 def call_of(operation: int) -> int:
@@ -107,10 +108,10 @@ def unpack(data: bytes | bytearray | memoryview) -> Header:
     """
     if len(data) < SIZE:
         raise ValueError(f"a header has {SIZE} bytes, not {len(data)}")
-    header = Header._make(_LAYOUT.unpack_from(data))
+    header = _from_tuple(Header, _LAYOUT.unpack_from(data))
     if header.version != VERSION:
         raise ValueError(f"protocol version {header.version}, not {VERSION}")
-    if len(data) > SIZE and header.kind != Kind.EAGER:
+    if len(data) > SIZE and header.kind != EAGER:
         raise ValueError(f"{len(data) - SIZE} bytes behind a header of kind {header.kind}")
     return header
 
