@@ -17,28 +17,111 @@ from ringcast.wire.call import NOWHERE, Site
 QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
 
 
-class _StallReporter:
-    """Measures for how long a call is stalled, and reports it to the peers and the control plane."""
+class _Wait:
+    """A wait for tasks, from one message to the next: when it is over, until when to wait, and when to report a stall.
 
-    __slots__ = ("_endpoint", "_start", "_times", "due")
+    As a context manager it fails the tasks that are not done if the wait is broken off.
 
-    def __init__(self, endpoint: Endpoint, now: float) -> None:
-        self._endpoint, self._start, self._times = endpoint, now, 0
-        self.due = now + QUIET
+    Attributes:
+        until: when to look again, on the transport's clock, if no message comes before.
+    """
 
-    def heard(self, now: float) -> None:
-        """Record a message; keepalives do not count."""
-        self.due = now + QUIET
-        if self._times:
-            self.end()
+    __slots__ = (
+        "_deadline",
+        "_done",
+        "_due",
+        "_ended",
+        "_endpoint",
+        "_every",
+        "_failures",
+        "_now",
+        "_patience",
+        "_start",
+        "_talk",
+        "_tasks",
+        "_timeout",
+        "_times",
+        "until",
+    )
 
-    def quiet(self, awaited: Sequence[Operation], every: bool, now: float) -> None:
-        """Report a stall: no message until `due`."""
-        self.due = now + QUIET
-        self._times += 1
-        self._endpoint.report_stall(awaited, every=every, seconds=now - self._start, times=self._times)
+    def __init__(self, endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool) -> None:
+        self._endpoint, self._tasks, self._timeout, self._every = endpoint, tasks, timeout, every
+        self._start = self._now = self.until = now = endpoint.transport.clock()
+        self._deadline = inf if timeout is None else now + timeout
+        self._due = now + QUIET  # of the next report
+        self._times = 0  # how often the stall under way was reported
+        self._ended = self._failures = -1  # those of the endpoint at the last look at the tasks
+        self._done = 0  # of the first tasks, how many are known to be done
+        self._patience = inf  # the least of the tasks
+        self._talk = 0  # keepalives at the last look
 
-    def end(self) -> None:
+    def __enter__(self) -> _Wait:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            for task in self._tasks:
+                if not task.done:
+                    task.fail(error)
+        self._withdraw()
+
+    def over(self) -> bool:
+        """Return whether the wait is over.
+
+        Raises:
+            CollectiveTimeout: it has taken too long.
+        """
+        endpoint = self._endpoint
+        if (endpoint.ended != self._ended or self._patience != inf) and self._complete():
+            return True
+        if self._now >= self._deadline and self._timeout is not None:
+            op = self._operations()[0]
+            raise CollectiveTimeout(endpoint.rank, op.waiting_for, self._timeout, op.where, progress=op.progress)
+        self._talk = endpoint.protocol.keepalives
+        self.until = min(self._deadline, self._due, self._patience)
+        return False
+
+    def after(self, came: bool) -> None:
+        """Take note that a message `came`, or none until `until`; keepalives do not count."""
+        endpoint = self._endpoint
+        self._now = now = endpoint.transport.clock()
+        if came and endpoint.protocol.keepalives == self._talk:
+            self._due = now + QUIET
+            if self._times:
+                self._withdraw()
+        elif not came and now >= self._due:
+            self._due = now + QUIET
+            self._times += 1
+            awaited, seconds = self._operations(), now - self._start
+            endpoint.report_stall(awaited, every=self._every, seconds=seconds, times=self._times)
+
+    def _complete(self) -> bool:
+        """Return whether no task has to be waited for any more.
+
+        While none fails, a wait for all of them looks at each task once, however often some call ends.
+        """
+        endpoint, tasks = self._endpoint, self._tasks
+        self._ended = endpoint.ended
+        if len(tasks) == 1:
+            task = tasks[0]
+            done, self._patience = task.poll(), task.patience
+            return done
+        if self._every and self._failures == endpoint.failures and self._patience == inf:
+            while self._done < len(tasks) and tasks[self._done].done:
+                self._done += 1
+            return self._done == len(tasks)
+        self._failures = endpoint.failures
+        waiting = [task for task in tasks if not task.poll()]
+        if not waiting or (len(waiting) < len(tasks) and not (self._every and all(t.error is None for t in tasks))):
+            return True
+        self._patience = min(task.patience for task in waiting)
+        return False
+
+    def _operations(self) -> list[Operation]:
+        """Return the operations of the tasks that are not done."""
+        return [task.operation for task in self._tasks if not task.done and task.operation is not None]
+
+    def _withdraw(self) -> None:
         """Withdraw the report, if there was one."""
         if self._times:
             self._times = 0
@@ -55,7 +138,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
     with endpoint.gate:
         task = begin(endpoint, steps, site)
         if not task.done:
-            _make_progress(endpoint, _waiting(endpoint, [task], timeout))
+            _wait(endpoint, [task], timeout, every=True)
     return task.result
 
 
@@ -66,7 +149,7 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
         CollectiveTimeout: `timeout` seconds have passed, and the tasks that are not done have failed.
     """
     with endpoint.gate:
-        _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
+        _wait(endpoint, tasks, timeout, every)
 
 
 def driven(
@@ -74,72 +157,17 @@ def driven(
 ) -> Generator[float, bool, Result]:
     """Run `steps` as `drive` does, but yield the deadline of each wait, to get whether a message came."""
     task = begin(endpoint, steps, site)
-    yield from _waiting(endpoint, [task], timeout)
+    with _Wait(endpoint, [task], timeout, every=True) as waiting:
+        while not waiting.over():
+            waiting.after((yield waiting.until))
     return task.result
 
 
-def _make_progress(endpoint: Endpoint, waits: Generator[float, bool, None]) -> None:
-    """Make progress until each deadline that `waits` yields, and tell it whether a message came, to its end."""
-    try:
-        until = next(waits)
-        while True:
-            try:
-                came = endpoint.progress(until)
-            except BaseException as error:
-                until = waits.throw(error)
-            else:
-                until = waits.send(came)
-    except StopIteration:
-        pass
-
-
-def _waiting(
-    endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
-) -> Generator[float, bool, None]:
-    """Wait as `wait` does, and yield as `driven` does."""
-    protocol, clock = endpoint.protocol, endpoint.transport.clock
-    now = clock()
-    deadline = inf if timeout is None else now + timeout
-    watch = _StallReporter(endpoint, now)
-    ended, patience = -1, inf
-    try:
-        while True:
-            if endpoint.ended != ended or patience != inf:
-                ended, waiting = endpoint.ended, _not_done(tasks, every)
-                if not waiting:
-                    return
-                patience = waiting[0].patience if len(waiting) == 1 else min(task.patience for task in waiting)
-            if timeout is not None and now >= deadline:
-                op = _operations(waiting)[0]
-                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            talk = protocol.keepalives
-            came = yield min(deadline, watch.due, patience)
-            now = clock()
-            if came and protocol.keepalives == talk:
-                watch.heard(now)
-            elif not came and now >= watch.due:
-                watch.quiet(_operations(waiting), every, now)
-    except BaseException as error:
-        for task in tasks:
-            if not task.done:
-                task.fail(error)
-        raise
-    finally:
-        watch.end()
-
-
-def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
-    return [task.operation for task in tasks if task.operation is not None]
-
-
-def _not_done(tasks: Sequence[Task[Any]], every: bool) -> Sequence[Task[Any]]:
-    """Return the tasks that have to be waited for; none if the wait is over."""
-    if len(tasks) == 1:
-        return () if tasks[0].poll() else tasks
-    waiting = [task for task in tasks if not task.poll()]
-    if len(waiting) == len(tasks):
-        return waiting
-    return waiting if every and all(task.error is None for task in tasks) else []
+def _wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool) -> None:
+    """Wait as `wait` does, in an engine that is used by this call alone."""
+    with _Wait(endpoint, tasks, timeout, every) as waiting:
+        while not waiting.over():
+            waiting.after(endpoint.progress(waiting.until))
 
 
 def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
@@ -154,8 +182,8 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
     while running:
         rank = wire.deliver()
         if rank is not None:
-            while endpoints[rank].progress(wire.now):  # a notice may have come as well
-                pass
+            while wire.ends[rank].inbox:  # a notice may have come as well
+                endpoints[rank].progress(wire.now)
             if rank in running and _ended(tasks[rank]):
                 running.discard(rank)
             continue

@@ -87,6 +87,7 @@ class Endpoint:
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
+        self.failures = 0  # those of them that have an error
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the task's identity
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False  # whether this rank leaves, or has left …

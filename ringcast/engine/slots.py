@@ -149,13 +149,13 @@ class ArraySlots:
         size, data = self._itemsize, self._bytes
         if len(slots) == 1 and (slot := int(slots[0])) < self._users:  # most common, and worth a short cut
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
-        if self._names_scratch(slots):
+        if len(slots) == 1 or self._names_scratch(slots):
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
         return [data[start * size : end * size] for start, end in self._runs(slots)]
 
     def _pieces(self, slots: Slots) -> list[Array]:
         """Return the same as items."""
-        if self._names_scratch(slots):
+        if len(slots) == 1 or self._names_scratch(slots):
             return [self._items(int(slot)) for slot in slots]
         return [self._data[start:end] for start, end in self._runs(slots)]
 
@@ -168,9 +168,6 @@ class ArraySlots:
 
     def _runs(self, slots: Slots) -> list[tuple[int, int]]:
         """Return the first and last item of each run of adjacent slots of the user's buffer."""
-        if len(slots) == 1:
-            slot = int(slots[0])
-            return [(self._limits[slot], self._limits[slot + 1])]
         if isinstance(slots, range) and slots and slots.step == 1:
             return [(self._limits[slots[0]], self._limits[slots[-1] + 1])]
         numbers = np.asarray(slots, dtype=np.intp)
@@ -231,15 +228,20 @@ class _Stream:
 
     def placed(self, offset: int, length: int) -> None:
         first, items = offset // self._itemsize, length // self._itemsize
+        if items == self._starts[-1] and len(self._pieces) == 1:  # most common: all of one piece
+            self._combine(self._room[:items], self._pieces[0])
+            return
         taken, i = 0, bisect.bisect_right(self._starts, first) - 1
         while taken < items:
             start = first + taken - self._starts[i]
             piece = self._pieces[i][start : start + items - taken]
-            arrived = self._room[taken : taken + len(piece)]
-            left, right = (arrived, piece) if self._left else (piece, arrived)
-            self._op.combine(left, right, piece)
+            self._combine(self._room[taken : taken + len(piece)], piece)
             taken += len(piece)
             i += 1
+
+    def _combine(self, arrived: Array, piece: Array) -> None:
+        left, right = (arrived, piece) if self._left else (piece, arrived)
+        self._op.combine(left, right, piece)
 
     def finish(self) -> None:
         """Nothing to do."""

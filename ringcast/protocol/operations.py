@@ -126,11 +126,9 @@ class Operation:
         "record",
         "round",
         "rounds",
-        "segment",
         "sent",
         "site",
         "stages",
-        "window",
     )
 
     def __init__(self, context: int, number: int, call: Call, granted: bool, align: int, site: Site = NOWHERE) -> None:
@@ -139,8 +137,6 @@ class Operation:
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
         self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
         self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
-        self.segment = SEGMENT // self.align * self.align
-        self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
         self.label = call.collective  # its name in errors
         self.stages: dict[int, int] = {}  # of each call under way in its communicator: the last operation
@@ -153,6 +149,16 @@ class Operation:
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
         self.on_ready: Callable[[], object] | None = None  # called once, when nothing is pending or it failed
+
+    @property
+    def segment(self) -> int:
+        """Bytes of a segment of its messages at most."""
+        return SEGMENT // self.align * self.align
+
+    @property
+    def window(self) -> int:
+        """Bytes of a transfer that may be under way."""
+        return max(WINDOW, 2 * self.segment)
 
     @property
     def where(self) -> Where:
