@@ -25,9 +25,9 @@ from ringcast.collectives.stage import (
 )
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
-from ringcast.engine.slots import ArraySlots, ObjectSlots
+from ringcast.engine.slots import ArraySlots, NoSlots, ObjectSlots
 from ringcast.errors import ArgumentError
-from ringcast.ops import SUM, Array, Op, built_in
+from ringcast.ops import Array, Op, built_in
 from ringcast.schedules.schedule import Schedule
 
 
@@ -161,5 +161,4 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
 def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
     stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
-    nothing = np.empty(0, np.uint8)
-    yield from run_stage(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))
+    yield from run_stage(group, stage, lambda _: NoSlots())

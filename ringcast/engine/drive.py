@@ -17,115 +17,40 @@ from ringcast.wire.call import NOWHERE, Site
 QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
 
 
-class _Wait:
-    """A wait for tasks, from one message to the next: when it is over, until when to wait, and when to report a stall.
+class _Several:
+    """Tasks that are waited for together: all of them, as long as none fails, or any.
 
-    As a context manager it fails the tasks that are not done if the wait is broken off.
-
-    Attributes:
-        until: when to look again, on the transport's clock, if no message comes before.
+    Has the parts of a `Task` that a wait needs. While no call fails, a wait for all looks at each task about once,
+    however often some call ends.
     """
 
-    __slots__ = (
-        "_deadline",
-        "_done",
-        "_due",
-        "_ended",
-        "_endpoint",
-        "_every",
-        "_failures",
-        "_now",
-        "_patience",
-        "_start",
-        "_talk",
-        "_tasks",
-        "_timeout",
-        "_times",
-        "until",
-    )
+    __slots__ = ("_done", "_ended", "_endpoint", "_every", "_failures", "_tasks", "patience")
 
-    def __init__(self, endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool) -> None:
-        self._endpoint, self._tasks, self._timeout, self._every = endpoint, tasks, timeout, every
-        self._start = self._now = self.until = now = endpoint.transport.clock()
-        self._deadline = inf if timeout is None else now + timeout
-        self._due = now + QUIET  # of the next report
-        self._times = 0  # how often the stall under way was reported
-        self._ended = self._failures = -1  # those of the endpoint at the last look at the tasks
+    def __init__(self, endpoint: Endpoint, tasks: Sequence[Task[Any]], every: bool) -> None:
+        self._endpoint, self._tasks, self._every = endpoint, tasks, every
+        self._ended = self._failures = -1  # those of the endpoint at the last look
         self._done = 0  # of the first tasks, how many are known to be done
-        self._patience = inf  # the least of the tasks
-        self._talk = 0  # keepalives at the last look
+        self.patience = inf  # the least of all
 
-    def __enter__(self) -> _Wait:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            for task in self._tasks:
-                if not task.done:
-                    task.fail(error)
-        self._withdraw()
-
-    def over(self) -> bool:
-        """Return whether the wait is over.
-
-        Raises:
-            CollectiveTimeout: it has taken too long.
-        """
+    def poll(self) -> bool:
+        """Return whether nothing has to be waited for any more."""
         endpoint = self._endpoint
-        if (endpoint.ended != self._ended or self._patience != inf) and self._complete():
-            return True
-        if self._now >= self._deadline and self._timeout is not None:
-            op = self._operations()[0]
-            raise CollectiveTimeout(endpoint.rank, op.waiting_for, self._timeout, op.where, progress=op.progress)
-        self._talk = endpoint.protocol.keepalives
-        self.until = min(self._deadline, self._due, self._patience)
-        return False
-
-    def after(self, came: bool) -> None:
-        """Take note that a message `came`, or none until `until`; keepalives do not count."""
-        endpoint = self._endpoint
-        self._now = now = endpoint.transport.clock()
-        if came and endpoint.protocol.keepalives == self._talk:
-            self._due = now + QUIET
-            if self._times:
-                self._withdraw()
-        elif not came and now >= self._due:
-            self._due = now + QUIET
-            self._times += 1
-            awaited, seconds = self._operations(), now - self._start
-            endpoint.report_stall(awaited, every=self._every, seconds=seconds, times=self._times)
-
-    def _complete(self) -> bool:
-        """Return whether no task has to be waited for any more.
-
-        While none fails, a wait for all of them looks at each task once, however often some call ends.
-        """
-        endpoint, tasks = self._endpoint, self._tasks
+        if self.patience == inf and endpoint.ended == self._ended:
+            return False
         self._ended = endpoint.ended
-        if len(tasks) == 1:
-            task = tasks[0]
-            done, self._patience = task.poll(), task.patience
-            return done
-        if self._every and self._failures == endpoint.failures and self._patience == inf:
-            while self._done < len(tasks) and tasks[self._done].done:
-                self._done += 1
-            return self._done == len(tasks)
-        self._failures = endpoint.failures
-        waiting = [task for task in tasks if not task.poll()]
-        if not waiting or (len(waiting) < len(tasks) and not (self._every and all(t.error is None for t in tasks))):
-            return True
-        self._patience = min(task.patience for task in waiting)
-        return False
+        if self.patience != inf or endpoint.failures != self._failures or not self._every:
+            self._failures = endpoint.failures
+            return self._look_at_all()
+        while self._done < len(self._tasks) and self._tasks[self._done].done:
+            self._done += 1
+        return self._done == len(self._tasks)
 
-    def _operations(self) -> list[Operation]:
-        """Return the operations of the tasks that are not done."""
-        return [task.operation for task in self._tasks if not task.done and task.operation is not None]
-
-    def _withdraw(self) -> None:
-        """Withdraw the report, if there was one."""
-        if self._times:
-            self._times = 0
-            self._endpoint.moves()
+    def _look_at_all(self) -> bool:
+        waiting = [task for task in self._tasks if not task.poll()]
+        self.patience = min((task.patience for task in waiting), default=inf)
+        if not self._every or any(task.error is not None for task in self._tasks):
+            return len(waiting) < len(self._tasks)
+        return not waiting
 
 
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE) -> Result:
@@ -138,7 +63,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
     with endpoint.gate:
         task = begin(endpoint, steps, site)
         if not task.done:
-            _wait(endpoint, [task], timeout, every=True)
+            _make_progress(endpoint, _waiting(endpoint, [task], timeout))
     return task.result
 
 
@@ -149,25 +74,65 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
         CollectiveTimeout: `timeout` seconds have passed, and the tasks that are not done have failed.
     """
     with endpoint.gate:
-        _wait(endpoint, tasks, timeout, every)
+        _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
 
 
 def driven(
     endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
-) -> Generator[float, bool, Result]:
-    """Run `steps` as `drive` does, but yield the deadline of each wait, to get whether a message came."""
+) -> Generator[float, object, Result]:
+    """Run `steps` as `drive` does, but yield the deadline of each wait, until which others make progress."""
     task = begin(endpoint, steps, site)
-    with _Wait(endpoint, [task], timeout, every=True) as waiting:
-        while not waiting.over():
-            waiting.after((yield waiting.until))
+    yield from _waiting(endpoint, [task], timeout)
     return task.result
 
 
-def _wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool) -> None:
-    """Wait as `wait` does, in an engine that is used by this call alone."""
-    with _Wait(endpoint, tasks, timeout, every) as waiting:
-        while not waiting.over():
-            waiting.after(endpoint.progress(waiting.until))
+def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:
+    """Make progress until each deadline that `waits` yields, to its end."""
+    for until in waits:
+        try:
+            endpoint.progress(until)
+        except BaseException as error:
+            waits.throw(error)  # which raises it again
+
+
+def _waiting(
+    endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
+) -> Generator[float, object, None]:
+    """Wait as `wait` does, and yield as `driven` does; report a stall when no message but keepalives came for QUIET."""
+    protocol, clock = endpoint.protocol, endpoint.transport.clock
+    awaited = tasks[0] if len(tasks) == 1 else _Several(endpoint, tasks, every)
+    start = now = clock()
+    deadline, due = inf if timeout is None else now + timeout, now + QUIET
+    heard, reports = endpoint.arrivals - protocol.keepalives, 0
+    try:
+        while not awaited.poll():
+            if timeout is not None and now >= deadline:
+                op = _operations(tasks)[0]
+                raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
+            yield min(deadline, due, awaited.patience)
+            now, before, heard = clock(), heard, endpoint.arrivals - protocol.keepalives
+            if heard != before:
+                due = now + QUIET
+                if reports:
+                    reports = 0
+                    endpoint.moves()
+            elif now >= due:
+                due = now + QUIET
+                reports += 1
+                endpoint.report_stall(_operations(tasks), every=every, seconds=now - start, times=reports)
+    except BaseException as error:
+        for task in tasks:
+            if not task.done:
+                task.fail(error)
+        raise
+    finally:
+        if reports:
+            endpoint.moves()
+
+
+def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
+    """Return the operations under way of those tasks that are not done."""
+    return [task.operation for task in tasks if not task.done and task.operation is not None]
 
 
 def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:

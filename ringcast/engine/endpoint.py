@@ -86,6 +86,7 @@ class Endpoint:
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
+        self.arrivals = 0  # messages that this rank has taken, from other ranks and its own process
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.failures = 0  # those of them that have an error
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the task's identity
@@ -201,6 +202,7 @@ class Endpoint:
             arrival = self.transport.poll(self.wakes(deadline) if self._lost else deadline)
             gate.waiter = None
             if arrival is not None:
+                self.arrivals += 1
                 self.protocol.handle(arrival)
             if self._lost:
                 self._give_up()

@@ -147,15 +147,20 @@ class ArraySlots:
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
         size, data = self._itemsize, self._bytes
-        if len(slots) == 1 and (slot := int(slots[0])) < self._users:  # most common, and worth a short cut
+        if len(slots) == 1:  # most common, and worth a short cut
+            slot = int(slots[0])
+            if slot >= self._users:
+                return [self._scratch[slot - self._users].view(np.uint8).data]
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
-        if len(slots) == 1 or self._names_scratch(slots):
+        if self._names_scratch(slots):
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
         return [data[start * size : end * size] for start, end in self._runs(slots)]
 
     def _pieces(self, slots: Slots) -> list[Array]:
         """Return the same as items."""
-        if len(slots) == 1 or self._names_scratch(slots):
+        if len(slots) == 1:
+            return [self._items(int(slots[0]))]
+        if self._names_scratch(slots):
             return [self._items(int(slot)) for slot in slots]
         return [self._data[start:end] for start, end in self._runs(slots)]
 
@@ -216,7 +221,7 @@ class _Stream:
     def __init__(self, op: Op, pieces: list[Array], room: Array, left: bool) -> None:
         self._op, self._pieces, self._room, self._left = op, pieces, room, left
         self._itemsize = room.itemsize
-        self._starts = [0, *accumulate(map(len, pieces))]
+        self._starts = [0, len(pieces[0])] if len(pieces) == 1 else [0, *accumulate(map(len, pieces))]
         self.total: int | None = self._starts[-1] * self._itemsize
         self._memory = room.view(np.uint8).data
 
@@ -275,6 +280,33 @@ class _Collect:
             else:
                 left, right = (arrived, piece) if accept is COMBINE_LEFT else (piece, arrived)
                 self._op.combine(left, right, piece)
+
+
+class NoSlots:
+    """The slots of a stage that moves nothing, as a barrier does: its messages are empty."""
+
+    total: int | None = 0
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:  # noqa: ARG002 (all are empty)
+        return [], False
+
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:  # noqa: ARG002 (as above)
+        return self
+
+    def apply(self, local: Local) -> None:
+        """Nothing to do."""
+
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        """Nothing to learn."""
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (nothing comes)
+        return memoryview(bytearray())
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do."""
+
+    def finish(self) -> None:
+        """Nothing to do."""
 
 
 class ObjectSlots:

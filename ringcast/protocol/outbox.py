@@ -77,8 +77,9 @@ class Outbox:
         if kind == EAGER:
             self.payload[0] += length
             # One frame is cheaper than two, and what goes eagerly has to be copied anyway.
-            header, frames = b"".join((header, *frames)), ()
-        elif kind == DATA:
+            self.queue.append((peer, [b"".join((header, *frames))], vital))
+            return
+        if kind == DATA:
             self.payload[0] += length
         elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):
             vital = False  # a peer that has left, properly or not, misses neither

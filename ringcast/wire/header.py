@@ -106,13 +106,14 @@ def unpack(data: bytes | bytearray | memoryview) -> Header:
     Raises:
         ValueError: the data does not begin with a header of this version.
     """
-    if len(data) < SIZE:
-        raise ValueError(f"a header has {SIZE} bytes, not {len(data)}")
+    size = len(data)
+    if size < SIZE:
+        raise ValueError(f"a header has {SIZE} bytes, not {size}")
     header = _from_tuple(Header, _LAYOUT.unpack_from(data))
     if header.version != VERSION:
         raise ValueError(f"protocol version {header.version}, not {VERSION}")
-    if len(data) > SIZE and header.kind != EAGER:
-        raise ValueError(f"{len(data) - SIZE} bytes behind a header of kind {header.kind}")
+    if size > SIZE and header.kind != EAGER:
+        raise ValueError(f"{size - SIZE} bytes behind a header of kind {header.kind}")
     return header
 
 
