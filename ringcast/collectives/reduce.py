@@ -77,7 +77,7 @@ def plan_combine(
 def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
     """Return the array that is combined in place and becomes the result: `out`, or a new one."""
     if out is None:
-        return np.array(array, order="C")
+        return array.copy()
     work = check_out(group.endpoint.rank, operation, out, array.shape, array.dtype)
     np.copyto(work, array)  # does nothing harmful when both are the same
     return work

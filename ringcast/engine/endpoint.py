@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 from ringcast.engine.open_call import OpenCall
@@ -90,6 +90,7 @@ class Endpoint:
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.failures = 0  # those of them that have an error
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the task's identity
+        self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False  # whether this rank leaves, or has left …
         self.silent = False  # … and tells the others nothing of calls that are broken off

@@ -102,7 +102,7 @@ class ArraySlots:
         self._bounds, self._limits, scratch = layout(schedule, tuple(counts))
         self._users = len(self._limits) - 1
         self._itemsize = data.itemsize
-        self._bytes = data.view(np.uint8).data
+        self._bytes: memoryview | None = None  # of the data, when they are first needed
         self._room: Array | None = None
         self._scratch = [np.empty(items, data.dtype) for items in scratch]
 
@@ -146,15 +146,21 @@ class ArraySlots:
 
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
-        size, data = self._itemsize, self._bytes
         if len(slots) == 1:  # most common, and worth a short cut
             slot = int(slots[0])
             if slot >= self._users:
                 return [self._scratch[slot - self._users].view(np.uint8).data]
+            size, data = self._itemsize, self._bytes or self._view_bytes()
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
         if self._names_scratch(slots):
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
+        size, data = self._itemsize, self._bytes or self._view_bytes()
         return [data[start * size : end * size] for start, end in self._runs(slots)]
+
+    def _view_bytes(self) -> memoryview:
+        """Return the data as bytes, kept for the next time."""
+        self._bytes = self._data.view(np.uint8).data
+        return self._bytes
 
     def _pieces(self, slots: Slots) -> list[Array]:
         """Return the same as items."""

@@ -45,8 +45,8 @@ class EagerCredits:
 
     def refund(self, h: Header) -> None:
         """Take back the credit that a peer returns; never more than was spent."""
-        source = h.source
-        self.spent[source] = max(0, self.spent[source] - h.word)
+        left = self.spent[h.source] - h.word
+        self.spent[h.source] = left if left > 0 else 0
 
     def hold(self, h: Header) -> None:
         """Count an eager message that has arrived, and take back the credit it returns.
