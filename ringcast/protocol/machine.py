@@ -46,7 +46,7 @@ from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
-from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
+from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire
 from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
@@ -548,7 +548,7 @@ class Protocol:
         offset = 0
         try:
             for frame in frames:
-                place(recv.sink, offset, memoryview(frame))
+                recv.sink.put(offset, memoryview(frame))
                 offset += len(frame)
         except BaseException as error:  # of the user's operator: it ends this call, but breaks off nothing here
             self.invalidate(op.context, error)

@@ -30,6 +30,16 @@ class Sink(Protocol):
     def placed(self, offset: int, length: int) -> None:
         """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
 
+    def put(self, offset: int, data: memoryview) -> None:
+        """Take bytes that are in memory already, in place of `view` and `placed`."""
+        while size := len(data):
+            view = self.view(offset, size)[:size]
+            n = len(view)
+            view[:] = data[:n]
+            self.placed(offset, n)
+            offset += n
+            data = data[n:]
+
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -212,18 +222,3 @@ class Operation:
 def _plain(text: str) -> str:
     """Return `text` in a form that can always be sent: bounded, without lone surrogates, as file names may have."""
     return text[:300].encode("utf-8", "replace").decode()
-
-
-def place(sink: Sink, offset: int, data: memoryview) -> None:
-    """Copy bytes that are in memory already into the sink."""
-    while size := len(data):
-        view = sink.view(offset, size)
-        n = len(view)
-        if n >= size:  # as nearly always
-            view[:size] = data
-            sink.placed(offset, size)
-            return
-        view[:] = data[:n]
-        sink.placed(offset, n)
-        offset += n
-        data = data[n:]

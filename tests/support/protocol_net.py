@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringcast.protocol.machine import Protocol
-from ringcast.protocol.operations import Operation, Receive
+from ringcast.protocol.operations import Operation, Receive, Sink
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
@@ -29,7 +29,7 @@ LARGE = EAGER_IN_COLLECTIVES + 1  # bytes that do not go eagerly
 CALL = Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant")
 
 
-class Buffer:
+class Buffer(Sink):
     """A sink of known size, in several pieces; `placed` must come in order and without holes."""
 
     def __init__(self, *sizes: int) -> None:
