@@ -25,9 +25,9 @@ from ringcast.collectives.stage import (
 )
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
-from ringcast.engine.slots import ArraySlots, ObjectSlots
+from ringcast.engine.slots import ArraySlots, NoSlots, ObjectSlots
 from ringcast.errors import ArgumentError
-from ringcast.ops import SUM, Array, Op, built_in
+from ringcast.ops import Array, Op, built_in
 from ringcast.schedules.schedule import Schedule
 
 
@@ -77,7 +77,7 @@ def plan_combine(
 def working_copy(group: Group, operation: str, array: Array, out: Any) -> Array:
     """Return the array that is combined in place and becomes the result: `out`, or a new one."""
     if out is None:
-        return np.array(array, order="C")
+        return array.copy()
     work = check_out(group.endpoint.rank, operation, out, array.shape, array.dtype)
     np.copyto(work, array)  # does nothing harmful when both are the same
     return work
@@ -161,5 +161,4 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
 def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
     stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
-    nothing = np.empty(0, np.uint8)
-    yield from run_stage(group, stage, lambda s: ArraySlots(nothing, s, (0,), SUM))
+    yield from run_stage(group, stage, lambda _: NoSlots())

@@ -14,13 +14,14 @@ import numpy as np
 from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
 from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unpack_record
 from ringcast.ops import Array
+from ringcast.protocol.operations import Sink
 
 APART = 16 << 10  # bytes of a buffer in an object that travels as a frame of its own, and is not copied into the pickle
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
 
 
-class SelfDescribing:
+class SelfDescribing(Sink):
     """The sink of a message of unknown size; fulfils `Sink`.
 
     Attributes:

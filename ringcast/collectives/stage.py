@@ -42,8 +42,8 @@ class Choice(NamedTuple):
 
 
 AUTOMATIC = Choice()
-PLANS_KEPT = 1024  # calls of a communicator
-STEPS_KEPT = 64  # steps of a schedule that are not computed again for every call
+PLANS_KEPT = 512  # calls of a communicator
+STEPS_KEPT = 128  # steps of a schedule that are not computed again for every call
 
 
 @dataclass(slots=True)
@@ -109,11 +109,20 @@ class StagePlan:
     nbytes: int  # of the whole buffer; 0 for Python objects
     granted: bool
     record: bytes = field(repr=False)  # the call as the flight recorder keeps it
+    # The schedule of this rank, and its steps among the ranks of the job; empty until it runs for the first time.
+    _prepared: list[tuple[Schedule, Sequence[Step]]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def whole(self) -> bool:
         """Whether every rank gets the whole vector, of which the caller takes a part."""
         return find(self.collective, self.algorithm).whole
+
+    def prepared(self, group: Group) -> tuple[Schedule, Sequence[Step]]:
+        """Return the schedule of this rank of the group whose plan it is, and its steps among the ranks of the job."""
+        if not self._prepared:
+            facts = self.collective, self.algorithm, self.params, group.rank, group.members, group.endpoint.size
+            self._prepared.append(_schedule(*facts))
+        return self._prepared[0]
 
 
 class Data(NamedTuple):
@@ -249,10 +258,7 @@ def _schedule(
 
 def run_stage(group: Group, stage: StagePlan, memory: Callable[[Schedule], Memory], align: int = 1) -> Steps[Any]:
     """Run one stage on the slots that `memory` makes for its schedule; see `run_schedule`."""
-    schedule, todo = _schedule(
-        stage.collective, stage.algorithm, stage.params, group.rank, group.members, group.endpoint.size
-    )
-    return run_schedule(group, stage, schedule, todo, memory, align)
+    return run_schedule(group, stage, *stage.prepared(group), memory, align)
 
 
 def run_schedule(

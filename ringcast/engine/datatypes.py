@@ -25,13 +25,20 @@ MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 def as_array(value: Any) -> Array | None:
     """Return `value` as an array if it travels as a raw buffer: an ndarray, memmap or numpy scalar; else None."""
-    if isinstance(value, np.generic) or type(value) in (np.ndarray, np.memmap):
+    array: Array
+    if type(value) is np.ndarray:
+        array = value
+    elif isinstance(value, np.generic) or type(value) is np.memmap:
         array = np.asarray(value)
     else:
         return None
-    dtype = array.dtype
-    raw = not dtype.hasobject and dtype.itemsize > 0 and (dtype.names is None or _describable(dtype))
-    return array if raw else None
+    return array if _travels_raw(array.dtype) else None
+
+
+@lru_cache(maxsize=256)  # numpy takes its time to look into a dtype
+def _travels_raw(dtype: np.dtype[Any]) -> bool:
+    """Return whether items are sent as they lie in memory: they hold no Python objects, and can be described."""
+    return not dtype.hasobject and dtype.itemsize > 0 and (dtype.names is None or _describable(dtype))
 
 
 def _describable(dtype: np.dtype[Any]) -> bool:

@@ -17,32 +17,40 @@ from ringcast.wire.call import NOWHERE, Site
 QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
 
 
-class _StallReporter:
-    """Measures for how long a call is stalled, and reports it to the peers and the control plane."""
+class _Several:
+    """Tasks that are waited for together: all of them, as long as none fails, or any.
 
-    __slots__ = ("_endpoint", "_start", "_times", "due")
+    Has the parts of a `Task` that a wait needs. While no call fails, a wait for all looks at each task about once,
+    however often some call ends.
+    """
 
-    def __init__(self, endpoint: Endpoint, now: float) -> None:
-        self._endpoint, self._start, self._times = endpoint, now, 0
-        self.due = now + QUIET
+    __slots__ = ("_done", "_ended", "_endpoint", "_every", "_failures", "_tasks", "patience")
 
-    def heard(self, now: float) -> None:
-        """Record a message; keepalives do not count."""
-        self.due = now + QUIET
-        if self._times:
-            self.end()
+    def __init__(self, endpoint: Endpoint, tasks: Sequence[Task[Any]], every: bool) -> None:
+        self._endpoint, self._tasks, self._every = endpoint, tasks, every
+        self._ended = self._failures = -1  # those of the endpoint at the last look
+        self._done = 0  # of the first tasks, how many are known to be done
+        self.patience = inf  # the least of all
 
-    def quiet(self, awaited: Sequence[Operation], every: bool, now: float) -> None:
-        """Report a stall: no message until `due`."""
-        self.due = now + QUIET
-        self._times += 1
-        self._endpoint.report_stall(awaited, every=every, seconds=now - self._start, times=self._times)
+    def poll(self) -> bool:
+        """Return whether nothing has to be waited for any more."""
+        endpoint = self._endpoint
+        if self.patience == inf and endpoint.ended == self._ended:
+            return False
+        self._ended = endpoint.ended
+        if self.patience != inf or endpoint.failures != self._failures or not self._every:
+            self._failures = endpoint.failures
+            return self._look_at_all()
+        while self._done < len(self._tasks) and self._tasks[self._done].done:
+            self._done += 1
+        return self._done == len(self._tasks)
 
-    def end(self) -> None:
-        """Withdraw the report, if there was one."""
-        if self._times:
-            self._times = 0
-            self._endpoint.moves()
+    def _look_at_all(self) -> bool:
+        waiting = [task for task in self._tasks if not task.poll()]
+        self.patience = min((task.patience for task in waiting), default=inf)
+        if not self._every or any(task.error is not None for task in self._tasks):
+            return len(waiting) < len(self._tasks)
+        return not waiting
 
 
 def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE) -> Result:
@@ -71,75 +79,60 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
 
 def driven(
     endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
-) -> Generator[float, bool, Result]:
-    """Run `steps` as `drive` does, but yield the deadline of each wait, to get whether a message came."""
+) -> Generator[float, object, Result]:
+    """Run `steps` as `drive` does, but yield the deadline of each wait, until which others make progress."""
     task = begin(endpoint, steps, site)
     yield from _waiting(endpoint, [task], timeout)
     return task.result
 
 
-def _make_progress(endpoint: Endpoint, waits: Generator[float, bool, None]) -> None:
-    """Make progress until each deadline that `waits` yields, and tell it whether a message came, to its end."""
-    try:
-        until = next(waits)
-        while True:
-            try:
-                came = endpoint.progress(until)
-            except BaseException as error:
-                until = waits.throw(error)
-            else:
-                until = waits.send(came)
-    except StopIteration:
-        pass
+def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:
+    """Make progress until each deadline that `waits` yields, to its end."""
+    for until in waits:
+        try:
+            endpoint.progress(until)
+        except BaseException as error:
+            waits.throw(error)  # which raises it again
 
 
 def _waiting(
     endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
-) -> Generator[float, bool, None]:
-    """Wait as `wait` does, and yield as `driven` does."""
+) -> Generator[float, object, None]:
+    """Wait as `wait` does, and yield as `driven` does; report a stall when no message but keepalives came for QUIET."""
     protocol, clock = endpoint.protocol, endpoint.transport.clock
-    now = clock()
-    deadline = inf if timeout is None else now + timeout
-    watch = _StallReporter(endpoint, now)
-    ended, patience = -1, inf
+    awaited = tasks[0] if len(tasks) == 1 else _Several(endpoint, tasks, every)
+    start = now = clock()
+    deadline, due = inf if timeout is None else now + timeout, now + QUIET
+    heard, reports = endpoint.arrivals - protocol.keepalives, 0
     try:
-        while True:
-            if endpoint.ended != ended or patience != inf:
-                ended, waiting = endpoint.ended, _not_done(tasks, every)
-                if not waiting:
-                    return
-                patience = waiting[0].patience if len(waiting) == 1 else min(task.patience for task in waiting)
+        while not awaited.poll():
             if timeout is not None and now >= deadline:
-                op = _operations(waiting)[0]
+                op = _operations(tasks)[0]
                 raise CollectiveTimeout(endpoint.rank, op.waiting_for, timeout, op.where, progress=op.progress)
-            talk = protocol.keepalives
-            came = yield min(deadline, watch.due, patience)
-            now = clock()
-            if came and protocol.keepalives == talk:
-                watch.heard(now)
-            elif not came and now >= watch.due:
-                watch.quiet(_operations(waiting), every, now)
+            yield min(deadline, due, awaited.patience)
+            now, before, heard = clock(), heard, endpoint.arrivals - protocol.keepalives
+            if heard != before:
+                due = now + QUIET
+                if reports:
+                    reports = 0
+                    endpoint.moves()
+            elif now >= due:
+                due = now + QUIET
+                reports += 1
+                endpoint.report_stall(_operations(tasks), every=every, seconds=now - start, times=reports)
     except BaseException as error:
         for task in tasks:
             if not task.done:
                 task.fail(error)
         raise
     finally:
-        watch.end()
+        if reports:
+            endpoint.moves()
 
 
 def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
-    return [task.operation for task in tasks if task.operation is not None]
-
-
-def _not_done(tasks: Sequence[Task[Any]], every: bool) -> Sequence[Task[Any]]:
-    """Return the tasks that have to be waited for; none if the wait is over."""
-    if len(tasks) == 1:
-        return () if tasks[0].poll() else tasks
-    waiting = [task for task in tasks if not task.poll()]
-    if len(waiting) == len(tasks):
-        return waiting
-    return waiting if every and all(task.error is None for task in tasks) else []
+    """Return the operations under way of those tasks that are not done."""
+    return [task.operation for task in tasks if not task.done and task.operation is not None]
 
 
 def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
@@ -154,8 +147,8 @@ def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Se
     while running:
         rank = wire.deliver()
         if rank is not None:
-            while endpoints[rank].progress(wire.now):  # a notice may have come as well
-                pass
+            while wire.ends[rank].inbox:  # a notice may have come as well
+                endpoints[rank].progress(wire.now)
             if rank in running and _ended(tasks[rank]):
                 running.discard(rank)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 from ringcast.engine.open_call import OpenCall
@@ -14,6 +14,7 @@ from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Re
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.ballots import Ballot
+from ringcast.protocol.counters import by_peer
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import Transport
@@ -85,8 +86,11 @@ class Endpoint:
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
+        self.arrivals = 0  # messages that this rank has taken, from other ranks and its own process
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
+        self.failures = 0  # those of them that have an error
         self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the task's identity
+        self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False  # whether this rank leaves, or has left …
         self.silent = False  # … and tells the others nothing of calls that are broken off
@@ -199,6 +203,7 @@ class Endpoint:
             arrival = self.transport.poll(self.wakes(deadline) if self._lost else deadline)
             gate.waiter = None
             if arrival is not None:
+                self.arrivals += 1
                 self.protocol.handle(arrival)
             if self._lost:
                 self._give_up()
@@ -328,7 +333,7 @@ class Endpoint:
             elif wrong is None:
                 why = NO_FAILURE if error is None else Failure.of(error)
                 failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
-                sent, posted, matched = map(dict, (protocol.sent, protocol.posted, protocol.matched))
+                sent, posted, matched = map(by_peer, (protocol.sent, protocol.posted, protocol.matched))
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
                 self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))

@@ -31,15 +31,17 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[None]
     for op.round, (step, following) in enumerate(pairwise(chain(steps, (IDLE,)))):
         for local in step.local:
             memory.apply(local)
-        if step.send_to is None and step.recv_from is None:
+        send_to, recv_from = step.send_to, step.recv_from
+        if send_to is None and recv_from is None:
             continue
-        frames, packed = memory.pack(step.send) if step.send_to is not None else ([], False)
-        posted, receive_buffer = ahead is not None, ahead
-        if receive_buffer is None and step.recv_from is not None:
+        frames, packed = memory.pack(step.send) if send_to is not None else ([], False)
+        posted, receive_buffer, after = ahead is not None, ahead, None
+        if receive_buffer is None and recv_from is not None:
             receive_buffer = memory.receive_buffer(step)
-        early = op.granted and following.recv_from is not None and independent(step, following)
-        ahead = memory.receive_buffer(following) if early else None
-        after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
-        yield Exchange(op, step.send_to, frames, packed, step.recv_from, receive_buffer, None, posted, after)
+        if op.granted:
+            early = following.recv_from is not None and independent(step, following)
+            ahead = memory.receive_buffer(following) if early else None
+            after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
+        yield Exchange(op, send_to, frames, packed, recv_from, receive_buffer, None, posted, after)
         if receive_buffer is not None:
             receive_buffer.finish()

@@ -10,7 +10,7 @@ from ringcast.events import Observer, RoundEnd, RoundStart
 from ringcast.protocol.operations import Sink
 
 
-class _Stamped:
+class _Stamped(Sink):
     """A sink that notes when bytes were last put into it."""
 
     __slots__ = ("_clock", "_sink", "last", "total")
@@ -29,6 +29,10 @@ class _Stamped:
 
     def placed(self, offset: int, length: int) -> None:
         self._sink.placed(offset, length)  # may combine, which belongs to the arrival
+        self.last = self._clock()
+
+    def put(self, offset: int, data: memoryview) -> None:
+        self._sink.put(offset, data)
         self.last = self._clock()
 
 

@@ -17,10 +17,12 @@ class OpenCall:
         steps: its generator; for a persistent call that of one start.
         context: that of its communicator.
         uses: how it uses the program's arrays, when that has been looked at.
+        filed: whether these were put to the memory in use.
     """
 
-    __slots__ = ("context", "operation", "site", "steps", "uses")
+    __slots__ = ("__weakref__", "context", "filed", "operation", "site", "steps", "uses")
 
     def __init__(self, operation: str, site: Site, steps: Generator[Any, None, Any], context: int) -> None:
         self.operation, self.site, self.steps, self.context = operation, site, steps, context
         self.uses: Any = None
+        self.filed = False

@@ -7,7 +7,7 @@ that can be encoded as bytes.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -102,7 +102,7 @@ class ArraySlots:
         self._bounds, self._limits, scratch = layout(schedule, tuple(counts))
         self._users = len(self._limits) - 1
         self._itemsize = data.itemsize
-        self._bytes = data.view(np.uint8).data
+        self._bytes: memoryview | None = None  # of the data, when they are first needed
         self._room: Array | None = None
         self._scratch = [np.empty(items, data.dtype) for items in scratch]
 
@@ -131,7 +131,7 @@ class ArraySlots:
         # Items that are longer than a segment come in pieces, so they are combined when all of them are there.
         if self._op.elementwise and isinstance(step.accept, Accept) and self._itemsize <= SEGMENT:
             pieces = self._pieces(step.recv)
-            return _Stream(self._op, pieces, self._room_for_items(), step.accept is COMBINE_LEFT)
+            return _Stream(self._op, pieces, self._itemsize, self._room_for_items, step.accept is COMBINE_LEFT)
         return _Collect(self._op, [self.slot(int(s)) for s in step.recv], step.accepts())
 
     def apply(self, local: Local) -> None:
@@ -146,15 +146,26 @@ class ArraySlots:
 
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
-        size, data = self._itemsize, self._bytes
-        if len(slots) == 1 and (slot := int(slots[0])) < self._users:  # most common, and worth a short cut
+        if len(slots) == 1:  # most common, and worth a short cut
+            slot = int(slots[0])
+            if slot >= self._users:
+                return [self._scratch[slot - self._users].view(np.uint8).data]
+            size, data = self._itemsize, self._bytes or self._view_bytes()
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
         if self._names_scratch(slots):
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
+        size, data = self._itemsize, self._bytes or self._view_bytes()
         return [data[start * size : end * size] for start, end in self._runs(slots)]
+
+    def _view_bytes(self) -> memoryview:
+        """Return the data as bytes, kept for the next time."""
+        self._bytes = self._data.view(np.uint8).data
+        return self._bytes
 
     def _pieces(self, slots: Slots) -> list[Array]:
         """Return the same as items."""
+        if len(slots) == 1:
+            return [self._items(int(slots[0]))]
         if self._names_scratch(slots):
             return [self._items(int(slot)) for slot in slots]
         return [self._data[start:end] for start, end in self._runs(slots)]
@@ -168,9 +179,6 @@ class ArraySlots:
 
     def _runs(self, slots: Slots) -> list[tuple[int, int]]:
         """Return the first and last item of each run of adjacent slots of the user's buffer."""
-        if len(slots) == 1:
-            slot = int(slots[0])
-            return [(self._limits[slot], self._limits[slot + 1])]
         if isinstance(slots, range) and slots and slots.step == 1:
             return [(self._limits[slots[0]], self._limits[slots[-1] + 1])]
         numbers = np.asarray(slots, dtype=np.intp)
@@ -189,13 +197,13 @@ class ArraySlots:
         return self._room
 
 
-class Store:
+class Store(ReceiveBuffer):
     """Stores bytes directly in their place."""
 
     def __init__(self, views: list[memoryview]) -> None:
         self._views = views
         self._starts = [0] if len(views) == 1 else [0, *accumulate(map(len, views))]
-        self.total: int | None = len(views[0]) if len(views) == 1 else self._starts[-1]
+        self.total = len(views[0]) if len(views) == 1 else self._starts[-1]
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
@@ -209,50 +217,64 @@ class Store:
     def placed(self, offset: int, length: int) -> None:
         """Nothing to do: the bytes are where they belong."""
 
+    def put(self, offset: int, data: memoryview) -> None:
+        if len(self._views) == 1:  # most common, and worth a short cut
+            self._views[0][offset : offset + len(data)] = data
+        else:
+            super().put(offset, data)
+
     def finish(self) -> None:
         """Nothing to do."""
 
 
-class _Stream:
-    """Combines items as they arrive, so that one segment of memory is enough."""
+class _Stream(ReceiveBuffer):
+    """Combines items as they arrive, so that one segment of memory is enough: `room` returns it, always the same."""
 
-    def __init__(self, op: Op, pieces: list[Array], room: Array, left: bool) -> None:
-        self._op, self._pieces, self._room, self._left = op, pieces, room, left
-        self._itemsize = room.itemsize
-        self._starts = [0, *accumulate(map(len, pieces))]
-        self.total: int | None = self._starts[-1] * self._itemsize
-        self._memory = room.view(np.uint8).data
+    def __init__(self, op: Op, pieces: list[Array], itemsize: int, room: Callable[[], Array], left: bool) -> None:
+        self._op, self._pieces, self._itemsize, self._room, self._left = op, pieces, itemsize, room, left
+        self._starts = [0, len(pieces[0])] if len(pieces) == 1 else [0, *accumulate(map(len, pieces))]
+        self.total = self._starts[-1] * itemsize
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (every segment goes to the same room)
-        return self._memory[:length]
+        return self._room().view(np.uint8).data[:length]
+
+    def put(self, offset: int, data: memoryview) -> None:
+        """Combine a whole message where it is; a function of the user gets memory that can be written."""
+        if len(self._pieces) == 1 and len(data) == self.total and data and isinstance(self._op.fn, np.ufunc):
+            (piece,) = self._pieces
+            self._combine(np.frombuffer(data, piece.dtype), piece)
+        else:
+            super().put(offset, data)
 
     def placed(self, offset: int, length: int) -> None:
-        first, items = offset // self._itemsize, length // self._itemsize
+        first, items, room = offset // self._itemsize, length // self._itemsize, self._room()
         taken, i = 0, bisect.bisect_right(self._starts, first) - 1
         while taken < items:
             start = first + taken - self._starts[i]
             piece = self._pieces[i][start : start + items - taken]
-            arrived = self._room[taken : taken + len(piece)]
-            left, right = (arrived, piece) if self._left else (piece, arrived)
-            self._op.combine(left, right, piece)
+            self._combine(room[taken : taken + len(piece)], piece)
             taken += len(piece)
             i += 1
+
+    def _combine(self, arrived: Array, piece: Array) -> None:
+        left, right = (arrived, piece) if self._left else (piece, arrived)
+        self._op.combine(left, right, piece)
 
     def finish(self) -> None:
         """Nothing to do."""
 
 
-class _Collect:
+class _Collect(ReceiveBuffer):
     """Combines or stores whole pieces when all of them have arrived."""
 
     def __init__(self, op: Op, pieces: list[Array], accepts: Sequence[Accept]) -> None:
         self._op, self._pieces, self._accepts = op, pieces, accepts
         self._room = np.empty(sum(piece.size for piece in pieces), pieces[0].dtype)
         self._memory = self._room.view(np.uint8).data
-        self.total: int | None = len(self._memory)
+        self.total = len(self._memory)
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
@@ -273,6 +295,33 @@ class _Collect:
             else:
                 left, right = (arrived, piece) if accept is COMBINE_LEFT else (piece, arrived)
                 self._op.combine(left, right, piece)
+
+
+class NoSlots(ReceiveBuffer):
+    """The slots of a stage that moves nothing, as a barrier does: its messages are empty."""
+
+    total = 0
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:  # noqa: ARG002 (all are empty)
+        return [], False
+
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:  # noqa: ARG002 (as above)
+        return self
+
+    def apply(self, local: Local) -> None:
+        """Nothing to do."""
+
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        """Nothing to learn."""
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (nothing comes)
+        return memoryview(bytearray())
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do."""
+
+    def finish(self) -> None:
+        """Nothing to do."""
 
 
 class ObjectSlots:
@@ -318,7 +367,7 @@ class ObjectSlots:
             self.values[slot] = self.combine(self.values[slot], value)
 
 
-class _Values:
+class _Values(ReceiveBuffer):
     """Collects the frames of a message; each is one value."""
 
     def __init__(self, memory: ObjectSlots, slots: list[int], accepts: Sequence[Accept]) -> None:

@@ -106,6 +106,7 @@ class Task(Generic[Result]):
         """End with `error`: the peers of the operation are refused, and the communicator is given up."""
         self.error = error
         self.done = True  # after its error
+        self.endpoint.failures += 1
         self.endpoint.ended += 1
         self._steps.close()
         if self.operation is not None:
@@ -121,6 +122,7 @@ class Task(Generic[Result]):
         self._steps.close()
         self.error = UsageError(f"rank {self.endpoint.rank}: wait for a receive that another thread has cancelled")
         self.done = True
+        self.endpoint.failures += 1
         self.endpoint.ended += 1
         self.endpoint.recorder.done(op)
         return True
@@ -133,5 +135,6 @@ class Task(Generic[Result]):
         now = self.endpoint.transport.clock()
         if self.patience == inf:
             self.patience = now + EXPLANATION
+            self.endpoint.failures += 1
             self.endpoint.ended += 1
         return now < self.patience

@@ -14,7 +14,7 @@ from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory, own_call, own_side
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation, Receive, Send, on_wire
-from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
@@ -97,7 +97,7 @@ class Aborter:
         if peer in notified or peer in self._errors.failed or peer == self._errors.rank:
             return
         notified.add(peer)
-        self._outbox.post(REFUSE, flags, peer, context, number, ordinal, 0, len(payload), word, 0, [payload])
+        self._outbox.emit(REFUSE, flags, peer, Name(context, number), ordinal, 0, len(payload), word, [payload])
 
     # A rank that failed or left.
 
@@ -182,16 +182,16 @@ class Aborter:
 
     def dead(self, h: Header, answer: bool = True) -> bool:
         """Return whether a message is for an invalidated or retired communicator; if so, its sender is refused."""
-        if h.context in self._contexts.retired:
-            error: BaseException | None = self._errors.freed()
-        else:
-            error = self._contexts[h.context].error
-            if error is None and self._contexts.foreign(h):
-                error = Revoked(self._errors.rank, f"rank {h.source} is no member of this communicator")
-        if error is None:
-            return False
-        self._counters.dropped["dead"] += 1
         state = self._contexts.get(h.context)
+        if state is None:
+            error: BaseException = self._errors.freed()
+        elif state.error is not None:
+            error = state.error
+        elif state.members is None or h.source in state.members:
+            return False
+        else:
+            error = Revoked(self._errors.rank, f"rank {h.source} is no member of this communicator")
+        self._counters.dropped["dead"] += 1
         if answer and (state is None or (h.source, 0) not in state.notified):  # once: that gives up the whole of it
             if state is not None:
                 state.notified.add((h.source, 0))

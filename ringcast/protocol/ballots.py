@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from ringcast.errors import JobAborted, Where
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY
-from ringcast.protocol.operations import Operation, Receive
+from ringcast.protocol.operations import Operation, Receive, Sink
 from ringcast.wire.call import Call, Site
 from ringcast.wire.header import P2P
 from ringcast.wire.reports import CallRecord, Deadlock
 from ringcast.wire.votes import Decision, Vote
 
 
-class _Decision:
+class _Decision(Sink):
     """The sink of a decision, which is no message between ranks."""
 
     total: int | None = 0

@@ -121,6 +121,8 @@ class Context:
         self.active[number] = op = Operation(context, number, call, granted, align, site)
         op.stages = self.stages
         mail, grants = self.mail.get(number), self.grants.get(number)
+        if mail is None and grants is None:
+            return op, []
         early = [header for header, _ in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early
 
@@ -150,7 +152,7 @@ class Context:
     def finish(self, op: Operation) -> list[Waiting]:
         """End an operation if all its messages were matched; else remove and return those that were not."""
         mail, grants = self.mail.pop(op.number, None), self.grants.pop(op.number, None)
-        left = [*mail.unclaimed()] if mail else []
+        left = mail.unclaimed() if mail is not None else []
         if grants:
             left += [(grant, ()) for grant in grants.values()]
         if not left:

@@ -11,16 +11,19 @@ PATIENCE = 10  # probes that the last messages of a rank that has left may take 
 
 
 class Counters:
-    """The counters of one rank, by peer. Keepalives (probes and their answers) do not count as progress."""
+    """The counters of one rank, by peer. Keepalives (probes and their answers) do not count as progress.
 
-    def __init__(self) -> None:
-        self.sent: Counter[int] = Counter()  # messages ever, by peer
-        self.seen: Counter[int] = Counter()
+    What changes with every message is in lists, by the rank of the peer.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.sent = [0] * size  # messages ever
+        self.seen = [0] * size
         self.keepalives_sent: Counter[int] = Counter()  # those of `sent` that are keepalives
         self.keepalives_seen: Counter[int] = Counter()  # those of `seen`
         self.keepalives = 0  # all of `answered`, and what wakes a wait
-        self.posted: Counter[int] = Counter()  # sends ever (of whole transfers), by peer; `matched` is the other end
-        self.matched: Counter[int] = Counter()
+        self.posted = [0] * size  # sends ever (of whole transfers); `matched` is the other end
+        self.matched = [0] * size
         self.dropped: Counter[str] = Counter()  # messages that had no effect, by reason
         self.finished: dict[int, int] = {}  # messages that a rank which has left has sent to this one
         self.exit_records: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
@@ -38,8 +41,8 @@ class Counters:
 
     def without_keepalives(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the numbers of messages to and from every peer, without keepalives."""
-        sent = {peer: count - self.keepalives_sent[peer] for peer, count in self.sent.items()}
-        return sent, {peer: count - self.keepalives_seen[peer] for peer, count in self.seen.items()}
+        sent = {peer: count - self.keepalives_sent[peer] for peer, count in by_peer(self.sent).items()}
+        return sent, {peer: count - self.keepalives_seen[peer] for peer, count in by_peer(self.seen).items()}
 
     def leave(self, peer: int, sent: int, exit_record: Failure) -> None:
         """Record that a rank has left, after so many messages to this one."""
@@ -58,3 +61,8 @@ class Counters:
         """Count an unsent probe of a `peer` that has left; return whether its last messages had time enough."""
         self._silent[peer] += 1
         return self._silent[peer] > PATIENCE
+
+
+def by_peer(counts: list[int]) -> dict[int, int]:
+    """Return a list of counts as reports have it: without the peers of which there is nothing."""
+    return {peer: count for peer, count in enumerate(counts) if count}

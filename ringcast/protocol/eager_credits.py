@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.outbox import NOTHING, Outbox
 from ringcast.transports.base import Frame
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CREDIT_RETURN, CTS, EAGER, SIZE, Header
@@ -16,17 +15,18 @@ KEPT = 256  # bytes that an unmatched RTS or CTS counts for, and a joined frame,
 
 
 class EagerCredits:
-    """The eager credits of one rank. A message counts with its header and its joined frames, until it is matched or
-    dropped.
+    """The eager credits of one rank, by peer. A message counts with its header and its joined frames, until it is
+    matched or dropped.
     """
 
     def __init__(self, rank: int, size: int, outbox: Outbox) -> None:
         self._rank = rank
         self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
-        self.spent: Counter[int] = Counter()  # eager bytes that each peer has not matched yet
-        self.held: Counter[int] = Counter()  # eager bytes from each peer that this rank has not matched yet
-        self.owed: Counter[int] = Counter()  # matched, but not yet given back
-        self.kept: Counter[int] = Counter()  # bytes of requests and grants from each peer that wait
+        self._most_owed = self.each // 2
+        self.spent = [0] * size  # eager bytes that each peer has not matched yet
+        self.held = [0] * size  # eager bytes from each peer that this rank has not matched yet
+        self.owed = [0] * size  # matched, but not yet given back
+        self.kept = [0] * size  # bytes of requests and grants from each peer that wait
         self._outbox = outbox
 
     def spend(self, peer: int, length: int, frames: int) -> bool:
@@ -37,9 +37,16 @@ class EagerCredits:
         self.spent[peer] = spent
         return True
 
+    def collect(self, peer: int) -> int:
+        """Return the credit that is owed to a peer, for the message that gives it back."""
+        owed = self.owed[peer]
+        self.owed[peer] = 0
+        return owed
+
     def refund(self, h: Header) -> None:
         """Take back the credit that a peer returns; never more than was spent."""
-        self.spent[h.source] = max(0, self.spent[h.source] - h.word)
+        left = self.spent[h.source] - h.word
+        self.spent[h.source] = left if left > 0 else 0
 
     def hold(self, h: Header) -> None:
         """Count an eager message that has arrived, and take back the credit it returns.
@@ -47,12 +54,13 @@ class EagerCredits:
         Raises:
             Broken: it is beyond the sender's credit.
         """
-        held = self.held[h.source] + _cost(h.length, h.transfer)
+        source = h.source
+        held = self.held[source] + _cost(h.length, h.transfer)
         if held > self.each + SIZE:
             raise Broken(f"an eager message of {h.length} bytes beyond its budget")
         if h.word:
             self.refund(h)
-        self.held[h.source] = held
+        self.held[source] = held
 
     def give_back(self, h: Header) -> None:
         """Return a message's credit to its sender: with the next message to it, or at once if half of all is owed."""
@@ -60,10 +68,9 @@ class EagerCredits:
         if source == self._rank:  # what a rank sends to itself needs none
             return
         self.held[source] -= size
-        self.owed[source] += size
-        if self.owed[source] >= self.each // 2:
-            owed = self.owed.pop(source)
-            self._outbox.post(CTS, CREDIT_RETURN, source, 0, 0, 0, 0, 0, owed, 0, ())
+        self.owed[source] = owed = self.owed[source] + size
+        if owed >= self._most_owed:
+            self._outbox.emit(CTS, CREDIT_RETURN, source, NOTHING, 0, 0, 0, self.collect(source))
 
     def keep(self, h: Header, size: int) -> None:
         """Count an RTS with `size` bytes of payload, or a CTS, that waits for this rank's operation.

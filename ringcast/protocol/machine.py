@@ -49,8 +49,8 @@ from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
-from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire, place
-from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire
+from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival, Frame, Loan
@@ -87,7 +87,7 @@ class Protocol:
     def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0, lenders: Collection[int] = ()) -> None:
         self.rank, self.size, self.nonce = rank, size, nonce
         self._lenders = lenders
-        self._contexts, self._counters, self._errors = Contexts(), Counters(), ErrorFactory(rank, size)
+        self._contexts, self._counters, self._errors = Contexts(), Counters(size), ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
         self._sending = Sending(self._outbox, lookahead)
@@ -209,11 +209,12 @@ class Protocol:
         if op.number == P2P:
             state.exchanges.discard(op)
             return
-        left, notified = state.finish(op), set[int]()
-        for header, frames in left:
-            self._eager_credits.forget(header, frames)
-            self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
+        left = state.finish(op)
         if left:
+            notified = set[int]()
+            for header, frames in left:
+                self._eager_credits.forget(header, frames)
+                self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
 
     def send(
@@ -222,9 +223,13 @@ class Protocol:
         """Send `frames` (bytes) as one message; returns None when it is complete already."""
         if op.error is not None:
             return None
-        ordinal = op.sent.get(peer, 0) if tag is None else tag
-        op.sent[peer] = ordinal + 1
-        total = sum(map(len, frames))
+        if tag is None:
+            ordinal = op.sent.get(peer, 0)
+            op.sent[peer] = ordinal + 1
+        else:
+            ordinal = tag
+        count = len(frames)
+        total = len(frames[0]) if count == 1 else sum(map(len, frames))
         self.posted[peer] += 1
         if peer == self.rank:
             self._send_to_itself(op, ordinal, total, frames)
@@ -232,17 +237,18 @@ class Protocol:
         if peer in self.finished and self._aborter.left(op, peer):
             return None
         eager_credits = self._eager_credits
-        count = 0 if len(frames) == 1 and total else len(frames)  # of frames that are joined
+        if count == 1 and total:
+            count = 0  # of frames that are joined
         if not op.granted and total <= op.eager and eager_credits.spend(peer, total, count):
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
-            self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.owed.pop(peer, 0), payload)
+            self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)
             return None
         send = self._sending.start(op, peer, ordinal, frames, total)
         send.packed = packed
         if peer in self._lenders:
-            self._sending.ask(send, eager_credits.owed.pop(peer, 0), lend=True)
+            self._sending.ask(send, eager_credits.collect(peer), lend=True)
         elif not op.granted:
-            self._sending.ask(send, eager_credits.owed.pop(peer, 0))
+            self._sending.ask(send, eager_credits.collect(peer))
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
             eager_credits.forget(grant)
             try:
@@ -260,8 +266,11 @@ class Protocol:
         holds: it is granted when this round's receive is complete, also while this round's send is under way, and
         `catch_up` moves it to `op.pending`.
         """
-        ordinal = op.received.get(peer, 0) if tag is None else tag
-        op.received[peer] = ordinal + 1
+        if tag is None:
+            ordinal = op.received.get(peer, 0)
+            op.received[peer] = ordinal + 1
+        else:
+            ordinal = tag
         recv = Receive(op, peer, ordinal, sink)
         if op.error is not None:
             return recv
@@ -451,24 +460,24 @@ class Protocol:
         if header.nonce != self.nonce or header.source >= self.size:
             self.dropped["foreign"] += 1
             return
-        handler = self._handlers.get(header.kind)
+        source, handler = header.source, self._handlers.get(header.kind)
         try:
             if handler is None:
                 self._notices.take(header, arrival)
                 return
-            source = header.source
-            if header.pair != self.seen[source] & PAIR or source == self.rank or source in self.failed:
+            seen = self.seen[source]
+            if header.pair != seen & PAIR or source == self.rank or source in self.failed:
                 self._out_of_turn(header)
                 return
-            self.seen[source] += 1
+            self.seen[source] = seen + 1
             if header.context not in self._contexts:
                 self._contexts.name(header)
             handler(header, arrival)
         except Broken as how:
-            self._aborter.broke(header.source, how)
-        if header.source in self.finished:
-            self._counters.note_arrival(header.source)
-            self._aborter.check_left(header.source)
+            self._aborter.broke(source, how)
+        if source in self.finished:
+            self._counters.note_arrival(source)
+            self._aborter.check_left(source)
 
     def _out_of_turn(self, h: Header) -> None:
         """Drop a message that is not the next one of a rank that takes part."""
@@ -482,15 +491,15 @@ class Protocol:
             self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
-        count = h.transfer
-        if len(arrival.header) != SIZE + h.length + (prefix(count) if count > 1 else 0):
+        data, count = arrival.header, h.transfer
+        if len(data) != SIZE + h.length + (prefix(count) if count > 1 else 0):
             raise Broken(f"an eager message of {h.length} bytes in {count} joined frames that do not add up")
         self._eager_credits.hold(h)
         if self._aborter.dead(h, answer=False):
             self._eager_credits.give_back(h)
             return
-        payload = memoryview(arrival.header)[SIZE:]
-        self._deliver(h, _apart(payload, count) if count > 1 else [payload] if count or h.length else [])
+        payload = memoryview(data)[SIZE:]
+        self._deliver(h, _apart(payload, count) if count > 1 else (payload,) if count or h.length else ())
 
     def _on_rts(self, h: Header, arrival: Arrival) -> None:
         sizes = arrival.read() if arrival.more else b""
@@ -550,7 +559,7 @@ class Protocol:
         offset = 0
         try:
             for frame in frames:
-                place(recv.sink, offset, memoryview(frame))
+                recv.sink.put(offset, memoryview(frame))
                 offset += len(frame)
         except BaseException as error:  # of the user's operator: it ends this call, but breaks off nothing here
             self.invalidate(op.context, error)
@@ -647,8 +656,8 @@ class Protocol:
 
     def _echo(self, h: Header) -> None:
         self._counters.keepalives_sent[h.source] += 1
-        name = h.source, h.context, h.operation, h.ordinal
-        self._outbox.post(CTS, ECHO, *name, 0, 0, 0, h.fingerprint, ())
+        name = Name(h.context, h.operation, h.fingerprint)
+        self._outbox.emit(CTS, ECHO, h.source, name, h.ordinal, 0, 0, 0)
 
     def _granted(self, send: Send, h: Header) -> None:
         """Handle the first grant of a message that was sent without RTS."""

@@ -6,8 +6,7 @@ the ordinal, and a receive may leave both open.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
 from itertools import count
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
@@ -25,29 +24,36 @@ class Mailbox(Generic[Posted, Arrived]):
     __slots__ = ("_arrived", "_posted")
 
     def __init__(self) -> None:
-        self._posted: dict[Key, deque[Posted]] = {}
-        self._arrived: dict[Key, deque[Arrived]] = {}
+        # Queues, nearly all of one: only a peer that breaks the rules sends two messages of one ordinal.
+        self._posted: dict[Key, list[Posted]] = {}
+        self._arrived: dict[Key, list[Arrived]] = {}
 
     def post(self, key: Key, posted: Posted) -> Arrived | None:
         """Return the message that was waiting for this receive, or keep the receive."""
-        return _meet(self._arrived, self._posted, key, posted)
+        if key in self._arrived:
+            return _take(self._arrived, key)
+        self._posted.setdefault(key, []).append(posted)
+        return None
 
     def arrive(self, key: Key, arrived: Arrived) -> Posted | None:
         """Return the receive that was waiting for this message, or keep the message."""
-        return _meet(self._posted, self._arrived, key, arrived)
+        if key in self._posted:
+            return _take(self._posted, key)
+        self._arrived.setdefault(key, []).append(arrived)
+        return None
 
     def take_posted(self, key: Key) -> Posted | None:
         """Return the receive that waits under `key` and forget it."""
-        return _take(self._posted, key)
+        return _take(self._posted, key) if key in self._posted else None
 
     def forget(self, source: int) -> None:
         """Drop all messages of `source` for which no receive was posted."""
         for key in [key for key in self._arrived if key[0] == source]:
             del self._arrived[key]
 
-    def unclaimed(self) -> Iterator[Arrived]:
+    def unclaimed(self) -> list[Arrived]:
         """Return the messages for which no receive was posted."""
-        return (arrived for queue in self._arrived.values() for arrived in queue)
+        return [arrived for queue in self._arrived.values() for arrived in queue] if self._arrived else []
 
 
 class TaggedMailbox(Generic[Posted, Arrived]):
@@ -110,10 +116,10 @@ class TaggedMailbox(Generic[Posted, Arrived]):
         for number, (key, _) in list(self._arrived.get((source, ANY), {}).items()):
             self._remove(number, key)
 
-    def unclaimed(self) -> Iterator[Arrived]:
+    def unclaimed(self) -> list[Arrived]:
         """Return the messages for which no receive was posted."""
         self._list_all()
-        return (arrived for _, arrived in self._arrived.get((ANY, ANY), {}).values())
+        return [arrived for _, arrived in self._arrived.get((ANY, ANY), {}).values()]
 
     def _waiting(self, key: Key) -> OrderedDict[int, tuple[Key, Arrived]] | None:
         """Return the messages that a receive fits, in the order in which they have come; None if there are none."""
@@ -146,24 +152,12 @@ def _fitting(key: Key) -> tuple[Key, ...]:
 
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 
-def _take(table: dict[Key, deque[T]], key: Key) -> T | None:
-    queue = table.get(key)
-    if queue is None:
-        return None
-    first = queue.popleft()
+def _take(table: dict[Key, list[T]], key: Key) -> T:
+    """Take the first of a queue."""
+    queue = table[key]
+    first = queue.pop(0)
     if not queue:
         del table[key]
     return first
-
-
-def _meet(waiting: dict[Key, deque[T]], other: dict[Key, deque[S]], key: Key, mine: S) -> T | None:
-    if key in waiting:
-        return _take(waiting, key)
-    if key in other:
-        other[key].append(mine)
-    else:
-        other[key] = deque((mine,))
-    return None

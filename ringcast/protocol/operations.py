@@ -30,6 +30,16 @@ class Sink(Protocol):
     def placed(self, offset: int, length: int) -> None:
         """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
 
+    def put(self, offset: int, data: memoryview) -> None:
+        """Take bytes that are in memory already, in place of `view` and `placed`."""
+        while size := len(data):
+            view = self.view(offset, size)[:size]
+            n = len(view)
+            view[:] = data[:n]
+            self.placed(offset, n)
+            offset += n
+            data = data[n:]
+
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -128,11 +138,9 @@ class Operation:
         "record",
         "round",
         "rounds",
-        "segment",
         "sent",
         "site",
         "stages",
-        "window",
     )
 
     def __init__(self, context: int, number: int, call: Call, granted: bool, align: int, site: Site = NOWHERE) -> None:
@@ -141,8 +149,6 @@ class Operation:
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
         self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
         self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
-        self.segment = SEGMENT // self.align * self.align
-        self.window = max(WINDOW, 2 * self.segment)
         self.fingerprint = call.fingerprint
         self.label = call.collective  # its name in errors
         self.stages: dict[int, int] = {}  # of each call under way in its communicator: the last operation
@@ -155,6 +161,16 @@ class Operation:
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
         self.on_ready: Callable[[], object] | None = None  # called once, when nothing is pending or it failed
+
+    @property
+    def segment(self) -> int:
+        """Bytes of a segment of its messages at most."""
+        return SEGMENT // self.align * self.align
+
+    @property
+    def window(self) -> int:
+        """Bytes of a transfer that may be under way."""
+        return max(WINDOW, 2 * self.segment)
 
     @property
     def where(self) -> Where:
@@ -208,18 +224,3 @@ class Operation:
 def _plain(text: str) -> str:
     """Return `text` in a form that can always be sent: bounded, without lone surrogates, as file names may have."""
     return text[:300].encode("utf-8", "replace").decode()
-
-
-def place(sink: Sink, offset: int, data: memoryview) -> None:
-    """Copy bytes that are in memory already into the sink."""
-    while size := len(data):
-        view = sink.view(offset, size)
-        n = len(view)
-        if n >= size:  # as nearly always
-            view[:size] = data
-            sink.placed(offset, size)
-            return
-        view[:] = data[:n]
-        sink.placed(offset, n)
-        offset += n
-        data = data[n:]

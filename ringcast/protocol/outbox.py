@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
+from typing import Protocol as Interface
 
 from ringcast.protocol.counters import Counters
-from ringcast.protocol.operations import Operation
 from ringcast.transports.base import Frame
 from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, EAGER, PAIR, REFUSE, VERSION, pack_fields
+
+
+class Named(Interface):
+    """What names an operation in a header: an `Operation` of this rank, or a `Name`."""
+
+    @property
+    def context(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def fingerprint(self) -> int: ...
+
+
+class Name(NamedTuple):
+    """An operation that this rank may not have; a message that says nothing of the call has no fingerprint."""
+
+    context: int
+    number: int
+    fingerprint: int = 0
+
+
+NOTHING = Name(0, 0)  # what a message names that belongs to no operation
 
 
 class Outbox:
@@ -26,7 +49,7 @@ class Outbox:
         kind: int,
         flags: int,
         peer: int,
-        op: Operation,
+        op: Named,
         ordinal: int,
         transfer: int,
         length: int,
@@ -34,49 +57,31 @@ class Outbox:
         frames: Sequence[Frame] = (),
         lent: Sequence[memoryview] = (),
     ) -> None:
-        """Send a message of an operation."""
-        name = op.context, op.number, ordinal
-        self.post(kind, flags, peer, *name, transfer, length, word, op.fingerprint, frames, lent)
-
-    def post(
-        self,
-        kind: int,
-        flags: int,
-        peer: int,
-        context: int,
-        operation: int,
-        ordinal: int,
-        transfer: int,
-        length: int,
-        word: int,
-        fingerprint: int,
-        frames: Sequence[Frame],
-        lent: Sequence[memoryview] = (),
-    ) -> None:
-        """Send a message, also of an operation that this rank does not have. The names are those of the header."""
-        pair = self._sent[peer] & PAIR
-        self._sent[peer] += 1
+        """Send a message of an operation. The names are those of the header."""
+        sent = self._sent[peer]
+        self._sent[peer] = sent + 1
         header = pack_fields(
             VERSION,
             kind,
             flags,
             self._rank,
             self._nonce,
-            context,
-            operation,
+            op.context,
+            op.number,
             ordinal,
-            pair,
+            sent & PAIR,
             transfer,
             length,
             word,
-            fingerprint,
+            op.fingerprint,
         )
         vital = True
         if kind == EAGER:
             self.payload[0] += length
             # One frame is cheaper than two, and what goes eagerly has to be copied anyway.
-            header, frames = b"".join((header, *frames)), ()
-        elif kind == DATA:
+            self.queue.append((peer, [b"".join((header, *frames))], vital, ()))
+            return
+        if kind == DATA:
             self.payload[0] += length
         elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):
             vital = False  # a peer that has left, properly or not, misses neither

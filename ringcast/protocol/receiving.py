@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from ringcast.errors import LinkLost
-from ringcast.protocol.operations import Operation, Receive, place
+from ringcast.protocol.operations import Operation, Receive
 from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival, Loan
 from ringcast.wire.failure import Broken
@@ -73,7 +73,7 @@ class Receiving:
                 frame = arrival.read()
                 size, fits = len(frame), offset + len(frame) <= end
                 if fits:
-                    place(sink, offset, memoryview(frame))
+                    sink.put(offset, memoryview(frame))
             else:
                 view = sink.view(offset, end - offset) if offset < end else memoryview(bytearray())
                 size = arrival.read_into(view)

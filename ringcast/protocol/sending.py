@@ -55,11 +55,12 @@ class Sending:
     def _pump(self, send: Send) -> None:
         """Send the segments that are granted; only whole ones, except at the end."""
         op, flags = send.operation, PACKED if send.packed else 0
+        segment = op.segment
         while True:
             left = send.total - send.offset
-            if min(op.segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
+            if min(segment, left) > send.credit - send.offset or (left == 0 and send.total > 0):
                 break
-            frames = send.take(op.segment)
+            frames = send.take(segment)
             size = sum(map(len, frames))
             self._outbox.emit(DATA, flags, send.peer, op, send.ordinal, send.transfer, size, send.offset, frames)
             send.offset += size

@@ -190,7 +190,7 @@ class _Stalls:
         endpoint.tell_stall(replace(report, awaited=0))  # the program may do something else
 
     def _messages(self) -> int:
-        return sum(self._endpoint.protocol.seen.values()) - self._endpoint.protocol.keepalives
+        return sum(self._endpoint.protocol.seen) - self._endpoint.protocol.keepalives
 
     def end(self) -> None:
         """Withdraw the report, if there was one."""

@@ -8,11 +8,14 @@ from ringcast.collectives.memory import Use, conflict, uses_of
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.open_call import OpenCall
 from ringcast.errors import UsageError
+from ringcast.requests.memory_in_use import MemoryInUse
 from ringcast.wire.call import in_words
 
 
-def check_buffers(endpoint: Endpoint, call: OpenCall) -> None:
+def check_buffers(endpoint: Endpoint, call: OpenCall, *, stays: bool = False) -> None:
     """Check that a call, which has not begun, leaves the memory of those under way alone.
+
+    It is filed for the checks of later calls if it `stays` under way.
 
     Raises:
         UsageError: it does not.
@@ -21,20 +24,38 @@ def check_buffers(endpoint: Endpoint, call: OpenCall) -> None:
     if not uses:
         return
     with endpoint.gate:  # another thread would end a call between the look at its state and that at its arguments
-        for other in [*endpoint.requests.values()]:  # a copy: the garbage collector may drop requests
-            if getgeneratorstate(other.steps) != GEN_CLOSED:  # else it has ended, whether somebody has waited or not
-                _check_other(endpoint, call, uses, other)
-
-
-def _check_other(endpoint: Endpoint, call: OpenCall, uses: tuple[Use, ...], other: OpenCall) -> None:
-    for theirs in _uses(other):
+        in_use = _in_use(endpoint)
         for mine in uses:
-            if conflict(mine, theirs):
-                named, busy = in_words(call.operation, call.site), in_words(other.operation, other.site)
-                raise UsageError(
-                    f"rank {endpoint.rank}: {named} {_verb(mine)} memory that {busy}, which is under way, "
-                    f"{_verb(theirs)}; wait for that one before, or use other memory"
-                )
+            for other, theirs in in_use.near(mine):
+                if _under_way(other) and conflict(mine, theirs):
+                    raise _refused(endpoint, call, mine, other, theirs)
+        if stays:
+            in_use.add(call, uses)
+
+
+def _in_use(endpoint: Endpoint) -> MemoryInUse:
+    """Return the memory in use, with that of all requests; the first call of several under way was not checked."""
+    in_use: MemoryInUse | None = endpoint.memory_in_use
+    if in_use is None or in_use.crowded:
+        calls = [*endpoint.requests.values()]  # a copy: the garbage collector may drop requests
+        endpoint.memory_in_use = in_use = MemoryInUse((call, _uses(call)) for call in calls if _under_way(call))
+    first = next(iter(endpoint.requests.values()), None)
+    if first is not None and not first.filed and _under_way(first):
+        in_use.add(first, _uses(first))
+    return in_use
+
+
+def _under_way(call: OpenCall) -> bool:
+    """Return whether a call has not ended, whether somebody has waited for it or not."""
+    return getgeneratorstate(call.steps) != GEN_CLOSED
+
+
+def _refused(endpoint: Endpoint, call: OpenCall, mine: Use, other: OpenCall, theirs: Use) -> UsageError:
+    named, busy = in_words(call.operation, call.site), in_words(other.operation, other.site)
+    return UsageError(
+        f"rank {endpoint.rank}: {named} {_verb(mine)} memory that {busy}, which is under way, "
+        f"{_verb(theirs)}; wait for that one before, or use other memory"
+    )
 
 
 def _uses(call: OpenCall) -> tuple[Use, ...]:

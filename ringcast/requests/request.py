@@ -142,7 +142,7 @@ class Request(Generic[Returned]):
                         f"rank {endpoint.rank}: start of {self._words}, which is under way; call wait() before"
                     )
                 if endpoint.requests:
-                    check_buffers(endpoint, call)
+                    check_buffers(endpoint, call, stays=True)
                 task = begin(endpoint, call.steps, call.site)
                 endpoint.requests[id(task)] = call
                 self._task, self._call = task, call

@@ -73,6 +73,7 @@ class Header(NamedTuple):
 
 
 pack_fields = _LAYOUT.pack  # the fields of a header, one by one: for the path where every microsecond counts
+_from_tuple = tuple.__new__  # makes a Header without the call of a Python function that `_make` is
 
 
 def call_of(operation: int) -> int:
@@ -106,13 +107,14 @@ def unpack(data: bytes | bytearray | memoryview) -> Header:
     Raises:
         ValueError: the data does not begin with a header of this version.
     """
-    if len(data) < SIZE:
-        raise ValueError(f"a header has {SIZE} bytes, not {len(data)}")
-    header = Header._make(_LAYOUT.unpack_from(data))
+    size = len(data)
+    if size < SIZE:
+        raise ValueError(f"a header has {SIZE} bytes, not {size}")
+    header = _from_tuple(Header, _LAYOUT.unpack_from(data))
     if header.version != VERSION:
         raise ValueError(f"protocol version {header.version}, not {VERSION}")
-    if len(data) > SIZE and header.kind != Kind.EAGER:
-        raise ValueError(f"{len(data) - SIZE} bytes behind a header of kind {header.kind}")
+    if size > SIZE and header.kind != EAGER:
+        raise ValueError(f"{size - SIZE} bytes behind a header of kind {header.kind}")
     return header
 
 

@@ -181,6 +181,30 @@ def test_arrivals_are_combined_on_the_side_that_is_asked_for(
         assert work.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("accept", [STORE, COMBINE_LEFT, COMBINE_RIGHT])
+@pytest.mark.parametrize("fn", [np.subtract, orders])
+@pytest.mark.parametrize("elementwise", [True, False])
+@pytest.mark.parametrize("numbers", [(0,), (5,), (0, 1, 2), (2, 0), (3, 5), (4,)])
+@pytest.mark.parametrize("misplaced", [0, 1])
+def test_what_is_in_memory_already_has_the_effect_of_what_comes_in_frames(
+    accept: Any, fn: Any, elementwise: bool, numbers: tuple[int, ...], misplaced: int
+) -> None:
+    plan, op = layout(3, 1, 1, scratch=(0,)), Op(fn, elementwise=elementwise)
+    results = []
+    for frames in True, False:
+        slots = ArraySlots(np.arange(20), plan, (13, 7, 0), op)
+        slots.slot(5)[:] = 7
+        arrival = np.arange(50, 50 + sum(len(slots.slot(s)) for s in numbers)).tobytes()
+        buffer = slots.receive_buffer(Step(recv_from=0, recv=numbers, accept=accept))
+        if frames:
+            receive(buffer, arrival, [])
+        else:
+            buffer.put(0, memoryview(bytes(misplaced) + arrival)[misplaced:])
+            buffer.finish()
+        results.append([slots.slot(s).tolist() for s in range(6)])
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("dtype", ["u1", "f8", "S1000", "S260000"])
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_stream_longer_than_a_segment(dtype: str, pieces: int) -> None:

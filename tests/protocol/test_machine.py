@@ -913,8 +913,8 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
     if any(player.op.error for player in players):
         for protocol in net.ranks:
             check_quiet_rank(protocol)
-            assert not +protocol._eager_credits.held
-            assert not any(protocol._eager_credits.kept.values())
+            assert not any(protocol._eager_credits.held)
+            assert not any(protocol._eager_credits.kept)
             assert not protocol.failed
 
 

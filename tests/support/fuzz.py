@@ -350,18 +350,17 @@ MOST = 40_000  # things that one member may make another keep: small messages fi
 
 def check(protocol: Protocol) -> None:
     """Assert what holds after every message, whoever sent it."""
-    for source, size in protocol._eager_credits.held.items():
+    for source, size in enumerate(protocol._eager_credits.held):
         assert 0 <= size <= protocol._eager_credits.each + wire.SIZE, f"{size} eager bytes of rank {source} are held"
-    for spent in protocol._eager_credits.spent.values():
+    for spent in protocol._eager_credits.spent:
         assert 0 <= spent <= protocol._eager_credits.each
     for recv in protocol._receiving.transfers.values():
         assert recv.total is not None
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
     assert 0 <= protocol._sending.trailing <= protocol.lookahead
-    assert all(
-        0 <= kept <= EAGER_CREDIT for peer, kept in protocol._eager_credits.kept.items() if peer not in protocol.failed
-    )
+    for peer, kept in enumerate(protocol._eager_credits.kept):
+        assert 0 <= kept <= EAGER_CREDIT or peer in protocol.failed
     assert len(protocol._contexts) < MOST
 
 

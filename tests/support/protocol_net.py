@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringcast.protocol.machine import Protocol
-from ringcast.protocol.operations import Operation, Receive
+from ringcast.protocol.operations import Operation, Receive, Sink
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
@@ -29,7 +29,7 @@ LARGE = EAGER_IN_COLLECTIVES + 1  # bytes that do not go eagerly
 CALL = Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant")
 
 
-class Buffer:
+class Buffer(Sink):
     """A sink of known size, in several pieces; `placed` must come in order and without holes."""
 
     def __init__(self, *sizes: int) -> None:
@@ -109,9 +109,9 @@ class Net:
 
 def check_laws(protocol: Protocol) -> None:
     """Assert what holds after every message."""
-    for source, held in protocol._eager_credits.held.items():
+    for source, held in enumerate(protocol._eager_credits.held):
         assert 0 <= held <= protocol._eager_credits.each, f"{held} eager bytes of rank {source} are held"
-    for spent in protocol._eager_credits.spent.values():
+    for spent in protocol._eager_credits.spent:
         assert 0 <= spent <= protocol._eager_credits.each
     for recv in protocol._receiving.transfers.values():
         assert recv.total is not None
@@ -138,8 +138,8 @@ def check_quiet(net: Net) -> None:
             assert not context.exchanges
             assert not any(box._posted or box._arrived for box in context.mail.values())
             assert not any(context.grants.values())
-        assert not +protocol._eager_credits.held
-        assert not any(protocol._eager_credits.kept.values())
+        assert not any(protocol._eager_credits.held)
+        assert not any(protocol._eager_credits.kept)
     for a, b in net.links:
         assert net.ranks[a]._eager_credits.spent[b] == net.ranks[b]._eager_credits.owed[a]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 import ringcast
 from ringcast.engine.endpoint import Endpoint, Exchange
+from ringcast.protocol.operations import Sink
 from ringcast.transports.base import Arrival, Frame, Transport
 from ringcast.wire.call import Call
 from ringcast.wire.header import Kind, unpack
@@ -80,7 +81,7 @@ def schedules(comm: ringcast.Communicator) -> None:
     comm.allreduce(np.zeros(SIZE // 8))
 
 
-class Nowhere:
+class Nowhere(Sink):
     """A sink that forgets what it gets."""
 
     total: int | None = CONTROL
