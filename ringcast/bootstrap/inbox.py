@@ -23,7 +23,7 @@ from ringcast.procs.libc import reason_not_shared
 from ringcast.transports.base import Transport
 from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP
 from ringcast.transports.routed import RoutedTransport
-from ringcast.transports.segment import parse
+from ringcast.transports.segment import parse, unreachable
 from ringcast.transports.shm import ShmTransport
 from ringcast.transports.sockets import SocketTransport
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -170,10 +170,10 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     for rank, card in enumerate(cards):
         system, _, text = card.memory.partition(" ")
         segment = parse(text) if rank != config.rank and system == colocation.system() else None
-        if segment is not None and segment.uid == os.getuid():
+        if segment is not None and not unreachable(segment):
             found[rank] = segment
     for rank, error in shared.meet(found).items():
-        if not isinstance(error, FileNotFoundError):  # else it has left, or it is in another namespace
+        if not isinstance(error, FileNotFoundError):  # else it has left
             fix = "free memory or descriptors, or choose --transport tcp"
             raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {fix}") from error
         if config.debug:

@@ -40,6 +40,7 @@ class SegmentCard:
     """How other ranks find a segment: its process and user, the descriptors there, what shows that it is the one."""
 
     pid: int
+    space: int  # the namespace in which that is its number
     uid: int
     memory: int  # descriptor of the memfd in that process …
     pipe: int  # … and of the end of its pipe for writing
@@ -48,18 +49,18 @@ class SegmentCard:
 
     def __str__(self) -> str:
         """Return it as text, which `parse` reads."""
-        return ".".join(map(str, (self.pid, self.uid, self.memory, self.pipe, self.token, self.address)))
+        return ".".join(map(str, (self.pid, self.space, self.uid, self.memory, self.pipe, self.token, self.address)))
 
 
 def parse(text: str) -> SegmentCard | None:
     """Return the card that a text holds; None if it holds none.
 
-    >>> parse("12.0.5.7.99.4096").memory
+    >>> parse("12.1.0.5.7.99.4096").memory
     5
     """
     try:
         fields = [int(field) for field in text.split(".")]
-        return SegmentCard(*fields) if len(fields) == 6 and min(fields) >= 0 else None
+        return SegmentCard(*fields) if len(fields) == 7 and min(fields) >= 0 else None
     except ValueError:
         return None
 
@@ -109,6 +110,18 @@ def ring_at(rank: int, size: int) -> int:
     return tables_size(size) + rank * RING
 
 
+def namespace() -> int:
+    """Return which PID namespace this process is in; each container may have its own."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def unreachable(card: SegmentCard) -> str:
+    """Return why a segment's process is out of reach; empty if nothing is known to be in the way."""
+    if card.uid != os.getuid():
+        return f"process {card.pid} is another user's"
+    return "" if card.space == namespace() else f"process {card.pid} is in another PID namespace, as of a container"
+
+
 def make(size: int) -> tuple[Segment, int]:
     """Make a segment into which `size` ranks may write; return it and its descriptor.
 
@@ -139,8 +152,8 @@ def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryvie
         FileNotFoundError: it is not there any more.
         OSError: it cannot be opened from here, as by another user.
     """
-    if card.uid != os.getuid():
-        raise PermissionError(f"process {card.pid} is another user's")
+    if reason := unreachable(card):
+        raise PermissionError(reason)
     descriptor = os.open(f"/proc/{card.pid}/fd/{card.memory}", os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size != ring_at(size, size):

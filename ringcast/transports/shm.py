@@ -76,7 +76,8 @@ class ShmTransport:
     def card(self) -> SegmentCard:
         """How other ranks of this host find the segment."""
         address = self._futex.address - BELL
-        return SegmentCard(os.getpid(), os.getuid(), self._descriptor, self._pipe[1], self._own.token, address)
+        who = os.getpid(), segment.namespace(), os.getuid()
+        return SegmentCard(*who, self._descriptor, self._pipe[1], self._own.token, address)
 
     def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:
         """Map the segments of other ranks of this host, and return why some of them cannot be, by rank.
