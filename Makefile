@@ -2,6 +2,8 @@
 # make test         run the tests
 # make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
+# make test-compiled  run those of make test on the compiled build
+#                   with TESTS="tests/protocol tests/wire" both run only these
 # make check        style, types and the direction of imports
 # make package      build the source distribution and the wheel in dist, and check them
 
@@ -12,19 +14,32 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-long check package
+.PHONY: demo test test-live test-long test-compiled check package
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
 
 test: .venv/installed-test
-	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long" $(TESTS)
 
 test-live: .venv/installed-live
 	$(BIN)/pytest -n 3 --dist worksteal -m "live and not long"
 
 test-long: .venv/installed-live
 	$(BIN)/pytest -n 3 --dist worksteal -m long
+
+# In a copy with an environment of its own, where the packages are those of the compiled wheel: no test meets the others.
+COPY := build/compiled
+
+test-compiled: .venv/installed-test
+	rm -rf $(COPY)
+	mkdir -p $(COPY)
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(COPY)
+	RINGCAST_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COPY)/dist ./$(COPY)
+	rm -r $(COPY)/ringcast $(COPY)/launcher/ringcast_launcher
+	$(BIN)/python -m zipfile -e $(COPY)/dist/*.whl $(COPY)
+	mv $(COPY)/ringcast_launcher $(COPY)/launcher
+	$(MAKE) -C $(COPY) test
 
 check: .venv/installed-test
 	$(BIN)/ruff check

@@ -46,6 +46,7 @@ from ringcast.ops import MAX
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
 from ringcast.transports.simulated import SimulatedWire
+from ringcast.version import build
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Finished
 from ringcast.wire.endpoint_card import EndpointCard
@@ -73,7 +74,7 @@ def heading(figure: str) -> None:
     """Print what was measured with; versions that differ give other figures."""
     print(
         f"Python {platform.python_version()}, numpy {np.__version__}, pyzmq {zmq.__version__}, "
-        f"libzmq {zmq.zmq_version()}, ringcast {ringcast.__version__}; "
+        f"libzmq {zmq.zmq_version()}, ringcast {ringcast.__version__}, {build()}; "
         f"a call of an empty Python function takes {yardstick():.0f} ns; {figure}"
     )
 

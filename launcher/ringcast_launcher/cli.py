@@ -22,6 +22,7 @@ from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
 from ringcast.transports.registry import KINDS
+from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.dry_run import describe
@@ -216,7 +217,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("--dry-run", action="store_true", help="print what would run where, and by which commands")
     add("-v", "--verbose", action="store_true", help="say what happens")
-    add("--version", action="version", version=f"ringcast-launch {version()}")
+    add("--version", action="version", version=f"ringcast-launch {version()}, {build()}")
     return parser, frozenset(name for action in valued for name in action.option_strings)
 
 

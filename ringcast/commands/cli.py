@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ringcast.control import version
+from ringcast.version import build
 
 # Where the function `main` of a subcommand is, and what it does: imported only when it is called.
 _COMMANDS = {
@@ -58,6 +59,6 @@ def _parser() -> argparse.ArgumentParser:
         "Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ringcast {version()}")
+    parser.add_argument("--version", action="version", version=f"ringcast {version()}, {build()}")
     parser.add_argument("command", nargs="?", choices=list(_COMMANDS), help="one of those below")
     return parser

@@ -102,6 +102,20 @@ def test_tags_of_numpy_that_are_none(tag: Any) -> None:
     assert "tag: expected a number from 0" in alone(lambda c: c.sendrecv(1, 1 - c.rank, 1 - c.rank, tag), 2)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("items", [0, 1, 100_000])  # without a grant, and with
+def test_roots_blocks_and_counts_of_numpy(p: int, items: int) -> None:
+    def call(c: Communicator) -> list[int]:
+        root, counts = np.int64(c.size - 1), np.full(c.size, items, np.int16 if items < 9 else np.int32)
+        ones = np.ones(items, np.uint8)
+        got = c.bcast(ones if c.rank == root else None, root, algorithm="circulant", nblocks=np.int32(2))
+        total = c.reduce(ones, root=root)
+        every = c.gatherv(ones, counts, root)
+        return [got.size, *([] if total is None or every is None else [total.size, every.size])]
+
+    assert ringcast.run(call, p, backend="threads") == [[items]] * (p - 1) + [[items, items, p * items]]
+
+
 @pytest.mark.parametrize("timeout", [np.float32(1.5), np.int64(30), np.uint8(30), np.float64(30), 10**400, math.inf])
 def test_timeouts_of_numpy(timeout: Any) -> None:
     def call(c: Communicator) -> None:

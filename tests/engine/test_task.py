@@ -7,25 +7,26 @@ from typing import Any
 from ringcast.engine.execute import Steps
 from ringcast.engine.task import Task
 from ringcast.wire.call import NOWHERE
+from support.builds import derives_a_class
 from support.jobs import Job
 
 
-class Watched(Task[Any]):
-    """A task that notes what another thread finds that sees it done."""
-
-    found: tuple[Any, BaseException | None] | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.found is not None
-
-    @done.setter
-    def done(self, value: bool) -> None:
-        if value:
-            self.found = self._result, self.error
-
-
+@derives_a_class
 def test_whoever_sees_a_call_done_finds_its_result_or_error() -> None:
+    class Watched(Task[Any]):
+        """A task that notes what another thread finds that sees it done."""
+
+        found: tuple[Any, BaseException | None] | None = None
+
+        @property
+        def done(self) -> bool:
+            return self.found is not None
+
+        @done.setter
+        def done(self, value: bool) -> None:
+            if value:
+                self.found = self._result, self.error
+
     def steps(error: Exception | None) -> Steps[int]:
         if error is not None:
             raise error

@@ -379,12 +379,14 @@ def test_what_breaks_off_the_engine_ends_all_awaits(monkeypatch: pytest.MonkeyPa
                 other.recv(0)
             return
         waiting = [asyncio.ensure_future(one.irecv(1, 0)) for one in (comm, other)]
-        protocol = comm._group.endpoint.protocol
+        transport = comm._group.endpoint.transport
+        poll = transport.poll
 
-        def handle(_: object) -> None:
-            raise MemoryError("no room")
+        def broken(deadline: float | None) -> None:
+            if poll(deadline) is not None:
+                raise MemoryError("no room")
 
-        monkeypatch.setattr(protocol, "handle", handle)
+        monkeypatch.setattr(transport, "poll", broken)
         errors = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(error, MemoryError | ringcast.JobAborted) for error in errors)
 

@@ -22,7 +22,8 @@ from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFail
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.task import Task
+from ringcast.engine.endpoint import Endpoint
+from ringcast.protocol.operations import Operation
 from support.calls import CASES, assert_same
 from support.jobs import Job
 from support.public import NONBLOCKING, PERSISTENT
@@ -499,17 +500,18 @@ class Interrupted(Exception):
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a signal come in the middle of the first call that begins, whose handler raises."""
-    whole, first = Task.advance, iter([True])
+    whole, first = Endpoint.begin, iter([True])
 
-    def advance(self: Task[Any]) -> None:
-        whole(self)
+    def begin(*args: Any, **options: Any) -> Operation:
+        op = whole(*args, **options)
         if next(first, False):
             signal.raise_signal(signal.SIGUSR1)
+        return op
 
     def handler(*_: object) -> None:
         raise Interrupted
 
-    monkeypatch.setattr(Task, "advance", advance)
+    monkeypatch.setattr(Endpoint, "begin", begin)
     before = signal.signal(signal.SIGUSR1, handler)
     yield
     signal.signal(signal.SIGUSR1, before)
