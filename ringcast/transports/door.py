@@ -20,7 +20,7 @@ from typing import TypeAlias
 from ringcast.net.fd_limits import CROWD, STRANGERS
 from ringcast.net.strangers import GRACE, SLACK
 from ringcast.net.tls import TlsServer
-from ringcast.transports.greeting import REFUSED, Refused, Steps, answer
+from ringcast.transports.greeting import BROKEN, REFUSED, Refused, Steps, answer
 from ringcast.transports.tcp import accepted
 from ringcast.transports.watcher import IN, Watcher
 
@@ -155,7 +155,7 @@ class _Newcomer:
             door._enter(self.sock, done.value)
         except Refused:
             self.end(REFUSED)
-        except (OSError, ValueError):  # what `ssl` raises where the other end has gone is not always an OSError
+        except BROKEN:
             self.end()
         else:
             if events != self._events:

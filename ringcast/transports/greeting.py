@@ -27,6 +27,7 @@ _HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TL
 _NAME, _VERSION = b"ringcast", 1
 _WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the latter in the clear, in answer to the hello
 BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+BROKEN = (OSError, ValueError)  # what `ssl` raises where the other end has gone is not always an OSError
 
 
 class Refused(ConnectionError):

@@ -18,11 +18,11 @@ from ringcast.errors import LinkLost
 from ringcast.net.tls import TlsClient
 from ringcast.transports.base import Frame
 from ringcast.transports.framing import in_buffers, in_records, lengths
-from ringcast.transports.greeting import BUSY, Refused, Steps, call
+from ringcast.transports.greeting import BROKEN, BUSY, Refused, Steps, call
 from ringcast.transports.tcp import Address, connecting, established
 from ringcast.transports.watcher import IN, OUT, Watcher
 
-ATTEMPTS = 5  # at a connection that is broken off before it is made
+ATTEMPTS = 20  # at a connection that is broken off before it is made
 _MANY = 64  # pieces that are handed over at once
 _CAUSES = {
     errno.ECONNREFUSED: "it was refused, or there is no way there",
@@ -105,10 +105,7 @@ class Outgoing:
             established(self.sock)
             self._watcher.pass_on(self.sock.fileno(), IN | OUT, self._look)
             self._look()
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # what `ssl` raises where the other end has gone is not always an OSError
+        except BROKEN as error:
             self._try_again(error)
         else:
             if events != self._events:

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast.errors import LinkLost
-from ringcast.net import tls
+from ringcast.net import tcp_state, tls
 from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key
@@ -419,3 +419,15 @@ assert "cryptography" in sys.modules
 
 def test_examples() -> None:
     assert [doctest.testmod(module).failed for module in (tls, tcp)] == [0, 0]
+
+
+def test_the_state_of_a_link_is_found(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    """By its address, as the search for dead links does."""
+    a, b = pair
+    address = tcp_state.parse(b.address)
+    assert address is not None
+    a.stop_watching()
+    assert a.links() == {1: b.address}
+    (file,) = tcp_state.find({address: 1}).values()
+    assert file == a._links[1].sock.fileno()
+    assert tcp_state.state(file, address) is not None
