@@ -64,6 +64,8 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         task = begin(endpoint, steps, site)
         if not task.done:
             _make_progress(endpoint, _waiting(endpoint, [task], timeout))
+        if endpoint.transport.unsent:
+            endpoint.deliver(timeout)
     return task.result
 
 
@@ -75,6 +77,8 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     """
     with endpoint.gate:
         _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
+        if endpoint.transport.unsent:
+            endpoint.deliver(timeout)
 
 
 def driven(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
@@ -26,6 +27,7 @@ from ringcast.wire.reports import REPORTED, StallReport
 from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
+LOOK = 0.1  # seconds after which a rank looks whether what it sent has left
 
 
 class Exchange(NamedTuple):
@@ -253,6 +255,21 @@ class Endpoint:
         """Handle the messages that have arrived meanwhile; does not wait."""
         while self.progress(self.transport.clock()):
             pass
+
+    def deliver(self, seconds: float | None) -> None:
+        """Make progress until the transport has passed on what it holds for ranks that are still there.
+
+        A transport without a thread would go on with it in the next call only, for which others might wait in vain.
+        Returns after at most `seconds`, if that is a number.
+        """
+        transport, protocol = self.transport, self.protocol
+        deadline = inf if seconds is None else transport.clock() + seconds
+        while protocol.aborted is None and any(
+            peer not in protocol.failed and peer not in protocol.finished for peer in transport.unsent
+        ):
+            if transport.clock() >= deadline:
+                return
+            self.progress(min(deadline, transport.clock() + LOOK))
 
     def flush(self) -> None:
         """Pass the protocol's outgoing messages to the transport."""

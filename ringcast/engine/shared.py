@@ -112,6 +112,9 @@ class SharedEndpoint(Endpoint):
             signals.waiter = None
         return self._arrivals != arrivals
 
+    def deliver(self, seconds: float | None) -> None:
+        """Nothing to do: the engine's thread does it."""
+
     def _go_on(self) -> None:
         """Raise the error of all that wait, if there is one."""
         if self.torn:

@@ -52,7 +52,7 @@ class Transport(Protocol):
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         """Queue `frames` as one message to `peer`; never blocks.
 
-        What cannot be passed on now follows in later calls of `send`, `poll` and `close`: a megabyte for each peer can.
+        What cannot be passed on now is `unsent`.
 
         Frames are C-contiguous bytes, and copied before this returns: a memoryview is the user's again then, as senders
         with `lookahead` do not wait for completion. Messages to one peer arrive whole and in order, or not at all. A
@@ -61,6 +61,13 @@ class Transport(Protocol):
 
         Raises:
             LinkLost: the connection to `peer` is gone; nothing of this message arrives.
+        """
+
+    @property
+    def unsent(self) -> Collection[int]:
+        """The ranks for which something waits here, until `send`, `poll` or `close` passes it on.
+
+        None, where a transport has a thread for that, or room; `poll` returns None when the last one is served.
         """
 
     @property
@@ -127,9 +134,10 @@ class RemoteTransport(Transport, Protocol):
 
 
 class NoLoans:
-    """What a transport that copies all it sends has of the loans in the contract."""
+    """What a transport that copies all it sends has of the loans in the contract; it needs no help with it either."""
 
     lenders: Collection[int] = ()
+    unsent: Collection[int] = ()
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")

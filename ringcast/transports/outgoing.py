@@ -35,21 +35,24 @@ class Outgoing:
     """A connection to which messages are written."""
 
     def __init__(
-        self, peer: int, address: Address, hello: bytes, tls: TlsClient | None, key: str, watcher: Watcher
+        self,
+        peer: int,
+        address: Address,
+        hello: bytes,
+        tls: TlsClient | None,
+        key: str,
+        watcher: Watcher,
+        unsent: set[int],
     ) -> None:
-        """Begin to connect to the address; `key` is the other rank's."""
+        """Begin to connect to the address; `key` is the other rank's, which is in `unsent` while something waits."""
         self.peer, self.made, self.lost = peer, False, ""  # why there is no connection
         self._address, self._hello, self._tls, self._key, self._watcher = address, hello, tls, key, watcher
         self._queue: deque[Frame] = deque()  # copies
+        self._unsent = unsent
         self._attempts = 0
         self.sock: socket.socket
         self._steps: Steps[None]
         self._begin()
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits."""
-        return bool(self._queue)
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Send a message.
@@ -71,6 +74,7 @@ class Outgoing:
                 if not pieces:
                     return
             self._queue.extend([bytes(piece) for piece in pieces])
+            self._unsent.add(self.peer)
             if self.made and not waited:
                 self._watcher.change(self.sock.fileno(), IN | OUT)
         except OSError as error:
@@ -90,7 +94,7 @@ class Outgoing:
             self.sock = connecting(self._address)
         except OSError as error:
             self.lost = _cause(error)
-            self._queue.clear()
+            self._clear()
             return
         self._steps = call(self, self._hello, self._tls, self._key)
         self._events = next(self._steps)
@@ -144,6 +148,7 @@ class Outgoing:
             if rest:
                 queue[0] = rest[0]
                 return
+        self._unsent.discard(self.peer)
 
     def _write(self, pieces: Iterable[Frame]) -> Sequence[Frame]:
         """Return what is not taken: the last of the pieces, of which the first one may be cut."""
@@ -173,8 +178,12 @@ class Outgoing:
     def _lose(self, cause: str) -> None:
         if not self.lost:
             self.lost, self.made = cause, False
-            self._queue.clear()
+            self._clear()
             self._release()
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._unsent.discard(self.peer)
 
     def _release(self) -> None:
         self._watcher.remove(self.sock.fileno())

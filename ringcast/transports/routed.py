@@ -23,6 +23,10 @@ class RoutedTransport:
         self._turns = 0
 
     @property
+    def unsent(self) -> Collection[int]:
+        return self._far.unsent or self._near.unsent
+
+    @property
     def lenders(self) -> Collection[int]:
         return self._near.lenders
 
@@ -40,13 +44,11 @@ class RoutedTransport:
         self._turns = 0 if self._turns == TURNS else self._turns + 1
         if not self._turns and (arrival := self._far.poll(past)) is not None:
             return arrival
-        while True:
-            arrival = self._near.poll(past) or self._far.poll(past)
-            if arrival is not None:
-                return arrival
-            left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
-            if left <= 0 or not self._both.poll(left):
-                return None
+        arrival = self._near.poll(past) or self._far.poll(past)
+        left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
+        if arrival is not None or left <= 0 or not self._both.poll(left):
+            return arrival
+        return self._near.poll(past) or self._far.poll(past)
 
     def inject(self, frames: Sequence[bytes]) -> None:
         self._far.inject(frames)  # which `wait_for_news` hears too

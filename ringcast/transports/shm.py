@@ -63,7 +63,7 @@ class ShmTransport:
         self.lenders = frozenset[int]()
         self._links: dict[int, _Link] = {}
         self._unmapped: dict[int, OSError] = {}
-        self._full: dict[int, _Link] = {}  # those with messages that wait for room
+        self.unsent: dict[int, _Link] = {}  # those with messages that wait for room
         self._injected: deque[Sequence[bytes]] = deque()
         self._fence, self._door = threading.Lock(), threading.RLock()
         self._unread = -1  # the rank whose message is still in its ring
@@ -117,7 +117,7 @@ class ShmTransport:
 
     def _push(self, peer: int, link: _Link) -> None:
         """Write what waits for room, as far as there is some; the reader wakes this rank when there is more."""
-        self._full[peer] = link
+        self.unsent[peer] = link
         link.put_queued(self._fence)
         while link.queue:
             link.want(True)
@@ -126,7 +126,7 @@ class ShmTransport:
             if not link.put_queued(self._fence):
                 return
         link.want(False)
-        del self._full[peer]
+        del self.unsent[peer]
 
     def poll(self, deadline: float | None) -> MemoryArrival | None:
         if self._unread >= 0:
@@ -144,11 +144,11 @@ class ShmTransport:
         if self._with_pipe:
             self._own.state[0] = AWAKE
             _drain(self._pipe[0])
-        if self._full:
+        if self.unsent:
             self._push_all()
 
     def _push_all(self) -> None:
-        for peer, link in list(self._full.items()):
+        for peer, link in list(self.unsent.items()):
             self._push(peer, link)
 
     def _news(self) -> bool:
@@ -173,7 +173,7 @@ class ShmTransport:
         with self._fence:
             pass
         bell = own.bell[0]  # before the last look: who rings after it changes the number
-        if self._full:  # who has made room since the last look has seen that this rank does not wait
+        if self.unsent:  # who has made room since the last look has seen that this rank does not wait
             self._push_all()
         if self._news():
             own.state[0] = AWAKE
@@ -252,19 +252,19 @@ class ShmTransport:
         self._own.mark_closed()
         end = self.clock() + (HURRIED if hurry else LINGER)
         try:
-            while self._full and (left := end - self.clock()) > 0:
+            while self.unsent and (left := end - self.clock()) > 0:
                 self._deliver(min(left, LOOK))
         finally:
             self._give_back()
 
     def _deliver(self, seconds: float) -> None:
         """Write what waits for room, and wait for more; what arrives meanwhile is dropped."""
-        for peer in [peer for peer, link in self._full.items() if link.gone()]:
-            del self._full[peer]
+        for peer in [peer for peer, link in self.unsent.items() if link.gone()]:
+            del self.unsent[peer]
         self._come_to()
         self._consumed[:] = self._own.tails
         self._injected.clear()
-        if self._full:
+        if self.unsent:
             self._wait(seconds)
 
     def _give_back(self) -> None:
@@ -275,7 +275,7 @@ class ShmTransport:
         for link in self._links.values():
             link.close()
         self._links.clear()
-        self._full.clear()
+        self.unsent.clear()
         self._readers.clear()
         for descriptor in (self._descriptor, *self._pipe):
             os.close(descriptor)

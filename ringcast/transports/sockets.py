@@ -59,6 +59,7 @@ class SocketTransport(NoLoans):
             self._claim, self.public_key = own.public, fingerprint(own.public)
             self._client, server = TlsClient(own), TlsServer(own)
         self._links: dict[int, Outgoing] = {}
+        self.unsent: set[int] = set()
         self._watched: set[int] = set()  # peers of `connect`, of whom `unreached` tells
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
@@ -88,11 +89,6 @@ class SocketTransport(NoLoans):
     def card(self) -> EndpointCard:
         """The card with which another rank connects to this one."""
         return EndpointCard(self.address, self.public_key)
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits for `poll` to send it; nobody gets it while this rank does something else."""
-        return any(link.unsent for link in list(self._links.values()))
 
     def meet(self, cards: Sequence[EndpointCard], near: Mapping[int, str] = MappingProxyType({})) -> None:  # noqa: ARG002
         """Set the cards of all ranks, whose ports are bound already. Called once.
@@ -143,7 +139,7 @@ class SocketTransport(NoLoans):
             address = resolve(card.address)
         except OSError as error:
             raise LinkLost(peer, f"its address {card.address!r} cannot be used: {error}") from None
-        link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher)
+        link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher, self.unsent)
         return link
 
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
@@ -157,7 +153,7 @@ class SocketTransport(NoLoans):
     def poll(self, deadline: float | None) -> Arrival | MemoryArrival | None:
         if self._arrival is not None:
             self._drop()
-        looked, ready = False, self._ready
+        looked, ready, unsent = False, self._ready, bool(self.unsent)
         while True:
             if self._injected:
                 return MemoryArrival(self._injected.popleft())
@@ -171,6 +167,8 @@ class SocketTransport(NoLoans):
                 return None
             self._wait(seconds)
             looked = True
+            if unsent and not (self.unsent or self._injected or ready):
+                return None
 
     def inject(self, frames: Sequence[bytes]) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from support.cases import each
 from support.jobs import KINDS, Job, Jobs
 
 Array = np.ndarray[Any, Any]
-SIZES = {"threads": (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 33, 65), **dict.fromkeys(("shm", "ipc", "tcp"), (2, 3, 5, 8))}
+SIZES = {"threads": (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 33, 65), **dict.fromkeys(("shm", "sockets", "tcp"), (2, 3, 5, 8))}
 LIVE = [(kind, p) for kind in KINDS for p in SIZES[kind]]
 
 JOIN = Op(operator.add, name="join", exact_always=True)

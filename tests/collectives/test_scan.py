@@ -22,7 +22,7 @@ from support.places import golden_collectives
 Array = np.ndarray[Any, Any]
 GOLDEN = golden_collectives()
 SCANS, EXSCANS = list(ALGORITHMS["scan"]), list(ALGORITHMS["exscan"])
-SIZES = {"threads": (1, 2, 3, 5, 8, 33, 65), "shm": (2, 5), "ipc": (2, 5), "tcp": (2, 5)}
+SIZES = {"threads": (1, 2, 3, 5, 8, 33, 65), **dict.fromkeys(("shm", "sockets", "tcp"), (2, 5))}
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def play(seed: int, folder: Path) -> str:
         RingcastError: as the ranks of a job on threads do.
     """
     random = Random(f"job {seed}")
-    size, transport = random.choice(SIZES), random.choice(["threads", "threads", "ipc", "tcp"])
+    size, transport = random.choice(SIZES), random.choice(["threads", "shm", "sockets", "ipc", "tcp"])
     if transport == "threads":
         ringcast.run(program.job, size, args=(seed,), backend="threads")
     else:

@@ -29,7 +29,7 @@ NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g"
 DTYPES = ("?", *NUMBERS, "M8[s]", "m8[ms]", "S5", "U3", ">U2", "V6", STRUCT, PADDED)
 
 
-EXAMPLES = {"threads": 40, "shm": 12, "ipc": 12, "tcp": 12}
+EXAMPLES = {"threads": 40, "shm": 12, "sockets": 12, "tcp": 12}
 
 
 Array = np.ndarray[Any, Any]

@@ -21,9 +21,10 @@ from ringcast.transports.routed import RoutedTransport
 from ringcast.transports.shm import ShmTransport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
+from support import socket_jobs
 from support.under_way import holding
 
-KINDS = ("threads", "shm", "ipc", "tcp")
+KINDS = ("threads", "shm", "sockets", "tcp")
 
 
 def transports(kind: str, size: int, folder: Path | None = None) -> list[Transport]:
@@ -31,6 +32,10 @@ def transports(kind: str, size: int, folder: Path | None = None) -> list[Transpo
 
     Of "mixed" and "routed" ones 0 and 1 share a host, as 2 and 3 do: there by ipc, here by shared memory.
     """
+    if kind == "sockets":
+        opened = socket_jobs.opened(size)
+        socket_jobs.join(opened)
+        return list(opened)
     if kind == "threads":
         hub = ThreadHub(size)
         return [hub.transport(rank) for rank in range(size)]
