@@ -30,7 +30,7 @@ from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-KINDS = ("threads", "ipc")
+KINDS = ("threads", "shm", "ipc")
 
 
 @contextmanager

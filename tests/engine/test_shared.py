@@ -28,8 +28,8 @@ from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-ALL_KINDS = ["threads", "ipc", "tcp"]
-KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
+ALL_KINDS = ["threads", "shm", "ipc", "tcp"]
+KINDS = ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 THREADS = 4
 
 
@@ -519,7 +519,7 @@ def test_a_second_signal_does_not_wait_for_the_lock(
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_all_threads_get_the_error_when_a_peer_is_gone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zeromq, "LINGER", 100)  # what was sent to the peer that is gone is not delivered
     job = Job(kind, 3)

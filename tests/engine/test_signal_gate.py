@@ -33,7 +33,7 @@ from support.places import SUPPORT
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ALARMS = SUPPORT / "programs" / "alarms.py"
-KINDS = ("threads", "ipc", "tcp")
+KINDS = ("threads", "shm", "ipc", "tcp")
 CONTEXT = 3
 CASES = [(1, 0), (2, 0), (2, 1), (3, 1), (5, 0), (5, 3)]  # ranks, and the one that gets the signal
 

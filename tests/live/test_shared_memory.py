@@ -124,7 +124,7 @@ def test_it_needs_no_file_system(mount: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "room"), [("RLIMIT_AS", 32), ("RLIMIT_AS", 12), ("RLIMIT_FSIZE", 1), ("RLIMIT_NOFILE", 0)]
+    ("limit", "room"), [("RLIMIT_AS", 32), ("RLIMIT_AS", 48), ("RLIMIT_FSIZE", 1), ("RLIMIT_NOFILE", 0)]
 )
 def test_limits_are_errors_that_say_so(limit: str, room: int, folder: Path) -> None:
     """Of memory `room` MB are left when the rank joins: too few for all segments, or for its own one."""
