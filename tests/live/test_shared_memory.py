@@ -159,6 +159,42 @@ def test_memory_may_be_changed_when_a_call_has_returned(folder: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} right" for rank in range(4)]
 
 
+def test_memory_of_a_call_that_was_given_up_is_the_programs_again(folder: Path) -> None:
+    """A receiver that comes later gets an error, and not what the memory holds by then."""
+    done = launch(
+        folder,
+        "-n",
+        "2",
+        program="""
+import time
+comm = ringcast.init(timeout=30)
+given_up = os.environ["RINGCAST_DIR"] + "/given-up"
+memory, word = np.full(1_000_000, 7), comm.dup()
+if comm.rank == 0:
+    try:
+        comm.send(memory, 1, timeout=0.1)
+    except ringcast.CollectiveTimeout:
+        memory[:] = -1
+        open(given_up, "x").close()
+        word.send(None, 1)
+        word.recv(1)
+else:
+    comm.probe(0)
+    while not os.path.exists(given_up):  # no call, so that the refusal is read after the offer is taken
+        time.sleep(0.01)
+    try:
+        print("got", comm.recv(0)[0])
+    except ringcast.Revoked as error:
+        print("revoked", "did not finish within 0.1 s" in str(error))
+    word.send(None, 0)
+    word.recv(0)
+os._exit(0)
+""",
+    )
+    assert "got" not in done.stdout, done.stdout
+    assert "revoked True" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("size", [8, 3000, 200_000, 5_000_000])
 @pytest.mark.parametrize("turn", range(3))
 def test_a_rank_killed_in_a_flood_is_named_and_nobody_waits(size: int, turn: int, folder: Path) -> None:
