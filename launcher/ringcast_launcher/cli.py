@@ -21,7 +21,8 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
-from ringcast.transports.registry import KINDS
+from ringcast.procs.libc import reason_not_shared
+from ringcast.transports.registry import KINDS, SHM
 from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
@@ -243,6 +244,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     far = any(not node_agent.here for node_agent in placed)
     if far and options.transport not in WISHES and KINDS[options.transport].local:
         raise JobError(f"--transport {options.transport}: only on one host", USAGE)
+    if options.transport == SHM.name and (reason := reason_not_shared()):
+        raise JobError(f"--transport shm: {reason}; use ipc, or leave the choice to the launcher", USAGE)
     if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = _absolute(options.wdir or ".")

@@ -211,7 +211,7 @@ class Endpoint:
                 self._give_up()
             if self.protocol.found:
                 self.tell_found()
-            if self.protocol.outbox:
+            if self.protocol.outbox or self.protocol.withdrawn:
                 self.flush()
         except BaseException as error:
             gate.waiter = None
@@ -273,7 +273,9 @@ class Endpoint:
 
     def flush(self) -> None:
         """Pass the protocol's outgoing messages to the transport."""
-        outbox = self.protocol.outbox
+        outbox, withdrawn = self.protocol.outbox, self.protocol.withdrawn
+        while withdrawn:  # before the call raises: then the program may change it
+            self.transport.take_back(withdrawn.pop())
         if self.torn:
             outbox.clear()
         try:

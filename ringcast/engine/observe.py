@@ -52,6 +52,9 @@ class _RoundReporter:
         if exchange.posted:  # its grant went out when the receive of the round before missed no byte any more
             complete = self._sink.last if self._sink is not None and self._sink.total else None
             ready = self._begun if complete is None else max(self._begun, complete)
+            came = self._ahead.last if self._ahead is not None else None
+            if came is not None and came < ready:  # it was lent, and copied without a grant
+                ready = self._begun
         self._sink = self._ahead if exchange.posted else self._stamped(exchange.sink)
         self._ahead = None if exchange.ahead is None else self._stamped(exchange.ahead[1])
         self._begun, self._facts = now, (self._rank, op.call.collective, op.number, op.round or 0)

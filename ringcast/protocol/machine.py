@@ -26,7 +26,7 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
 9. Between ranks that lend memory (`lenders`) a larger message is not granted, by schedule or after RTS: its sender
    offers it, where it lies, and the receiver copies it when a receive is posted, and confirms that. A receiver that
-   cannot read there grants it instead.
+   cannot read there grants it instead. A sender whose call ends with an error takes the memory back before that raises.
 10. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
 11. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
@@ -98,6 +98,7 @@ class Protocol:
         self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter, self.ballots)
         # The public state of the parts.
         self.outbox = self._outbox.queue
+        self.withdrawn = self._sending.withdrawn  # memory that was lent, and is the user's again
         self.sent, self.posted = self._counters.sent, self._counters.posted
         self.seen, self.matched = self._counters.seen, self._counters.matched
         self.dropped, self.finished = self._counters.dropped, self._counters.finished

@@ -42,7 +42,7 @@ class Outbox:
         self.queue: deque[tuple[int, list[Frame], bool, Sequence[memoryview]]] = deque()
         # One number: bytes of users' data ever sent, headers not counted.
         self.payload: list[int] | memoryview[int] = [0]
-        self._rank, self._nonce, self._sent = rank, nonce, counters.sent
+        self.rank, self._nonce, self._sent = rank, nonce, counters.sent
 
     def emit(
         self,
@@ -64,7 +64,7 @@ class Outbox:
             VERSION,
             kind,
             flags,
-            self._rank,
+            self.rank,
             self._nonce,
             op.context,
             op.number,

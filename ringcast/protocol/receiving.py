@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from ringcast.errors import LinkLost
+from ringcast.errors import LinkLost, Revoked
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.protocol.outbox import Outbox
-from ringcast.transports.base import Arrival, Loan
+from ringcast.transports.base import Arrival, Loan, LoanWithdrawn
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CTS, DONE, PACKED, Header
 
@@ -92,6 +92,7 @@ class Receiving:
 
         Raises:
             Broken: not all of it can be read.
+            Revoked: the sender has given up the call meanwhile.
             BaseException: as of `take`.
         """
         sink, total, offset = recv.sink, h.length, 0
@@ -101,6 +102,10 @@ class Receiving:
             view = sink.view(offset, total - offset)
             try:
                 size = loan.read_into(view)
+            except LoanWithdrawn as error:
+                if offset == 0:
+                    return False  # its reason comes as the answer to a grant
+                raise Revoked(self._outbox.rank, str(error), recv.peer) from None
             except LinkLost:  # no grant brings the message either, but what came to its sender shows with that
                 return False
             except OSError as error:

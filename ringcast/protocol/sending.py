@@ -20,6 +20,7 @@ class Sending:
         # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
         self.promised: dict[tuple[int, int, int, int], Send] = {}
         self.trailing = 0  # bytes of messages whose completion no operation waits for, at most `lookahead`
+        self.withdrawn: list[Sequence[memoryview]] = []  # memory that was lent for messages that were dropped
         self.lookahead = lookahead
         self._outbox = outbox
         self._last = 0  # number of a transfer
@@ -94,6 +95,8 @@ class Sending:
     def drop(self, send: Send) -> None:
         """Drop a message that its operation waits for; grants that still arrive for it are stale."""
         op = send.operation
+        if send.lent:
+            self.withdrawn.append(send.frames)
         self.transfers.pop((send.peer, send.transfer), None)
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 

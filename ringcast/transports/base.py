@@ -8,6 +8,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 Frame: TypeAlias = "bytes | bytearray | memoryview"
 
 
+class LoanWithdrawn(OSError):
+    """A sender has taken back the memory that it had lent: what was read may be something else."""
+
+
 class Loan(Protocol):
     """Memory of a sender, which a receiver reads from its beginning on; valid until the receiver has confirmed that."""
 
@@ -17,6 +21,7 @@ class Loan(Protocol):
         Raises:
             PermissionError: this process may not read the memory of that one.
             LinkLost: the sender has ended.
+            LoanWithdrawn: the sender has taken it back by now.
             OSError: there is no such memory any more.
         """
 
@@ -80,6 +85,9 @@ class Transport(Protocol):
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         """Send `frames` to one of `lenders`, with a loan of `memory`, which is not copied; else as `send`."""
 
+    def take_back(self, memory: Sequence[memoryview]) -> None:
+        """End the loans of this memory: who reads it from now on, or is just reading it, gets an error."""
+
     def connect(self, peers: Sequence[int]) -> None:
         """Open connections to `peers` now, so that the first message does not pay for it; never blocks."""
 
@@ -141,6 +149,9 @@ class NoLoans:
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")
+
+    def take_back(self, memory: Sequence[memoryview]) -> None:
+        """Nothing to do: nothing was lent."""
 
 
 class MemoryArrival:

@@ -15,7 +15,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from ringcast.errors import LinkLost
-from ringcast.transports.base import Arrival, Loan, Transport
+from ringcast.transports.base import Arrival, Loan, LoanWithdrawn, Transport
 from ringcast.wire.header import LARGEST_FRAME
 
 Maker: TypeAlias = Callable[[int], Sequence[Transport]]
@@ -491,6 +491,29 @@ def lent_memory_is_not_copied(make: Maker) -> None:
         assert room == memory
 
 
+def memory_that_is_taken_back_is_no_loan(make: Maker) -> None:
+    """Reading it is an error, also where some was read before; a new loan of it is good."""
+    with _job(make, 2) as (a, b):
+        if 1 not in a.lenders:
+            return
+        memory, room = bytearray(b"a" * 1000), memoryview(bytearray(500))
+        for _ in range(2):
+            a.lend(1, [HEADER], [memoryview(memory)])
+        early, late = (_borrowed(_next(b)) for _ in range(2))
+        assert early.read_into(room) == 500
+        a.take_back([memoryview(memory)])
+        memory[:] = b"c" * 1000
+        for loan in early, late:
+            try:
+                loan.read_into(room)
+            except LoanWithdrawn:
+                continue
+            raise AssertionError("memory that was taken back is read")
+        a.lend(1, [HEADER], [memoryview(memory)])
+        assert _borrowed(_next(b)).read_into(room) == 500
+        assert bytes(room) == b"c" * 500
+
+
 def _borrowed(arrival: Arrival) -> Loan:
     assert arrival.loan is not None, "a message came without the memory that was lent with it"
     return arrival.loan
@@ -529,4 +552,5 @@ CHECKS: tuple[Check, ...] = (
     lent_memory_is_read_as_a_stream,
     a_loan_of_nothing_is_at_its_end,
     lent_memory_is_not_copied,
+    memory_that_is_taken_back_is_no_loan,
 )

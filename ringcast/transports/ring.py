@@ -125,7 +125,7 @@ class RingReader:
         if not word & _LENT:
             return frames, ()
         lent = frames.pop()
-        if len(lent) % _LOAN.size:
+        if not lent or len(lent) % _LOAN.size:
             raise ValueError(f"lent memory that {len(lent)} bytes describe")
         return frames, list(_LOAN.iter_unpack(lent))
 

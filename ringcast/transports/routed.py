@@ -36,6 +36,9 @@ class RoutedTransport:
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         self._near.lend(peer, frames, memory)
 
+    def take_back(self, memory: Sequence[memoryview]) -> None:
+        self._near.take_back(memory)
+
     def connect(self, peers: Sequence[int]) -> None:
         self._far.connect([peer for peer in peers if peer not in self._near.lenders])
 

@@ -4,7 +4,8 @@ Each rank makes one segment: a memfd, which has no name, needs no file system, a
 maps it. Others open it through /proc, which the kernel allows to processes of the same user. A word has one writer; a
 message is written before the word that makes it visible, so that a rank that dies in between has sent nothing.
 
-    head     magic, token, closed | state, bell (cache line of their own) | pid and pipe
+    head     token, closed | state | bell (cache lines of their own)
+    returns  how often memory that its reader has lent was taken back
     tails    for each writer: bytes written so far       (the writer's)
     heads    for each writer: bytes read so far          (the reader's)
     wanting  for each writer: it waits for room          (the writer's; the reader clears it)
@@ -27,7 +28,9 @@ RING = 4 << 20
 _WORD = 8
 # Bytes of a message at most: with its first word, one fits into an empty ring, wherever that is.
 LARGEST = RING // 2 - _WORD
-_HEAD = 256  # bytes of the words before the tables
+RETURNS = 512  # words that count how often lent memory was taken back, by its address
+_RETURNS = 256  # where they are
+_HEAD = _RETURNS + _WORD * RETURNS  # bytes of the words before the tables
 _TOKEN, _CLOSED = 0, 1  # words of 64 bits
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
 AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
@@ -75,6 +78,7 @@ class Segment:
         self._words = self.view[:_HEAD].cast("Q")
         self.state = self.view[STATE : STATE + 4].cast("I")
         self.bell = self.view[BELL : BELL + 4].cast("I")
+        self.returns = self.view[_RETURNS:_HEAD].cast("Q")
 
     @property
     def token(self) -> int:

@@ -24,9 +24,9 @@ import numpy as np
 from ringcast.errors import LinkLost
 from ringcast.procs.libc import ForeignMemory, Futex, let_family_read
 from ringcast.transports import segment
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import Frame, LoanWithdrawn, MemoryArrival
 from ringcast.transports.ring import Loans, RingReader, RingWriter, pack_loans
-from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, Segment, SegmentCard
+from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
 
 LINGER, HURRIED = 5.0, 0.1  # seconds in which close() still delivers what did not fit into the rings
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
@@ -99,7 +99,12 @@ class ShmTransport:
         self._send(peer, frames, b"")
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
-        self._send(peer, frames, pack_loans([_place(piece) for piece in memory]))
+        pieces = [_place(piece) for piece in memory]
+        count = _count_of(pieces)
+        self._send(peer, frames, pack_loans([(count, self._own.returns[count]), *pieces]))
+
+    def take_back(self, memory: Sequence[memoryview]) -> None:
+        self._own.returns[_count_of([_place(piece) for piece in memory])] += 1
 
     def _send(self, peer: int, frames: Sequence[Frame], lent: bytes) -> None:
         link = self._links.get(peer)
@@ -341,6 +346,10 @@ class _Link:
         """Return whether the process is known to have ended."""
         return bool(self._ends.poll(0))
 
+    def returned(self, count: int, before: int) -> bool:
+        """Return whether memory that the other rank has lent may have been taken back, or that rank has left."""
+        return self._segment.returns[count % RETURNS] != before or self._segment.closed
+
     def loan(self, pieces: Loans) -> ShmLoan:
         """Return the memory that this rank has lent."""
         return ShmLoan(self, self._peer, self._memory, pieces)
@@ -359,10 +368,11 @@ class _Link:
 class ShmLoan:
     """Memory of another process, read from its beginning on; fulfils `Loan`."""
 
-    __slots__ = ("_at", "_index", "_link", "_memory", "_peer", "_pieces")
+    __slots__ = ("_at", "_index", "_link", "_memory", "_peer", "_pieces", "_returns")
 
     def __init__(self, link: _Link, peer: int, memory: ForeignMemory, pieces: Loans) -> None:
-        self._link, self._peer, self._memory, self._pieces = link, peer, memory, pieces
+        self._link, self._peer, self._memory = link, peer, memory
+        self._returns, *self._pieces = pieces
         self._index = self._at = 0  # the piece, and the byte in it, that come next
 
     def read_into(self, view: memoryview) -> int:
@@ -379,6 +389,8 @@ class ShmLoan:
                 self._index, self._at = self._index + 1, 0
         if self._link.ended():  # what was read may be the memory of another process with its number
             raise LinkLost(self._peer, "its process has ended")
+        if self._link.returned(*self._returns):  # after the copy, as what changes the memory comes after that word
+            raise LoanWithdrawn(f"rank {self._peer} has given up the call in which it had lent this memory")
         return done
 
 
@@ -396,6 +408,11 @@ def _wake(own: Segment, futex: Futex, pipe: int, bell: int) -> None:
 def _drain(pipe: int) -> None:
     with suppress(BlockingIOError):
         os.read(pipe, 4096)
+
+
+def _count_of(pieces: Loans) -> int:
+    """Return which word counts how often this memory was taken back; others may have the same one."""
+    return sum(address >> 4 for address, size in pieces if size) % RETURNS
 
 
 def _place(piece: memoryview) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def test_the_example_can_be_read() -> None:
         ('transport = "tcp"', "", "transport is missing"),
         ("beta", "#", "network.beta is missing; expected network.alpha, network.beta"),
         ('"tcp"', '"ipc"', "transport: it is for ipc, but this job uses tcp; measure"),
-        ('"tcp"', '"udp"', "transport = 'udp': expected one of threads, shm, ipc, tcp"),
+        ('"tcp"', '"udp"', "transport = 'udp': expected one of threads, shm, ipc, sockets, tcp"),
         ('"tcp"', "['tcp']", "transport = ['tcp']: expected one of"),
         ("alpha = 0.00015", "alpha = '1'", "network.alpha = '1': expected seconds per round, 1e-08 to 10"),
         ("alpha = 0.00015", "alpha = true", "network.alpha = True"),

@@ -319,7 +319,7 @@ def barriers(comm: Communicator) -> None:
         comm.barrier()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_every_rank_keeps_what_its_program_was_told(kind: str, p: int) -> None:
     job = Job(kind, p)

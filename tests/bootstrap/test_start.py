@@ -14,7 +14,7 @@ print(*[name for name in ("asyncio", "importlib.metadata", "psutil", "rich", "cl
 """
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
 def test_a_rank_starts_without_modules_that_it_may_not_need(transport: str) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "--transport", transport, "--output", "none"]
     done = subprocess.run([*command, "python", "-c", UNWANTED], capture_output=True, text=True, timeout=60)

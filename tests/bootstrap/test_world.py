@@ -90,7 +90,7 @@ assert len(done) == sum(map(len, ALGORITHMS.values())), done
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("n", "transport"), [(2, "ipc"), (5, "ipc"), (3, "tcp")])
+@pytest.mark.parametrize(("n", "transport"), [(4, "shm"), (2, "ipc"), (5, "ipc"), (3, "tcp")])
 def test_every_algorithm_on_real_processes(tmp_path: Path, n: int, transport: str) -> None:
     (tmp_path / "program.py").write_text(EVERY_ALGORITHM)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--transport", transport]

@@ -833,7 +833,7 @@ def test_allreduce_gives_every_rank_the_same_bits(jobs: Jobs, p: int, algorithm:
     assert len({result.tobytes() for result in results}) == 1
 
 
-@pytest.mark.parametrize("kind", ["ipc", "tcp"])
+@pytest.mark.parametrize("kind", ["shm", "ipc", "tcp"])
 @pytest.mark.parametrize("p", [3, 5, 8])
 def test_allreduce_gives_every_rank_the_same_bits_over_sockets(jobs: Jobs, kind: str, p: int) -> None:
     for size in 1, 2000, 50_000:

@@ -144,7 +144,7 @@ def random_program(comm: Communicator, seed: int, count: int) -> None:
     assert comm.iprobe() is None
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_random_programs_get_every_message_once_and_in_order(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -155,7 +155,7 @@ def test_random_programs_get_every_message_once_and_in_order(kind: str, p: int) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [2, 3, 5, 7])
 def test_many_random_programs(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -448,7 +448,7 @@ def send_until_told(comm: Communicator, size: int) -> None:
         comm.send(np.zeros(size), 1)
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_a_send_to_a_rank_that_has_left(kind: str, size: int) -> None:
     job, left = Job(kind, 3), Event()

@@ -98,7 +98,7 @@ def test_the_ranks_of_this_process_are_on_one_host() -> None:
 # What can be done there.
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_all_collectives_work_in_all_parts_at_the_same_time(kind: str, size: int) -> None:
     def work(comm: Communicator) -> None:
@@ -231,7 +231,7 @@ def test_a_part_that_is_revoked_leaves_the_others_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("soon_stalled")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_a_cycle_through_parts_is_named(kind: str) -> None:
     """Ranks 0, 1, 2 each share a part with the next one, and call there first with the one before."""
     job = Job(kind, 3)

@@ -60,7 +60,7 @@ def test_every_call_is_here() -> None:
     assert set(CALLS) == METHODS - NOT_CALLS
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 @pytest.mark.parametrize("name", list(CALLS))
 def test_a_call_ends_at_its_timeout(jobs: Jobs, kind: str, name: str) -> None:
     job = jobs(kind, 3)

@@ -29,7 +29,7 @@ from support.jobs import Job
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ALL_KINDS = ["threads", "shm", "sockets", "tcp"]
-KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
+KINDS = ["threads", "shm", "sockets", pytest.param("tcp", marks=pytest.mark.live)]
 THREADS = 4
 
 

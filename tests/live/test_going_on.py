@@ -62,6 +62,7 @@ def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
     [
         pytest.param("ipc", (0,), marks=pytest.mark.smoke),
         *(("ipc", lost) for lost in [(), (2,), (0, 3), (1, 0, 2)]),
+        ("shm", (0, 3)),
         ("tcp", (1, 3)),
     ],
 )

@@ -191,7 +191,7 @@ def test_sigusr1_prints_the_table_and_the_job_goes_on(outside: Outside) -> None:
     assert outside.end(launcher)[0] == 0
 
 
-@pytest.mark.parametrize(("transport", "file"), [("ipc", "record.txt"), ("tcp", "record.json")])
+@pytest.mark.parametrize(("transport", "file"), [("shm", "record.txt"), ("ipc", "record.txt"), ("tcp", "record.json")])
 def test_what_a_killed_rank_was_doing_is_told(outside: Outside, transport: str, file: str) -> None:
     arguments = ("-n", "3", "--transport", transport, "--flight-recorder", str(outside.folder / file))
     launcher = outside.launch(*arguments, program=UNTIL_GO)

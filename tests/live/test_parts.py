@@ -48,7 +48,7 @@ def launch(folder: Path, program: str, size: int, *options: str) -> subprocess.C
 
 
 @pytest.mark.parametrize("size", [1, 2, 6])
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
 def test_a_request_in_a_part(tmp_path: Path, size: int, transport: str) -> None:
     done = launch(tmp_path, SUMS, size, "--transport", transport)
     assert done.returncode == 0, done.stderr

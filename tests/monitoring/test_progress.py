@@ -68,7 +68,7 @@ def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path)
         recorder.close()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 @pytest.mark.parametrize("count", [1000, 300_000])
 def test_the_bytes_of_a_broadcast_are_counted_once_where_they_are_sent(kind: str, count: int) -> None:
     job = Job(kind, 3)

@@ -190,7 +190,7 @@ def test_collectives_on_the_simulated_wire(call: Callable[[Group], Any], p: int,
         check_entries(written(tmp_path / "trace.json", trace), trace)
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_collectives_on_real_transports(kind: str, tmp_path: Path) -> None:
     job = Job(kind, 3)
 

@@ -172,7 +172,7 @@ def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys:
         found = [near_ranks(each, cards) for each in settings]
         assert found == [{2: f"ipc://{folder}/rank-2"}, {}, {0: f"ipc://{folder}/rank-0"}]
         said = capsys.readouterr().err
-        assert f", and at ipc://{folder}/rank-0\n" in said
+        assert f"rank 0 listens at ipc://{folder}/rank-0 too\n" in said
         assert "rank 0 reaches 1 of 2 other ranks over ipc, on its own host" in said
     finally:
         for each in opened:

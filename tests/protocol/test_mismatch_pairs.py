@@ -189,7 +189,7 @@ def test_the_place_of_a_call_that_has_ended_is_told_too() -> None:
 
 
 @pytest.mark.usefixtures("soon_stalled")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 @pytest.mark.parametrize("p", [2, 3, 5])
 def test_exchanges_in_a_cycle_with_tags_that_never_match(kind: str, p: int) -> None:
     job, start = Job(kind, p), time.monotonic()
@@ -217,7 +217,7 @@ def test_who_waits_for_a_cycle_learns_of_it() -> None:
 
 
 @pytest.mark.usefixtures("soon_stalled")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_a_cycle_through_two_communicators(kind: str) -> None:
     job = Job(kind, 2)
 

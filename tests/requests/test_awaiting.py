@@ -25,7 +25,7 @@ from support.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
+KINDS = ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 
 
 @pytest.fixture(params=["one thread", "engine's thread"])
@@ -202,7 +202,7 @@ class Rounds(selectors.EpollSelector):
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", ["threads", "ipc", "tcp"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", "tcp"])
 def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
     """It falls asleep until a message comes, which is sent only then."""
     rounds = Rounds()
@@ -280,7 +280,7 @@ def test_the_timeout_of_the_communicator_holds(ways: bool) -> None:
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_all_coroutines_get_the_error_when_a_peer_is_gone(
     kind: str, ways: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,7 +165,7 @@ def check(plan: Plan, order: int) -> None:
     assert not job.left_over()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 def test_messages_are_matched_in_order_on_real_transports(kind: str) -> None:
     random = np.random.default_rng(len(kind))
     job = Job(kind, 3)

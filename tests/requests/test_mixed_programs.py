@@ -73,7 +73,7 @@ def on_real_transport(kind: str, *programs: Program) -> None:
     job.close()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [2, 3, 5])
 def test_programs_on_real_transports(kind: str, p: int) -> None:
     random = Random(f"{kind} {p}")
@@ -81,7 +81,7 @@ def test_programs_on_real_transports(kind: str, p: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", RANKS)
 def test_many_programs_on_real_transports(kind: str, p: int) -> None:
     random = Random(f"many {kind} {p}")

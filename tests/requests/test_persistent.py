@@ -20,7 +20,7 @@ from ringcast.communicator import Communicator
 from support.calls import CASES, assert_same
 from support.jobs import Job
 
-KINDS = ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
+KINDS = ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_every_collective_has_its_form_with_the_same_arguments() -> None:
             assert dict(inspect.signature(getattr(Communicator, form)).parameters) == wanted
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_the_results_are_those_of_the_calls_that_block(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -108,7 +108,7 @@ def _wait_for_some(open_: list[tuple[Any, Any, str]], random: Random) -> None:
         assert_same(got, expected, name)
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_any_number_of_calls_may_be_under_way_and_be_waited_for_in_any_order(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -119,7 +119,7 @@ def test_any_number_of_calls_may_be_under_way_and_be_waited_for_in_any_order(kin
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["threads", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [2, 3, 5, 7])
 def test_many_random_programs_of_calls_that_overlap(kind: str, p: int) -> None:
     job = Job(kind, p)
@@ -354,7 +354,7 @@ def test_another_thread_may_not_wait(comm: Communicator) -> None:
     assert request.wait() == 1
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_calls_in_another_order_are_a_mismatch(kind: str) -> None:
     job = Job(kind, 2)
 
@@ -392,7 +392,7 @@ def test_a_timeout_ends_what_is_waited_for(wait: str) -> None:
     job.close()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_a_rank_that_leaves_ends_all_calls_that_need_it(kind: str) -> None:
     job = Job(kind, 3)
 

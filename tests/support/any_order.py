@@ -52,7 +52,9 @@ class End:
     def __init__(self, job: AnyOrder, rank: int) -> None:
         self._job, self._rank = job, rank
         self.inbox: deque[MemoryArrival] = deque()
+        self.unsent: Sequence[int] = ()
         self.lenders = frozenset(range(job.size)) - {rank} if job.lending else frozenset()
+        self.loans: list[MemoryLoan] = []
         self.places = 0  # how often this rank has sent something, or looked for something
         self.closed = False
 
@@ -67,7 +69,12 @@ class End:
         if self._job.ends[peer].closed:
             raise LinkLost(peer, "that rank has closed its inbox")
         loan = MemoryLoan(memory, lambda: self._rank not in self._job.dead)
+        self.loans.append(loan)
         self._job.put((self._rank, peer), MemoryArrival([bytes(frame) for frame in frames], loan))
+
+    def take_back(self, memory: Sequence[memoryview]) -> None:
+        for loan in self.loans:
+            loan.withdraw(memory)
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing to open."""

@@ -130,7 +130,7 @@ def test_a_graph_of_33_ranks(jobs: Jobs) -> None:
     jobs("threads", 33).ask(lambda comm: check_all(comm, graph, 3))
 
 
-@pytest.mark.parametrize("kind", ["ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("length", [1, pytest.param(30_000, marks=pytest.mark.long), 300_000])
 def test_over_sockets(jobs: Jobs, kind: str, length: int) -> None:
     """Rows of 300 kB are granted, or asked for where ranks do not know how long they are."""
@@ -196,7 +196,7 @@ def test_scalars_and_layouts(jobs: Jobs) -> None:
 # Requests.
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_forms_that_do_not_block_overlap(jobs: Jobs, kind: str) -> None:
     def work(comm: Communicator) -> None:
         p, rank = comm.size, comm.rank
@@ -310,7 +310,7 @@ def test_no_graph(jobs: Jobs, wrong: Any) -> None:
     jobs("threads", 2).ask(work)
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_ends_that_disagree_are_named_on_all_ranks(jobs: Jobs, kind: str) -> None:
     def work(comm: Communicator) -> None:
         sources = [1, 1] if comm.rank == 2 else None
@@ -371,7 +371,7 @@ def test_calls_that_do_not_match(word: str, call: Callable[[Topology[Communicato
     job.close()
 
 
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_other_edges_in_the_same_call_are_a_mismatch_in_words(kind: str) -> None:
     """Rank 1 takes the ranks for a row, rank 0 for a column: it waits for nobody, and rank 1 for what never comes."""
     job = Job(kind, 2)
@@ -391,7 +391,7 @@ def test_other_edges_in_the_same_call_are_a_mismatch_in_words(kind: str) -> None
 
 
 @pytest.mark.usefixtures("soon_stalled")
-@pytest.mark.parametrize("kind", ["threads", "ipc"])
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
 def test_calls_on_different_topologies_are_told_apart(kind: str) -> None:
     """Each topology has a communicator of its own: who waits on one for a rank that waits on another is in a cycle."""
     job = Job(kind, 3)

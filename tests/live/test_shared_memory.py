@@ -1,0 +1,237 @@
+"""Real jobs over shared memory: it is the default on one host, what systems deny or lack, ranks that are killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ringcast.procs import libc
+from support import needs
+from support.places import SUPPORT
+from support.seccomp import MEMFD_CREATE
+
+pytestmark = [
+    pytest.mark.skipif(bool(libc.reason_not_shared()), reason=libc.reason_not_shared()),
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
+PROGRAMS = SUPPORT / "programs"
+CALLS, FLOOD, REUSE = (str(PROGRAMS / f"shm_{name}.py") for name in ("calls", "flood", "reuse"))
+WITHOUT_MEMFD = [sys.executable, str(SUPPORT / "seccomp.py"), str(MEMFD_CREATE)]
+QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SOON = 5.0  # seconds until all know that a rank was killed; the machine is busy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A directory for the job's own; a short one, and nothing of the job is to stay in it."""
+    with tempfile.TemporaryDirectory(prefix="rc-") as name:
+        yield Path(name)
+        assert not list(Path(name).iterdir())
+
+
+def launch(
+    folder: Path, *arguments: str, before: Sequence[str] = (), program: str = ""
+) -> subprocess.CompletedProcess[str]:
+    if program:
+        file = folder.with_name(f"{folder.name}.py")
+        file.write_text("import os, ringcast, numpy as np\n" + program)
+        arguments = (*arguments, str(file))
+    try:
+        return subprocess.run(
+            [*before, *LAUNCH, "--timeout", "100", *arguments],
+            env={**os.environ, **QUIET, "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+    finally:
+        if program:
+            file.unlink()
+
+
+def right(done: subprocess.CompletedProcess[str], transport: str = "shm") -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"[0] right over {transport}"]
+
+
+def living(folder: Path) -> list[int]:
+    """Return the processes that belong to a job: a segment is gone with the last one that maps it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(folder):
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.mark.smoke
+def test_it_is_the_default_on_one_host(folder: Path) -> None:
+    """A program sees which transport it is in RINGCAST_TRANSPORT; all calls give what numpy does."""
+    right(launch(folder, "-n", "4", CALLS))
+
+
+@pytest.mark.parametrize(("size", "error"), [(2, errno.EPERM), (4, errno.EPERM), (5, errno.ENOSYS)])
+def test_where_no_memory_of_others_may_be_read_large_messages_are_copied_twice(
+    size: int, error: int, folder: Path
+) -> None:
+    right(launch(folder, "-n", str(size), CALLS, str(error)))
+
+
+def test_without_memfd_the_default_is_ipc_and_shm_an_error(folder: Path) -> None:
+    """The error comes before anything runs, and says what is missing and what to do."""
+    program = """
+comm = ringcast.init()
+comm.barrier()
+if comm.rank == 0:
+    print("right over", os.environ["RINGCAST_TRANSPORT"])
+"""
+    for number in errno.EPERM, errno.ENOSYS:
+        before = *WITHOUT_MEMFD, str(number)
+        right(launch(folder, "-n", "2", before=before, program=program), "ipc")
+    done = launch(folder, "-n", "2", "--transport", "shm", before=before, program=program)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "--transport shm: memory cannot be shared through /proc: Function not implemented; use ipc" in line
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        "mount -t tmpfs -o size=64m tmpfs /dev/shm",
+        "mount -t tmpfs -o size=4k,ro tmpfs /dev/shm",
+        "mount -t tmpfs tmpfs /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9 && test ! -e /dev/shm",
+    ],
+    ids=["small", "read-only", "absent"],
+)
+def test_it_needs_no_file_system(mount: str, folder: Path) -> None:
+    needs.root()
+    before = "unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"
+    right(launch(folder, "-n", "4", CALLS, before=before))
+
+
+@pytest.mark.parametrize(
+    ("limit", "room"), [("RLIMIT_AS", 32), ("RLIMIT_AS", 48), ("RLIMIT_FSIZE", 1), ("RLIMIT_NOFILE", 0)]
+)
+def test_limits_are_errors_that_say_so(limit: str, room: int, folder: Path) -> None:
+    """Of memory `room` MB are left when the rank joins: too few for all segments, or for its own one."""
+    done = launch(
+        folder,
+        "-n",
+        "4",
+        program=f"""
+import resource
+limit = {room} << 20
+if "{limit}" == "RLIMIT_AS":
+    limit += int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+if "{limit}" == "RLIMIT_NOFILE":
+    limit = len(os.listdir("/proc/self/fd")) + 2
+if os.environ["RINGCAST_RANK"] == "2":
+    resource.setrlimit(resource.{limit}, (limit, limit))
+ringcast.init(timeout=30).barrier()
+""",
+    )
+    assert done.returncode not in (0, 135, 139), done.stderr  # neither a bus error nor a segmentation fault
+    text = "few open files|open files" if limit == "RLIMIT_NOFILE" else "memory|File too large|MemoryError|thread"
+    assert re.search(text, done.stderr), done.stderr
+
+
+def test_sixteen_ranks_on_few_processors(folder: Path) -> None:
+    right(launch(folder, "-n", "16", CALLS))
+
+
+def test_memory_may_be_changed_when_a_call_has_returned(folder: Path) -> None:
+    done = launch(folder, "-n", "4", REUSE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} right" for rank in range(4)]
+
+
+def test_memory_of_a_call_that_was_given_up_is_the_programs_again(folder: Path) -> None:
+    """A receiver that comes later gets an error, and not what the memory holds by then."""
+    done = launch(
+        folder,
+        "-n",
+        "2",
+        program="""
+import time
+comm = ringcast.init(timeout=30)
+given_up = os.environ["RINGCAST_DIR"] + "/given-up"
+memory, word = np.full(1_000_000, 7), comm.dup()
+if comm.rank == 0:
+    try:
+        comm.send(memory, 1, timeout=0.1)
+    except ringcast.CollectiveTimeout:
+        memory[:] = -1
+        open(given_up, "x").close()
+        word.send(None, 1)
+        word.recv(1)
+else:
+    comm.probe(0)
+    while not os.path.exists(given_up):  # no call, so that the refusal is read after the offer is taken
+        time.sleep(0.01)
+    try:
+        print("got", comm.recv(0)[0])
+    except ringcast.Revoked as error:
+        print("revoked", "did not finish within 0.1 s" in str(error))
+    word.send(None, 0)
+    word.recv(0)
+os._exit(0)
+""",
+    )
+    assert "got" not in done.stdout, done.stdout
+    assert "revoked True" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("size", [8, 3000, 200_000, 5_000_000])
+@pytest.mark.parametrize("turn", range(3))
+def test_a_rank_killed_in_a_flood_is_named_and_nobody_waits(size: int, turn: int, folder: Path) -> None:
+    rng = random.Random(f"{size} {turn}")
+    victim, after = rng.randrange(4), rng.uniform(0.0, 0.4)
+    done = launch(folder, "-n", "4", FLOOD, str(size), str(victim), str(after))
+    assert done.returncode == 137, done.stderr
+    assert f"rank {victim} " in done.stderr.splitlines()[-1]
+    assert "broke the protocol" not in done.stderr + done.stdout
+    lines = [line.split(maxsplit=4) for line in done.stdout.splitlines()]
+    assert sorted(int(line[1]) for line in lines) == [rank for rank in range(4) if rank != victim], done.stderr
+    for _, _, kind, _, text in lines:
+        assert kind in ("PeerFailed", "Revoked")
+        assert re.search(rf"\b(rank|peer) {victim}\b", text), text
+    times = [float(line[3]) for line in lines]
+    assert max(times) - min(times) < SOON
+    assert not living(folder)
+
+
+def test_a_forked_child_that_ends_as_python_does_harms_nobody(folder: Path) -> None:
+    """It runs the handlers of `atexit`, with memory and descriptors of the rank; both go on."""
+    done = launch(
+        folder,
+        "-n",
+        "3",
+        program="""
+import sys
+comm = ringcast.init(timeout=30)
+comm.barrier()
+if comm.rank == 1:
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+assert comm.allreduce(np.ones(200_000)).sum() == 600_000
+if comm.rank == 0:
+    print("right over", os.environ["RINGCAST_TRANSPORT"])
+""",
+    )
+    right(done)
