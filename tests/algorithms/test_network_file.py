@@ -182,7 +182,7 @@ def test_ranks_with_different_constants_are_refused_by_name(tmp_path: Path) -> N
         (tmp_path / f"{rank}.toml").write_text(network_file.text(Network(1 + rank, 1e-9, 0, 0), "ipc"))
     choose = "import os; os.environ['RINGCAST_CONFIG'] = os.environ['RINGCAST_RANK'] + '.toml'\n"
     (tmp_path / "program.py").write_text(choose + SAY_ALPHA)
-    done = launch(tmp_path, "-n", "2", "program.py")
+    done = launch(tmp_path, "-n", "2", "--transport", "ipc", "program.py")
     assert done.returncode == 1
     assert done.stdout == ""
     refusal, *_ = [line for line in done.stderr.splitlines() if "different algorithms" in line]
