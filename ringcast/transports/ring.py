@@ -19,8 +19,9 @@ _MASK = RING - 1
 _FRAMES, _LENT = 40, 1 << 39  # of the first word: from which bit on it counts frames, and whether memory is lent
 _SIZE = _LENT - 1
 _SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start
-# A ring that is empty starts afresh from here on, so that it stays in the caches and uses few pages.
-_AFRESH = 64 << 10
+# A ring that is empty starts afresh from here on, so that it uses few pages. What is skipped then counts as used until
+# the reader has passed it: what is left takes more than a rank may send unasked.
+_AFRESH = 5 << 18
 
 Loans: TypeAlias = "Sequence[tuple[int, int]]"  # address and size of pieces of the sender's memory
 _LOAN = struct.Struct("<QQ")

@@ -136,10 +136,12 @@ class ShmTransport:
     def poll(self, deadline: float | None) -> MemoryArrival | None:
         if self._unread >= 0:
             self._release(self._unread)
+        unsent = bool(self.unsent)
         self._come_to()
         if self._news():
             return self._next()
-        left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
+        served = unsent and not self.unsent  # for which the caller may have waited
+        left = 0 if served else SLICE if deadline is None else min(deadline - self.clock(), SLICE)
         if left <= 0 and not self._with_pipe:
             return None
         return self._next() if self._spin(left) or self._wait(left) else None

@@ -818,3 +818,25 @@ def test_the_probe_tells_what_forbids_to_read(monkeypatch: pytest.MonkeyPatch, t
     strict.write_text("2\n")
     monkeypatch.setattr(libc, "_YAMA", strict)
     assert "administrators" in libc.reason_not_read()
+
+
+def test_a_megabyte_at_any_place_of_an_empty_ring_needs_no_help(pair: tuple[ShmTransport, ShmTransport]) -> None:
+    a, b = pair
+    for _ in range(8):
+        for _ in range(16):
+            a.send(1, [b"x" * (1 << 16)])
+        assert not a.unsent
+        for _ in range(16):
+            next_of(b)
+
+
+def test_a_poll_ends_when_the_last_message_that_waited_has_found_room(pair: tuple[ShmTransport, ShmTransport]) -> None:
+    a, b = pair
+    while not a.unsent:
+        a.send(1, [b"x" * (1 << 16)])
+    while b.poll(b.clock()) is not None:
+        pass
+    began = a.clock()
+    assert a.poll(began + ENOUGH) is None
+    assert not a.unsent
+    assert a.clock() < began + ENOUGH
