@@ -38,7 +38,7 @@ def connect_neighbours(group: Group) -> None:
 
 
 def reach(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace: float = GRACE) -> None:
-    """Wait until all peers of the transport's `connect` are connected, have failed, or have left.
+    """Wait until all peers of the transport's `connect` are connected, both ways, have failed, or have left.
 
     A peer that refuses may have failed or left, and the notice of that may take `grace` seconds.
 
@@ -59,7 +59,8 @@ def _await(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace
         while endpoint.progress(transport.clock()):  # notices on failed or departed ranks
             pass
         protocol = endpoint.protocol
-        missing = without(transport.unreached(), {*protocol.failed, *protocol.finished})
+        unreached = {**dict.fromkeys(transport.unheard(), ""), **transport.unreached()}
+        missing = without(unreached, {*protocol.failed, *protocol.finished})
         if not missing or protocol.aborted is not None:
             break
         now = transport.clock()

@@ -134,6 +134,12 @@ class RemoteTransport(Transport, Protocol):
     def unreached(self) -> Mapping[int, str]:
         """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
 
+    def unheard(self) -> Collection[int]:
+        """Return the peers of `connect` whose own connections to this rank are not admitted yet.
+
+        None, where a thread admits them. Elsewhere they wait for this rank to poll, perhaps until it has computed.
+        """
+
     def wait_for_news(self, deadline: float) -> None:
         """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
 

@@ -48,11 +48,11 @@ class Members(Protocol):
         """Whether that is known already."""
 
     def rank_of(self, claim: bytes) -> int | None:
-        """Return the rank of who says so, -1 if that does not tell it; None of a stranger."""
+        """Return the rank of who says so, a negative number if that does not tell it; None of a stranger."""
 
 
 def hello(claim: bytes, *, secure: bool) -> bytes:
-    """Return what a client says first; `claim` is its certificate, or the digest of the job."""
+    """Return what a client says first; `claim` is its certificate, or the digest of the job and a random number."""
     return _HELLO.pack(_NAME, _VERSION, secure, len(claim)) + claim
 
 
@@ -76,7 +76,7 @@ def call(line: Line, said: bytes, tls: TlsClient | None, key: str) -> Steps[None
 
 
 def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
-    """Answer a client that has connected, and return its rank; -1 if it has only shown that it knows the job.
+    """Answer a client, and return its rank; a negative number if it has only shown that it knows the job.
 
     Raises:
         OSError: the client is a stranger, or is gone.

@@ -184,7 +184,7 @@ class Arrival:
 
     @property
     def source(self) -> int:
-        """The rank whose certificate the sender has; -1 where none is needed."""
+        """The rank whose certificate the sender has; a negative number where none is needed."""
         return self.connection.rank
 
     @property

@@ -85,6 +85,9 @@ class RoutedTransport:
     def unreached(self) -> Mapping[int, str]:
         return self._far.unreached()
 
+    def unheard(self) -> Collection[int]:
+        return self._far.unheard()
+
     def wait_for_news(self, deadline: float) -> None:
         self._far.wait_for_news(deadline)
 

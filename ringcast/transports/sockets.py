@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import inf
 from types import MappingProxyType
@@ -35,6 +36,11 @@ from ringcast.wire.endpoint_card import EndpointCard
 
 LINGER = 5.0  # seconds in which close() still delivers what was sent …
 HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
+
+
+def _unknown(claim: bytes, job: bytes) -> int | None:
+    """Return a negative number for a rank that has shown that it knows the job, another one for each; else None."""
+    return -1 - int.from_bytes(claim[len(job) :], "little") if claim[: len(job)] == job else None
 
 
 class SocketTransport(NoLoans):
@@ -60,6 +66,7 @@ class SocketTransport(NoLoans):
             self._client, server = TlsClient(own), TlsServer(own)
         self._links: dict[int, Outgoing] = {}
         self.unsent: set[int] = set()
+        self._called: set[int] = set()  # all peers of `connect`
         self._watched: set[int] = set()  # peers of `connect`, of whom `unreached` tells
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
@@ -97,8 +104,9 @@ class SocketTransport(NoLoans):
         """
         self._cards = cards
         if self._client is None:
-            self._claim = hashlib.sha256("\n".join(card.address for card in cards).encode()).digest()
-            self._door.admit({self._claim: -1}.get)
+            job = hashlib.sha256("\n".join(card.address for card in cards).encode()).digest()
+            self._claim = job + secrets.token_bytes(8)  # so that two connections of the same rank are known as such
+            self._door.admit(lambda claim: _unknown(claim, job))
         else:
             ranks = {card.key: rank for rank, card in enumerate(cards)}
             self._door.admit(lambda claim: ranks.get(fingerprint(claim)))
@@ -108,12 +116,20 @@ class SocketTransport(NoLoans):
             if peer not in self._links:
                 self._open(peer)
                 self._watched.add(peer)
+                self._called.add(peer)
 
     def unreached(self) -> dict[int, str]:
         """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
         self._wait(0)
         self._watched = {peer for peer in self._watched if not self._links[peer].made}
         return {peer: self._links[peer].lost for peer in self._watched}
+
+    def unheard(self) -> Collection[int]:
+        """Return the peers of `connect` that have not connected to this rank; where they are not known, all or none."""
+        heard = {connection.rank for connection in self._incoming}
+        if self._client is None:
+            return self._called if len(heard) < len(self._called) else ()
+        return self._called - heard
 
     def wait_for_news(self, deadline: float) -> None:
         """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""

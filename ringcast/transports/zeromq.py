@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -153,6 +153,10 @@ class ZeroMQTransport(NoLoans):
                     break
                 self._broken.setdefault(peer, _BROKEN[event])
         return {peer: self._broken.get(peer, "") for peer in self._watched}
+
+    def unheard(self) -> Collection[int]:
+        """Return nobody: libzmq's threads admit others."""
+        return ()
 
     def wait_for_news(self, deadline: float) -> None:
         """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""

@@ -431,3 +431,25 @@ def test_the_state_of_a_link_is_found(pair: tuple[SocketTransport, SocketTranspo
     (file,) = tcp_state.find({address: 1}).values()
     assert file == a._links[1].sock.fileno()
     assert tcp_state.state(file, address) is not None
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_rank_knows_whose_connections_it_has_still_to_admit(secure: bool) -> None:
+    """Else it would leave the start, and compute, while others wait there for it."""
+    a, b = made = opened(2, secure=secure)
+    try:
+        a.connect([1])
+        deadline = a.clock() + PATIENCE
+        while a.unreached():
+            assert a.clock() < deadline
+            b.unreached()
+        assert [*a.unheard()] == [1]
+        assert [*b.unheard()] == []
+        b.connect([0])
+        while b.unreached() or a.unheard():
+            assert a.clock() < deadline
+            a.unreached()
+        assert [*b.unheard()] == []
+    finally:
+        for each in made:
+            each.close()

@@ -44,8 +44,10 @@ import psutil
 
 from ringcast._util.dataclass import dataclass
 from ringcast.commands.bench.bedscripts import CONGESTION, SWITCH_FILES, host_files, host_setup, switch_setup
+from ringcast.config.worker import automatic
 from ringcast.errors import RingcastError
 
+TRANSPORT = automatic(far=True).name  # of ringcast, between the hosts
 MOST_HOSTS = 1000  # a bridge has 1024 ports at most
 FIRST_PORT = 20000  # below the ports that the kernel gives to who asks for any (32768 and up)
 START_TIME = 120.0  # seconds that a busy machine may take to make a bed

@@ -11,6 +11,7 @@ from typing import Any
 from ringcast._util import output_files, sizes
 from ringcast.algorithms import network_file
 from ringcast.commands.bench import plan, plot
+from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.bed import parse as parse_bed
 from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, Case
 from ringcast.commands.bench.distributions import DISTRIBUTIONS
@@ -204,7 +205,7 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
     if options.config is None and config.file:
         options.config = Path(config.file)
     if options.config is not None:
-        network_file.read(options.config, "tcp")
+        network_file.read(options.config, TRANSPORT)
     return count, rate
 
 

@@ -9,6 +9,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, CallFacts
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.commands.bench import distributions
+from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
 from ringcast.commands.bench.limits import wire_limit
 from ringcast.commands.bench.systems.workload import COMBINING
@@ -127,7 +128,7 @@ def _choice(case: Case) -> tuple[str, int]:
         counts=tuple(part // item for part in case.parts),
         exact=case.collective not in COMBINING,  # a sum of floats is not
     )
-    return choose(case.collective, facts, NETWORKS["tcp"], algorithm=case.algorithm, nblocks=case.nblocks)
+    return choose(case.collective, facts, NETWORKS[TRANSPORT], algorithm=case.algorithm, nblocks=case.nblocks)
 
 
 def by_hand(case: Case) -> list[Case]:

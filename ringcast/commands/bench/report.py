@@ -10,6 +10,7 @@ from ringcast._util.sizes import label
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import Network
 from ringcast.collectives.broadcast import RIDE_ALONG
+from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.cases import IRREGULAR, OURS, title
 from ringcast.commands.bench.figures import AROUND, Row
 
@@ -95,7 +96,7 @@ def heading(version: str, size: int, place: str, command: str, when: datetime) -
 
 def constants(network: Network) -> list[str]:
     """Return the constants of the network as a configuration file has them, behind #."""
-    return [f"# {line}".rstrip() for line in network_file.text(network, "tcp").splitlines()]
+    return [f"# {line}".rstrip() for line in network_file.text(network, TRANSPORT).splitlines()]
 
 
 def table(rows: Iterator[Row]) -> Iterator[tuple[Row, list[str]]]:

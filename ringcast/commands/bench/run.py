@@ -19,7 +19,7 @@ from ringcast._util import sizes
 from ringcast.algorithms import network_file
 from ringcast.bootstrap.world import init
 from ringcast.commands.bench import plot, report
-from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.bed import TRANSPORT, Bed
 from ringcast.commands.bench.cases import OURS, Case, title
 from ringcast.commands.bench.constants import calibrate
 from ringcast.commands.bench.figures import MAIN, Row, distrust, judge, write_json
@@ -136,7 +136,7 @@ def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[s
         if options.config is None:
             _say(["# measuring the links, which takes up to a minute"])
             calibrate(bed, config)
-            _say(report.constants(network_file.read(config, "tcp")))
+            _say(report.constants(network_file.read(config, TRANSPORT)))
         return _bench(options, cases, SideBySide(OnBed(bed, config)), where, speaks=True)
 
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.bed import TRANSPORT, Bed
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
 
@@ -40,7 +40,7 @@ def start_workers(
     workers: list[subprocess.Popen[Any]] = []
     try:
         for rank, host in enumerate(places):
-            config = WorkerConfig(rank, len(places), control, nonce=nonce, key=key, transport="tcp")
+            config = WorkerConfig(rank, len(places), control, nonce=nonce, key=key, transport=TRANSPORT)
             workers.append(bed.start(host, argv, env={**env, **config.environment(), **users}, **options))
     except BaseException:
         for worker in workers:
