@@ -62,7 +62,7 @@ class Network:
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
         "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9),
-        "shm": Network(alpha=45e-6, beta=0.3e-9, gamma=0.1e-9, frame=10e-6, grant=80e-6, link_beta=0.13e-9),
+        "shm": Network(alpha=45e-6, beta=0.3e-9, gamma=0.1e-9, frame=10e-6, grant=80e-6),
         "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, beta_long=0.84e-9),
         "sockets": Network(
             alpha=100e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=60e-6, beta_long=0.1 / 118e6, local=0.2e-9

@@ -77,7 +77,7 @@ def test_with_the_least_and_the_most_a_choice_can_be_made(alpha: float, beta: fl
 
 
 def test_the_example_can_be_read() -> None:
-    network = network_file.read(ROOT / "configs/tcp-100mbit.toml", "tcp")
+    network = network_file.read(ROOT / "configs/sockets-100mbit.toml", "sockets")
     payload = 100e6 / 8 * 1448 / 1514  # bytes per second: what Ethernet and TCP leave of 100 Mbit/s
     # Token buckets let what follows a pause pass faster than the rate, but not all of it.
     assert network.beta < 1 / payload

@@ -42,7 +42,7 @@ from support.places import ROOT
 
 RATE = 100_000_000
 BENCH = "import sys; from ringcast.commands.bench.run import main; sys.exit(main(sys.argv[1:]))"
-CONSTANTS = ROOT / "configs/tcp-100mbit.toml"
+CONSTANTS = ROOT / "configs/sockets-100mbit.toml"
 CHOOSABLE = [name for name in COLLECTIVES if name in ALGORITHMS and name != "barrier"]
 
 

@@ -38,7 +38,7 @@ from support.places import ROOT, SUPPORT
 
 FAKE = SUPPORT / "fake_system.py"
 SCRIPTS = ROOT / "ringcast/commands/bench/systems"
-CONSTANTS = ROOT / "configs/tcp-100mbit.toml"
+CONSTANTS = ROOT / "configs/sockets-100mbit.toml"
 BCAST = Case("bcast", 3, 1000, warmup=1, repeat=4)
 
 

@@ -264,6 +264,9 @@ def test_the_table_of_speed_on_the_first_page_is_that_of_the_benchmarks_page() -
     shown = re.findall(r"^\| \w+ \| \d+ .*$", readme, re.MULTILINE)
     assert len(shown) >= 9
     assert set(shown) <= measured
+    on_one_host = re.findall(r"^\| \d \| \w+ \| \d+ .*$", readme, re.MULTILINE)
+    assert len(on_one_host) >= 5
+    assert all(f"\n{line}\n" in page for line in on_one_host)
     heading = re.search(r"^\| \| (bytes .*)$", readme, re.MULTILINE)
     assert heading is not None
     assert f"\n| {heading[1]}\n" in page
