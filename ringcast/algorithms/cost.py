@@ -57,9 +57,9 @@ class Network:
 # Where nobody has calibrated. threads, shm, ipc: measured with 4 ranks that share two cores; gamma is 0 or little, as
 # what is combined while it arrives takes no time of its own. On threads the caches hold the blocks of 30 MB and more,
 # but not long messages, which took twice as long per byte; below that there was no difference, so beta_long is less.
-# sockets, tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten times
-# that rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20 to 100
-# Mbit/s.
+# sockets, tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten
+# times that rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20
+# to 100 Mbit/s.
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
         "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9),
