@@ -14,14 +14,14 @@ import numpy as np
 from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
 from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unpack_record
 from ringcast.ops import Array
-from ringcast.protocol.operations import Sink
+from ringcast.protocol.operations import put_into_views
 
 APART = 16 << 10  # bytes of a buffer in an object that travels as a frame of its own, and is not copied into the pickle
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
 
 
-class SelfDescribing(Sink):
+class SelfDescribing:
     """The sink of a message of unknown size; fulfils `Sink`.
 
     Attributes:
@@ -62,6 +62,9 @@ class SelfDescribing(Sink):
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a part may be longer)
         i = bisect_right(self._starts, offset) - 1
         return self._parts[i][offset - self._starts[i] :]
+
+    def put(self, offset: int, data: memoryview) -> None:
+        put_into_views(self, offset, data)
 
     def placed(self, offset: int, length: int) -> None:
         """Make room for the data when the record is there, which tells whether they fit into `out` as they are."""

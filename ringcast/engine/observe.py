@@ -10,7 +10,7 @@ from ringcast.events import Observer, RoundEnd, RoundStart
 from ringcast.protocol.operations import Sink
 
 
-class _Stamped(Sink):
+class _Stamped:
     """A sink that notes when bytes were last put into it."""
 
     __slots__ = ("_clock", "_sink", "last", "total")

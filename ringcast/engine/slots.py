@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ringcast.engine.objects import Codec
 from ringcast.ops import Array, Op
-from ringcast.protocol.operations import SEGMENT, Sink
+from ringcast.protocol.operations import SEGMENT, Sink, put_into_views
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
 
 TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
@@ -197,13 +197,13 @@ class ArraySlots:
         return self._room
 
 
-class Store(ReceiveBuffer):
+class Store:
     """Stores bytes directly in their place."""
 
     def __init__(self, views: list[memoryview]) -> None:
         self._views = views
         self._starts = [0] if len(views) == 1 else [0, *accumulate(map(len, views))]
-        self.total = len(views[0]) if len(views) == 1 else self._starts[-1]
+        self.total: int | None = len(views[0]) if len(views) == 1 else self._starts[-1]
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
@@ -221,19 +221,19 @@ class Store(ReceiveBuffer):
         if len(self._views) == 1:  # most common, and worth a short cut
             self._views[0][offset : offset + len(data)] = data
         else:
-            super().put(offset, data)
+            put_into_views(self, offset, data)
 
     def finish(self) -> None:
         """Nothing to do."""
 
 
-class _Stream(ReceiveBuffer):
+class _Stream:
     """Combines items as they arrive, so that one segment of memory is enough: `room` returns it, always the same."""
 
     def __init__(self, op: Op, pieces: list[Array], itemsize: int, room: Callable[[], Array], left: bool) -> None:
         self._op, self._pieces, self._itemsize, self._room, self._left = op, pieces, itemsize, room, left
         self._starts = [0, len(pieces[0])] if len(pieces) == 1 else [0, *accumulate(map(len, pieces))]
-        self.total = self._starts[-1] * itemsize
+        self.total: int | None = self._starts[-1] * itemsize
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
@@ -247,7 +247,7 @@ class _Stream(ReceiveBuffer):
             (piece,) = self._pieces
             self._combine(np.frombuffer(data, piece.dtype), piece)
         else:
-            super().put(offset, data)
+            put_into_views(self, offset, data)
 
     def placed(self, offset: int, length: int) -> None:
         first, items, room = offset // self._itemsize, length // self._itemsize, self._room()
@@ -267,14 +267,14 @@ class _Stream(ReceiveBuffer):
         """Nothing to do."""
 
 
-class _Collect(ReceiveBuffer):
+class _Collect:
     """Combines or stores whole pieces when all of them have arrived."""
 
     def __init__(self, op: Op, pieces: list[Array], accepts: Sequence[Accept]) -> None:
         self._op, self._pieces, self._accepts = op, pieces, accepts
         self._room = np.empty(sum(piece.size for piece in pieces), pieces[0].dtype)
         self._memory = self._room.view(np.uint8).data
-        self.total = len(self._memory)
+        self.total: int | None = len(self._memory)
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
         """Nothing to learn: the total is known."""
@@ -284,6 +284,9 @@ class _Collect(ReceiveBuffer):
 
     def placed(self, offset: int, length: int) -> None:
         """Nothing to do yet."""
+
+    def put(self, offset: int, data: memoryview) -> None:
+        put_into_views(self, offset, data)
 
     def finish(self) -> None:
         start = 0
@@ -297,10 +300,10 @@ class _Collect(ReceiveBuffer):
                 self._op.combine(left, right, piece)
 
 
-class NoSlots(ReceiveBuffer):
+class NoSlots:
     """The slots of a stage that moves nothing, as a barrier does: its messages are empty."""
 
-    total = 0
+    total: int | None = 0
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:  # noqa: ARG002 (all are empty)
         return [], False
@@ -319,6 +322,9 @@ class NoSlots(ReceiveBuffer):
 
     def placed(self, offset: int, length: int) -> None:
         """Nothing to do."""
+
+    def put(self, offset: int, data: memoryview) -> None:
+        put_into_views(self, offset, data)
 
     def finish(self) -> None:
         """Nothing to do."""
@@ -367,7 +373,7 @@ class ObjectSlots:
             self.values[slot] = self.combine(self.values[slot], value)
 
 
-class _Values(ReceiveBuffer):
+class _Values:
     """Collects the frames of a message; each is one value."""
 
     def __init__(self, memory: ObjectSlots, slots: list[int], accepts: Sequence[Accept]) -> None:
@@ -389,6 +395,9 @@ class _Values(ReceiveBuffer):
 
     def placed(self, offset: int, length: int) -> None:
         """Nothing to do: values are decoded when they are complete."""
+
+    def put(self, offset: int, data: memoryview) -> None:
+        put_into_views(self, offset, data)
 
     def finish(self) -> None:
         for slot, frame, accept in zip(self._slots, self._frames, self._accepts, strict=True):

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from ringcast.errors import JobAborted, Where
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.protocol.matching import ANY
-from ringcast.protocol.operations import Operation, Receive, Sink
+from ringcast.protocol.operations import Operation, Receive
 from ringcast.wire.call import Call, Site
 from ringcast.wire.header import P2P
 from ringcast.wire.reports import CallRecord, Deadlock
 from ringcast.wire.votes import Decision, Vote
 
 
-class _Decision(Sink):
+class _Decision:
     """The sink of a decision, which is no message between ranks."""
 
     total: int | None = 0
@@ -32,6 +32,9 @@ class _Decision(Sink):
 
     def placed(self, offset: int, length: int) -> None:
         raise AssertionError(f"a decision has no bytes at {offset}, length {length}")
+
+    def put(self, offset: int, data: memoryview) -> None:
+        raise AssertionError(f"a decision has no bytes at {offset}, length {len(data)}")
 
 
 class Ballot(Operation):

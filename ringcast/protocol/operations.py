@@ -31,14 +31,21 @@ class Sink(Protocol):
         """Take note that the bytes [offset, offset + length) are in the memory that `view` gave."""
 
     def put(self, offset: int, data: memoryview) -> None:
-        """Take bytes that are in memory already, in place of `view` and `placed`."""
-        while size := len(data):
-            view = self.view(offset, size)[:size]
-            n = len(view)
-            view[:] = data[:n]
-            self.placed(offset, n)
-            offset += n
-            data = data[n:]
+        """Take bytes that are in memory already, in place of `view` and `placed`: most by `put_into_views`."""
+
+
+def put_into_views(sink: Sink, offset: int, data: memoryview) -> None:
+    """Copy bytes into the views that a sink gives for them.
+
+    A function, and no method that sinks inherit: a compiled protocol has no interpreted heirs.
+    """
+    while size := len(data):
+        view = sink.view(offset, size)[:size]
+        n = len(view)
+        view[:] = data[:n]
+        sink.placed(offset, n)
+        offset += n
+        data = data[n:]
 
 
 NOBODY: frozenset[int] = frozenset()

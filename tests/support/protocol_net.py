@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringcast.protocol.machine import Protocol
-from ringcast.protocol.operations import Operation, Receive, Sink
+from ringcast.protocol.operations import Operation, Receive, put_into_views
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
@@ -29,7 +29,7 @@ LARGE = EAGER_IN_COLLECTIVES + 1  # bytes that do not go eagerly
 CALL = Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant")
 
 
-class Buffer(Sink):
+class Buffer:
     """A sink of known size, in several pieces; `placed` must come in order and without holes."""
 
     def __init__(self, *sizes: int) -> None:
@@ -50,6 +50,9 @@ class Buffer(Sink):
     def placed(self, offset: int, length: int) -> None:
         assert offset == self.filled
         self.filled += length
+
+    def put(self, offset: int, data: memoryview) -> None:
+        put_into_views(self, offset, data)
 
     @property
     def data(self) -> bytes:
