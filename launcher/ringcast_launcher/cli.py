@@ -202,7 +202,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="auto: shm within a host, sockets between hosts; zeromq: its ipc, or tcp between hosts; sockets, tcp: "
             "between all ranks, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
-            help="of tcp: curve: encrypted, and for members of the job only (default); none: open to everybody"),
+            help="of sockets, tcp: curve: encrypted, for members of the job only (default); none: open to everybody"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
             "these (default: that which leads to the other hosts; on one machine loopback)"),
         add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),

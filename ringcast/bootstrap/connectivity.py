@@ -59,8 +59,9 @@ def _await(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace
         while endpoint.progress(transport.clock()):  # notices on failed or departed ranks
             pass
         protocol = endpoint.protocol
-        unreached = {**dict.fromkeys(transport.unheard(), ""), **transport.unreached()}
-        missing = without(unreached, {*protocol.failed, *protocol.finished})
+        unreached = transport.unreached()  # first: it may admit those that were unheard
+        heard_nothing = dict.fromkeys(transport.unheard(), "")
+        missing = without({**heard_nothing, **unreached}, {*protocol.failed, *protocol.finished})
         if not missing or protocol.aborted is not None:
             break
         now = transport.clock()

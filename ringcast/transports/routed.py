@@ -24,7 +24,8 @@ class RoutedTransport:
 
     @property
     def unsent(self) -> Collection[int]:
-        return self._far.unsent or self._near.unsent
+        far, near = self._far.unsent, self._near.unsent
+        return {*far, *near} if far and near else far or near
 
     @property
     def lenders(self) -> Collection[int]:
@@ -43,13 +44,14 @@ class RoutedTransport:
         self._far.connect([peer for peer in peers if peer not in self._near.lenders])
 
     def poll(self, deadline: float | None) -> Arrival | None:
-        past = self.clock()
+        past, unsent = self.clock(), bool(self.unsent)
         self._turns = 0 if self._turns == TURNS else self._turns + 1
         if not self._turns and (arrival := self._far.poll(past)) is not None:
             return arrival
         arrival = self._near.poll(past) or self._far.poll(past)
         left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
-        if arrival is not None or left <= 0 or not self._both.poll(left):
+        served = unsent and not self.unsent  # for which the caller may have waited
+        if arrival is not None or served or left <= 0 or not self._both.poll(left):
             return arrival
         return self._near.poll(past) or self._far.poll(past)
 

@@ -182,6 +182,7 @@ class ShmTransport:
         bell = own.bell[0]  # before the last look: who rings after it changes the number
         if self.unsent:  # who has made room since the last look has seen that this rank does not wait
             self._push_all()
+            seconds = seconds if self.unsent else 0.0  # the caller may have waited for that
         if self._news():
             own.state[0] = AWAKE
             return True

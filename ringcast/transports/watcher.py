@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from contextlib import suppress
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
@@ -39,7 +40,8 @@ class Watcher:
     def remove(self, file: int) -> None:
         """Watch a file no more; before it is closed."""
         if self._owners.pop(file, None) is not None:
-            self._epoll.unregister(file)
+            with suppress(OSError):  # `ssl` closes a connection that breaks off as it takes it over
+                self._epoll.unregister(file)
 
     def wait(self, seconds: float | None) -> None:
         """Wait for something to happen, at most so long (None: without limit), and call the owners."""

@@ -313,3 +313,21 @@ def test_what_is_no_message_closes_the_connection(said: bytes, secure: bool) -> 
         a.send(1, [b"header"])
     a.close()
     b.close()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # of `ssl`, which leaves it to be collected
+def test_who_shows_a_members_certificate_and_breaks_off_ends_nothing(
+    pair: tuple[SocketTransport, SocketTransport],
+) -> None:
+    """The certificate is public: whoever has seen it may show it, and then reset the connection with bytes unread."""
+    a, b = pair
+    for more in b"", b"x", b"\x16\x03\x01" + bytes(100):
+        sock = stranger(b, hello(a._claim, secure=True) + more)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        for _ in range(20):
+            assert b.poll(b.clock() + 0.001) is None
+    a.send(1, [b"header"])
+    assert received(b, a).header == b"header"

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -726,7 +727,7 @@ def test_unusable_constants_in_a_launched_job_are_no_traceback(tmp_path: Path) -
 @pytest.mark.live
 def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
     done = launched(2, "barrier", "-i", "1", folder=tmp_path)
-    assert "over ipc; constants of the network: the transport's defaults" in done.stdout
+    assert "over shm; constants of the network: the transport's defaults" in done.stdout
 
 
 # Runs on one host
@@ -736,11 +737,17 @@ def test_the_heading_says_which_constants_choose(tmp_path: Path) -> None:
 def test_a_run_on_one_host_beside_a_peer(tmp_path: Path) -> None:
     argv = ["--one-host", "2", "--peers", "numpy", "bandwidth", "-m", "1k", "-c", "-i", "3"]
     files = ["--json", "out.json", "--plot", "out.png"]
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
-    (tmp_path / "tmp").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", BENCH, *argv, *files], capture_output=True, text=True, cwd=tmp_path, timeout=100, env=env
-    )
+    with tempfile.TemporaryDirectory(prefix="rc-") as short:  # sockets lie there
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": short}
+        done = subprocess.run(
+            [sys.executable, "-c", BENCH, *argv, *files],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=100,
+            env=env,
+        )
+        assert os.listdir(short) == []
     assert done.returncode == 0, done.stdout + done.stderr
     ours, copied = json.loads((tmp_path / "out.json").read_text())
     assert (ours["system"], ours["command"]) == (OURS, "ringcast-launch -n 2")
@@ -749,7 +756,6 @@ def test_a_run_on_one_host_beside_a_peer(tmp_path: Path) -> None:
     assert "# 2 ranks on this host" in done.stdout
     assert "# side by side: " in done.stdout
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
-    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 # Runs on emulated hosts

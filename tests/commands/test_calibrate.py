@@ -231,12 +231,12 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_job_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
     done = launch(tmp_path, "-o", "network.toml", "--plot", "times.png")
     assert done.returncode == 0, done.stderr
-    network = network_file.read(tmp_path / "network.toml", "ipc")
+    network = network_file.read(tmp_path / "network.toml", "shm")
     file = (tmp_path / "network.toml").read_text()
     assert done.stdout.endswith(file)
     assert done.stdout.startswith("collective ")
     assert file.startswith("# Measured by ringcast calibrate (ringcast ")
-    assert "# ipc, 3 ranks on " in file
+    assert "# shm, 3 ranks on " in file
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     say = "import ringcast; print(ringcast.init()._group.network)"
     use = [sys.executable, "-m", "ringcast_launcher", "-n", "1", "--config", "network.toml", "--output", "none"]
