@@ -18,7 +18,7 @@ from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.base import RemoteTransport
 
-FEW = 16  # ranks among which each connects to all
+FEW = 4  # ranks among which each connects to all
 GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 

@@ -29,7 +29,9 @@ class Held(NamedTuple):
     files: int
 
 
-MORE = Held(4 << 20, 10_000, 0)  # than after a tenth of the calls; numbers of 4096 freed communicators are remembered
+# Than after a tenth of the calls. Each of up to 3 ranks of a process remembers the numbers of 4096 freed communicators,
+# and the caches of plans and steps fill for as long.
+MORE = Held(6 << 20, 3 * 4096 + 1000, 0)
 
 
 def held() -> Held:
