@@ -18,20 +18,16 @@ from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.base import RemoteTransport
 
-FEW = 4  # ranks among which each connects to all
 GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 
 
 def connect_neighbours(group: Group) -> None:
-    """Open the connections that the circulant algorithms use, the census too: at most 4q peers; to all of FEW ranks.
+    """Open the connections that the circulant algorithms use, the census too: at most 4q peers.
 
     Returns before the connections are made.
     """
     p, rank = group.size, group.rank
-    if p <= FEW:
-        group.endpoint.transport.connect([group.in_job(peer) for peer in range(p) if peer != rank])
-        return
     counted = {s for s, _ in census_skips(p)}
     peers = {(rank + sign * s) % p for s in counted.union(skips(p)[:-1]) for sign in (1, -1)} - {rank}
     group.endpoint.transport.connect(sorted(map(group.in_job, peers)))

@@ -148,7 +148,7 @@ class RemoteTransport(Transport, Protocol):
 
 
 class NoLoans:
-    """What a transport that copies all it sends has of the loans in the contract; it needs no help with it either."""
+    """The part of the contract on loans and unsent messages, for a transport that copies at once and lends nothing."""
 
     lenders: Collection[int] = ()
     unsent: Collection[int] = ()

@@ -229,7 +229,7 @@ def send_does_not_wait_for_a_reader(make: Maker) -> None:
 
 
 def a_megabyte_needs_no_help(make: Maker) -> None:
-    """What a rank may send unasked arrives although it does nothing more for that."""
+    """A megabyte, which a rank may send without a grant, arrives although the sender does not poll."""
     with _job(make, 2) as (a, b):
         for i in range(16):
             a.send(1, [str(i).encode(), b"x" * (1 << 16)])

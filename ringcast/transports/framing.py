@@ -23,7 +23,7 @@ _BUFFERS = 1000  # that the kernel takes at once; it is allowed to take 1024
 
 
 class Malformed(ConnectionError):
-    """What came is no message, or a longer one than any member sends."""
+    """The peer sent bytes that are no message, or a message longer than any member sends."""
 
 
 def lengths(frames: Sequence[Frame]) -> tuple[bytes, int]:

@@ -41,7 +41,7 @@ class Line(Protocol):
 
 
 class Members(Protocol):
-    """Who is admitted."""
+    """The members of the job, who are admitted."""
 
     @property
     def known(self) -> bool:

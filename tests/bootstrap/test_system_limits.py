@@ -17,7 +17,7 @@ import zmq
 
 import ringcast
 from ringcast.algorithms import ALGORITHMS, Params, build
-from ringcast.bootstrap.connectivity import FEW, connect_neighbours
+from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.communicator import Communicator
 from ringcast.net import fd_limits
 from ringcast.schedules.circulant import skips
@@ -101,7 +101,7 @@ def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_
     job = Job("tcp", p)
     try:
         job.ask(start)
-        n = p - 1 if p <= FEW else len(neighbours(p, 0))
+        n = len(neighbours(p, 0))
         assert connections(job) == [(n, n)] * p
         job.ask(use)
         job.ask(Communicator.barrier)  # by the census
