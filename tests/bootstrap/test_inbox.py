@@ -12,12 +12,12 @@ from ringcast.bootstrap import inbox
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import RendezvousError
 from ringcast.net import colocation
-from ringcast.procs import libc
 from ringcast.transports.shm import ShmTransport
 from ringcast.wire.endpoint_card import EndpointCard
+from support import needs
 
 pytestmark = [
-    pytest.mark.skipif(bool(libc.reason_not_shared()), reason=libc.reason_not_shared()),
+    needs.shared_memory,
     pytest.mark.usefixtures("nothing_left"),
 ]
 CONFIG = WorkerConfig(rank=0, size=4, transport="tcp", near=True)

@@ -15,13 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ringcast.procs import libc
 from support import needs
 from support.places import SUPPORT
 from support.seccomp import MEMFD_CREATE
 
 pytestmark = [
-    pytest.mark.skipif(bool(libc.reason_not_shared()), reason=libc.reason_not_shared()),
+    needs.shared_memory,
     pytest.mark.usefixtures("nothing_left"),
 ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 from collections.abc import Sequence
 
 import pytest
 
 from ringcast.net import tcp_state
+from ringcast.procs import libc
 
 
 def package(name: str) -> None:
@@ -35,7 +37,19 @@ def root() -> None:
         _without("root is needed, to be a second user")
 
 
+def files(count: int) -> None:
+    """Go on only where so many files may be open."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < count:
+        _without(f"{count} open files are not allowed")
+
+
 def _without(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+# In CI such tests fail instead.
+shared_memory = pytest.mark.skipif(
+    bool(libc.reason_not_shared()) and not os.environ.get("CI"), reason=libc.reason_not_shared()
+)

@@ -35,7 +35,7 @@ from support.jobs import shared
 from support.places import SUPPORT
 
 pytestmark = [
-    pytest.mark.skipif(bool(libc.reason_not_shared()), reason=libc.reason_not_shared()),
+    needs.shared_memory,
     pytest.mark.usefixtures("nothing_left"),
 ]
 
@@ -600,8 +600,7 @@ def test_state_and_bell_tell_how_a_rank_waits(pair: tuple[ShmTransport, ShmTrans
 def test_descriptors_beyond_those_of_select_do(pair: tuple[ShmTransport, ShmTransport]) -> None:
     for transport in pair:
         transport.close()
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
-        pytest.skip("no more than 1023 are allowed")
+    needs.files(2000)
     allow_files(2000)
     files = [os.dup(0) for _ in range(1030)]
     try:
