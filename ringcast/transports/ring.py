@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from ringcast.transports.base import Frame
@@ -58,7 +57,8 @@ class RingWriter:
             size = sum(map(len, frames))
         if size > LARGEST:
             raise ValueError(f"a message of {size} bytes; {LARGEST} fit into the ring")
-        at = self._place(_WORD + (size + 7 & -8))
+        room = _WORD + (size + 7 & -8)
+        at = self._place(room)
         if at < 0:
             return False
         self._words[at >> 3] = count << _FRAMES | size | (_LENT if lent else 0)
@@ -67,7 +67,7 @@ class RingWriter:
             end = at + len(frame)
             self._ring[at:end] = frame
             at = end
-        self._tail = self._tail + (at - self._tail & _MASK) + 7 & -8
+        self._tail += room
         self._tails[self._index] = self._tail
         return True
 
@@ -119,10 +119,12 @@ class RingReader:
             return [self._ring[begin:end]], ()
         sizes = struct.unpack_from(f"<{count}Q", self._ring, begin)
         begin += _WORD * count
-        ends = list(accumulate(sizes, initial=begin))
-        if not count or ends[-1] != end:
-            raise ValueError(f"{count} frames that end at {ends[-1]}, not {end}")
-        frames = [self._ring[a:b] for a, b in pairwise(ends)]
+        frames = []
+        for size in sizes:
+            frames.append(self._ring[begin : begin + size])
+            begin += size
+        if not count or begin != end:
+            raise ValueError(f"{count} frames that end at {begin}, not {end}")
         if not word & _LENT:
             return frames, ()
         lent = frames.pop()

@@ -31,7 +31,7 @@ LARGEST = RING // 2 - _WORD
 RETURNS = 512  # words that count how often lent memory was taken back, by its address
 _RETURNS = 256  # where they are
 _HEAD = _RETURNS + _WORD * RETURNS  # bytes of the words before the tables
-_TOKEN, _CLOSED = 0, 1  # words of 64 bits
+_LEFT = 8  # where the word is that its reader has left
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
 AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
 _NO_PIDFD = errno.ENOSYS, errno.EPERM  # of a kernel before 5.3, or a container that forbids it
@@ -75,7 +75,8 @@ class Segment:
         self.view, self._size = memoryview(memory), size
         tables = self.view[_HEAD : _HEAD + 3 * size * _WORD].cast("Q")
         self.tails, self.heads, self.wanting = (tables[i * size : (i + 1) * size] for i in range(3))
-        self._words = self.view[:_HEAD].cast("Q")
+        self._token = self.view[:_WORD].cast("Q")
+        self.left = self.view[_LEFT : _LEFT + _WORD].cast("Q")  # whether its reader has left
         self.state = self.view[STATE : STATE + 4].cast("I")
         self.bell = self.view[BELL : BELL + 4].cast("I")
         self.returns = self.view[_RETURNS:_HEAD].cast("Q")
@@ -83,20 +84,20 @@ class Segment:
     @property
     def token(self) -> int:
         """A random number that tells this segment from all others."""
-        return self._words[_TOKEN]
+        return self._token[0]
 
     @property
     def closed(self) -> bool:
         """Whether its reader has left."""
-        return bool(self._words[_CLOSED])
+        return bool(self.left[0])
 
     def mark_closed(self) -> None:
         """Let writers know that nobody reads here any more."""
-        self._words[_CLOSED] = 1
+        self.left[0] = 1
 
     def set_token(self, token: int) -> None:
         """Set the token, once."""
-        self._words[_TOKEN] = token
+        self._token[0] = token
 
     def ring(self, source: int) -> memoryview:
         """Return the ring that a rank writes here."""

@@ -430,6 +430,22 @@ def test_what_is_injected_between_the_last_look_and_the_wait_ends_that(rank: int
         transport.close()
 
 
+def test_a_rank_without_a_processor_of_its_own_lets_others_run_before_it_waits(
+    pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+
+    def others_run() -> None:
+        assert a._own.state[0] == AWAKE
+        b.send(0, [b"meanwhile"])
+
+    monkeypatch.setattr(a, "_yield", others_run)
+    monkeypatch.setattr(a, "_wait", pytest.fail)
+    arrival = a.poll(None)
+    assert arrival is not None
+    assert arrival.header == b"meanwhile"
+
+
 @pytest.mark.parametrize("with_pipe", [False, True])
 def test_room_that_is_made_just_before_a_wait_is_used(
     with_pipe: bool, pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch
@@ -439,16 +455,16 @@ def test_room_that_is_made_just_before_a_wait_is_used(
     descriptor = a.fileno() if with_pipe else -1
     while not a.unsent:
         a.send(1, [bytes(1 << 20)])
-    news = ShmTransport._news
+    look_again = ShmTransport._look_again
 
-    def read_all(self: ShmTransport) -> bool:
-        if self is a and a._own.state[0] == AWAKE:  # after its look for room, before it waits
-            monkeypatch.setattr(ShmTransport, "_news", news)
-            while b.poll(b.clock()) is not None:
-                pass
-        return news(self)
+    def read_all(self: ShmTransport, seconds: float) -> bool:
+        assert self is a  # after its look for room, before it waits
+        monkeypatch.setattr(ShmTransport, "_look_again", look_again)
+        while b.poll(b.clock()) is not None:
+            pass
+        return look_again(self, seconds)
 
-    monkeypatch.setattr(ShmTransport, "_news", read_all)
+    monkeypatch.setattr(ShmTransport, "_look_again", read_all)
     began = a.clock()
     a.poll(began if with_pipe else began + 0.2)
     if with_pipe:
