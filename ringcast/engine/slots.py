@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from ringcast.engine.objects import Codec
 from ringcast.ops import Array, Op
 from ringcast.protocol.operations import SEGMENT, Sink, put_into_views
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
+
+Runs: TypeAlias = "list[tuple[int, int]]"
 
 TINY = 16 << 10  # bytes: pieces smaller than this on average are joined, as a frame costs more than two copies
 
@@ -47,11 +49,45 @@ class Layout(NamedTuple):
     bounds: NDArray[np.intp]  # where each slot of the user's buffer begins, in items, and where the last one ends
     limits: list[int]  # the same
     scratch: list[int]  # items of each scratch slot
+    # By the identity of several slots, which the entry keeps: the runs of items that they are, None with scratch slots.
+    known: dict[int, tuple[Slots, Runs | None]]
+
+    def runs(self, slots: Slots) -> Runs | None:
+        """Return the first and last item of each run of adjacent slots of the user's buffer; None of other slots."""
+        known = self.known.get(id(slots))
+        if known is not None:
+            return known[1]
+        found = None if self._names_scratch(slots) else self._runs(slots)
+        if len(self.known) < RUNS_KEPT and len(slots) <= SLOTS_KEPT:
+            self.known[id(slots)] = slots, found
+        return found
+
+    def _names_scratch(self, slots: Slots) -> bool:
+        users = len(self.limits) - 1
+        if not len(slots):
+            return False
+        if isinstance(slots, range):
+            return max(slots[0], slots[-1]) >= users
+        return int(max(slots) if isinstance(slots, tuple) else slots.max()) >= users
+
+    def _runs(self, slots: Slots) -> Runs:
+        if isinstance(slots, range) and slots and slots.step == 1:
+            return [(self.limits[slots[0]], self.limits[slots[-1] + 1])]
+        numbers = np.asarray(slots, dtype=np.intp)
+        if not len(numbers):
+            return []
+        starts, ends = self.bounds[numbers], self.bounds[numbers + 1]
+        breaks = np.flatnonzero(ends[:-1] != starts[1:])
+        firsts = starts[np.append(0, breaks + 1)].tolist()
+        lasts = ends[np.append(breaks, len(numbers) - 1)].tolist()
+        return list(zip(firsts, lasts, strict=True))
 
 
 # By the identity of the schedule, which would take long to compare; an entry keeps it, so that its identity is its own.
 _layouts: dict[tuple[int, tuple[int, ...]], tuple[Schedule, Layout]] = {}
 LAYOUTS_KEPT = 256
+RUNS_KEPT = 256  # sets of slots of a layout whose runs are kept …
+SLOTS_KEPT = 64  # … and of how many slots they are at most
 
 
 def layout(schedule: Schedule, counts: tuple[int, ...]) -> Layout:
@@ -61,7 +97,7 @@ def layout(schedule: Schedule, counts: tuple[int, ...]) -> Layout:
         return known[1]
     where = bounds(schedule, counts)
     limits: list[int] = where.tolist()
-    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch])
+    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch], {})
     if len(_layouts) >= LAYOUTS_KEPT:
         _layouts.clear()
     _layouts[id(schedule), counts] = schedule, found
@@ -99,12 +135,13 @@ class ArraySlots:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         self._data, self._op, self._shape = data, op, shape
-        self._bounds, self._limits, scratch = layout(schedule, tuple(counts))
+        self._layout = layout(schedule, tuple(counts))
+        self._limits = self._layout.limits
         self._users = len(self._limits) - 1
         self._itemsize = data.itemsize
         self._bytes: memoryview | None = None  # of the data, when they are first needed
         self._room: Array | None = None
-        self._scratch = [np.empty(items, data.dtype) for items in scratch]
+        self._scratch = [np.empty(items, data.dtype) for items in self._layout.scratch]
 
     def slot(self, slot: int) -> Array:
         """Return the value of one slot (a view)."""
@@ -136,7 +173,7 @@ class ArraySlots:
 
     def apply(self, local: Local) -> None:
         if isinstance(local, Copy):
-            self.slot(local.dst)[...] = self.slot(local.src)
+            self._items(local.dst)[...] = self._items(local.src)
         elif isinstance(local, Merge):
             (run,) = self._pieces(local.slots)
             run.sort(kind="stable")  # takes linear time on a few sorted runs
@@ -152,10 +189,11 @@ class ArraySlots:
                 return [self._scratch[slot - self._users].view(np.uint8).data]
             size, data = self._itemsize, self._bytes or self._view_bytes()
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
-        if self._names_scratch(slots):
+        runs = self._layout.runs(slots)
+        if runs is None:
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
         size, data = self._itemsize, self._bytes or self._view_bytes()
-        return [data[start * size : end * size] for start, end in self._runs(slots)]
+        return [data[start * size : end * size] for start, end in runs]
 
     def _view_bytes(self) -> memoryview:
         """Return the data as bytes, kept for the next time."""
@@ -166,29 +204,10 @@ class ArraySlots:
         """Return the same as items."""
         if len(slots) == 1:
             return [self._items(int(slots[0]))]
-        if self._names_scratch(slots):
+        runs = self._layout.runs(slots)
+        if runs is None:
             return [self._items(int(slot)) for slot in slots]
-        return [self._data[start:end] for start, end in self._runs(slots)]
-
-    def _names_scratch(self, slots: Slots) -> bool:
-        if not len(slots):
-            return False
-        if isinstance(slots, range):
-            return max(slots[0], slots[-1]) >= self._users
-        return int(max(slots) if isinstance(slots, tuple) else slots.max()) >= self._users
-
-    def _runs(self, slots: Slots) -> list[tuple[int, int]]:
-        """Return the first and last item of each run of adjacent slots of the user's buffer."""
-        if isinstance(slots, range) and slots and slots.step == 1:
-            return [(self._limits[slots[0]], self._limits[slots[-1] + 1])]
-        numbers = np.asarray(slots, dtype=np.intp)
-        if not len(numbers):
-            return []
-        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
-        breaks = np.flatnonzero(ends[:-1] != starts[1:])
-        firsts = starts[np.append(0, breaks + 1)].tolist()
-        lasts = ends[np.append(breaks, len(numbers) - 1)].tolist()
-        return list(zip(firsts, lasts, strict=True))
+        return [self._data[start:end] for start, end in runs]
 
     def _room_for_items(self) -> Array:
         """Return memory for arrivals that are combined as they come; one message at a time uses it."""
