@@ -31,7 +31,10 @@ LOOK = 0.1  # seconds after which a rank looks whether what it sent has left
 
 
 class Exchange(NamedTuple):
-    """A send and a receive of a rank at the same time; it is over when both are complete."""
+    """A send and a receive of a rank at the same time; it is over when both are complete.
+
+    A send that is lent counts as complete, while an exchange of nothing is over when all that was lent has been read.
+    """
 
     operation: Operation
     send_to: int | None
@@ -142,6 +145,8 @@ class Endpoint:
         try:
             if op.ahead is not None:
                 protocol.catch_up(op)
+            if send_to is None and recv_from is None:
+                protocol.settle(op)
             if recv_from is not None and sink is not None and not posted:
                 protocol.receive(op, recv_from, sink, tag=tag)
             if send_to is not None:

@@ -81,5 +81,8 @@ def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observ
             exchange = next(steps)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]  # StopIteration is not generic
+        if exchange.send_to is None and exchange.recv_from is None:
+            yield exchange  # it belongs to no round
+            continue
         yield watch.begin(exchange)
         watch.end()

@@ -67,7 +67,8 @@ class Aborter:
 
     def _kill(self, op: Operation, error: BaseException, notified: set[int]) -> None:
         op.fail(error)
-        for transfer in op.pending if op.ahead is None else (*op.pending, op.ahead):
+        ahead = () if op.ahead is None else (op.ahead,)
+        for transfer in (*op.pending, *op.lending, *ahead):
             if isinstance(transfer, Send):
                 self._sending.drop(transfer)
             else:
@@ -140,7 +141,7 @@ class Aborter:
     def needs(self, op: Operation, peer: int) -> bool:
         """Return whether an operation needs a rank that has left; of several that would do, it needs the last one."""
         gone = self._counters.seen_all(peer)
-        for transfer in op.pending:
+        for transfer in (*op.pending, *op.lending):
             if transfer.peer == peer:
                 return True
             if isinstance(transfer, Receive) and peer in transfer.sources and gone:

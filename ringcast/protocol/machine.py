@@ -27,6 +27,7 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 9. Between ranks that lend memory (`lenders`) a larger message is not granted, by schedule or after RTS: its sender
    offers it, where it lies, and the receiver copies it when a receive is posted, and confirms that. A receiver that
    cannot read there grants it instead. A sender whose call ends with an error takes the memory back before that raises.
+   A collective goes on with its next rounds meanwhile, and waits for the readers before it writes there, or ends.
 10. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
 11. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
@@ -244,9 +245,10 @@ class Protocol:
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
             self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)
             return None
-        send = self._sending.start(op, peer, ordinal, frames, total)
+        lend = peer in self._lenders
+        send = self._sending.start(op, peer, ordinal, frames, total, lend=lend)
         send.packed = packed
-        if peer in self._lenders:
+        if lend:
             self._sending.ask(send, eager_credits.collect(peer), lend=True)
         elif not op.granted:
             self._sending.ask(send, eager_credits.collect(peer))
@@ -339,6 +341,14 @@ class Protocol:
             op.pending.add(recv)
             if recv.peer in self.finished:
                 self._aborter.left(op, recv.peer)
+
+    def settle(self, op: Operation) -> None:
+        """Wait from now on until others have read all that the operation has lent."""
+        waits = op.lending.copy()
+        op.pending |= waits
+        op.lending.clear()
+        for peer in {send.peer for send in waits}.intersection(self.finished):
+            self._aborter.left(op, peer)
 
     def probe(self, stalled: Iterable[Operation]) -> None:
         """Probe the ranks that operations wait for, whether they are in the same calls; when no message came lately.

@@ -138,6 +138,8 @@ class Operation:
         "fingerprint",
         "granted",
         "label",
+        "lending",
+        "lends",
         "number",
         "on_ready",
         "pending",
@@ -161,6 +163,8 @@ class Operation:
         self.stages: dict[int, int] = {}  # of each call under way in its communicator: the last operation
         self.pending: set[Transfer] = set()
         self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
+        self.lends = False  # it goes on while others read what it has lent, and settles that itself
+        self.lending: set[Send] = set()  # messages that are read so, as nothing waits for them yet
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.record = 0  # where the flight recorder has it; 0 nowhere
@@ -211,6 +215,8 @@ class Operation:
         """Remove a transfer that is complete from the pending ones."""
         if self.ahead is transfer:
             self.ahead = None
+        if self.lending:
+            self.lending.discard(transfer)
         self.pending.discard(transfer)
         if not self.pending and (ready := self.on_ready) is not None:
             self.on_ready = None

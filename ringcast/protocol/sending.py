@@ -25,13 +25,15 @@ class Sending:
         self._outbox = outbox
         self._last = 0  # number of a transfer
 
-    def start(self, op: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int) -> Send:
-        """Number a message that waits for grants from now on."""
+    def start(
+        self, op: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int, *, lend: bool
+    ) -> Send:
+        """Number a message that waits for grants from now on, or is to be lent."""
         send = Send(op, peer, ordinal, frames, total)
         self._last = self._last + 1 & PAIR or 1
         send.transfer = self._last
         self.transfers[peer, send.transfer] = send
-        op.pending.add(send)
+        (op.lending if lend and op.lends else op.pending).add(send)
         return send
 
     def ask(self, send: Send, owed: int, *, lend: bool = False) -> None:

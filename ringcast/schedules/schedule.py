@@ -94,6 +94,12 @@ def independent(step: Step, following: Step) -> bool:
     return disjoint(following.recv, step.send) and disjoint(following.recv, step.recv)
 
 
+def untouched(slots: Iterable[Slots], step: Step) -> bool:
+    """Return whether a step, with what is to be done before its round, writes into none of these slots."""
+    written = [step.recv, *(local.slots if isinstance(local, Merge) else (local.dst,) for local in step.local)]
+    return all(disjoint(kept, each) for kept in slots for each in written)
+
+
 def disjoint(a: Slots | Sequence[int], b: Slots | Sequence[int]) -> bool:
     """Return whether no slot is in both."""
     if not len(a) or not len(b):
