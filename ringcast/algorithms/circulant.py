@@ -32,7 +32,8 @@ def _leaving(p: Params) -> int:
 
 
 def _pipeline(call: Call) -> Load:
-    return _filling(call, even(call.rounds, call.block), call.nbytes)
+    load = replace(even(call.rounds, call.block), work=(call.params.size - 1) * call.nbytes)
+    return _filling(call, load, call.nbytes)
 
 
 def _filling(call: Call, load: Load, nbytes: int) -> Load:

@@ -48,6 +48,7 @@ class Network:
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
+    crowd: float = 1.0  # ranks for each processor, where they all share memory and so copy each message themselves
 
     def __hash__(self) -> int:
         """Return the hash of one constant: every call looks its choice up, and a program has one network or two."""
@@ -88,12 +89,21 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     """Return the predicted seconds, and what the rounds alone take: by that, the best of what the wire makes equal."""
     rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
-    far, near = load.volume - load.local, load.local
+    volume = load.volume if network.crowd <= 1 else _in_a_crowd(load, params.size, network.crowd)
+    far, near = volume - load.local, load.local
     bytewise = (
         far * network.beta + near * network.local + load.excess * network.beta_long + load.combined * network.gamma
     )
     steps = rounds * alpha + load.frames * network.frame + bytewise
     return max(steps, (load.link - KNEE) * network.link_beta), steps
+
+
+def _in_a_crowd(load: Load, size: int, crowd: float) -> float:
+    """Return the volume where processors are busy in every round, so that a rank that has nothing to send saves time.
+
+    The constants are those of rounds in which all ranks send.
+    """
+    return max(load.volume / crowd, (load.work or size * load.volume) / size)
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -227,7 +237,8 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     alpha = network.alpha + network.grant + frames * network.frame
     n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.link_beta - network.beta, 0.0) / alpha) if alpha > 0 else limit
-    least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
+    # With two ranks there is nothing to pipeline, and in a crowd nothing is gained by it.
+    least = -(-whole // MAX_BLOCK) if params.size > 2 and network.crowd <= 1 else 1
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // KNEE))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), params._replace(nblocks=n), nbytes, network))
 

@@ -34,6 +34,7 @@ class Load:
         largest: bytes of the largest message.
         combined: bytes combined.
         local: bytes of `volume` that stay within hosts.
+        work: bytes that all ranks send together; 0: so many as if each sent its largest message in every round.
     """
 
     volume: int
@@ -43,6 +44,7 @@ class Load:
     largest: int
     combined: int = 0
     local: int = 0
+    work: int = 0
 
 
 def uneven(messages: Sequence[int], frames: int) -> Load:
@@ -126,8 +128,11 @@ def in_turn(*formulas: Formula) -> Formula:
 
 def total(loads: Sequence[Load]) -> Load:
     """Return the load of rounds that follow one another."""
-    volume, link, frames, excess, largest, combined, local = zip(*map(astuple, loads), strict=True)
-    return Load(sum(volume), sum(link), sum(frames), sum(excess), max(largest), sum(combined), sum(local))
+    volume, link, frames, excess, largest, combined, local, work = zip(*map(astuple, loads), strict=True)
+    return Load(
+        sum(volume), sum(link), sum(frames), sum(excess), max(largest), sum(combined), sum(local),
+        sum(work) if all(work) else 0,
+    )  # fmt: skip
 
 
 def twice(formula: Formula) -> Formula:

@@ -31,7 +31,7 @@ from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
-from ringcast.transports.registry import KINDS
+from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure, clean
 
@@ -164,7 +164,10 @@ def _network(config: WorkerConfig) -> Network:
     """Return the constants of the job's network; a world of one rank without a job has none, and reads no file."""
     if not config.control:
         return NETWORKS["threads"]
-    return network_file.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
+    network = network_file.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
+    if config.transport != SHM.name:
+        return network
+    return replace(network, crowd=max(1.0, config.size / os.sysconf("SC_NPROCESSORS_ONLN")))
 
 
 def _member(config: WorkerConfig, network: Network) -> Group:

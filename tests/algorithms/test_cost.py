@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.block_rules import best_nblocks
 from ringcast.algorithms.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
-from ringcast.algorithms.load import KNEE
+from ringcast.algorithms.load import KNEE, Call
 from ringcast.analysis.simulate import simulate
 from ringcast.collectives.explain import Explanation
 from ringcast.communicator import Communicator
@@ -288,6 +288,44 @@ def test_the_textbook_wins_where_it_was_measured_to_win() -> None:
     assert choose("allgather", CallFacts(size=25, nbytes=3 * 10**5), ipc)[0] == "mesh"
     for name in "bcast", "reduce":
         assert choose(name, CallFacts(size=2, nbytes=10**7), NETWORKS["threads"])[0] == "circulant"
+
+
+@EVERY
+@SIZES
+def test_the_work_of_all_ranks_is_what_their_schedules_send(key: tuple[str, str], p: int) -> None:
+    entry = ALGORITHMS[key[0]][key[1]]
+    params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
+    if entry.fits(params):
+        return
+    schedules = [build(*key, params, r) for r in range(p)]
+    parts = schedules[0].parts
+    slots = [10] * sum(parts) + [10] * len(schedules[0].scratch)
+    load = entry.load(Call(params, 10 * sum(parts), entry.rounds(params)))
+    sent = sum(slots[slot] for s in schedules for step in s if step.send_to is not None for slot in step.send)
+    assert sent == load.work if load.work else sent <= p * load.volume
+
+
+@EVERY
+@each("p", [2, 5, 8])
+@each("crowd", [1.5, 4.0, 100.0])
+def test_in_a_crowd_a_rank_that_sends_nothing_saves_time(key: tuple[str, str], p: int, crowd: float) -> None:
+    entry = ALGORITHMS[key[0]][key[1]]
+    params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
+    if entry.fits(params):
+        return
+    alone, crowded = (predict(*key, params, 10**6, replace(WIRE, crowd=each)) for each in (1.0, crowd))
+    if entry.load(Call(params, 10**6, entry.rounds(params))).work:
+        assert crowded <= alone
+    else:
+        assert crowded == pytest.approx(alone)
+
+
+def test_blocks_that_keep_all_ranks_busy_gain_nothing_in_a_crowd() -> None:
+    for size in 8, 16, 64:
+        crowded = replace(NETWORKS["shm"], crowd=size / 2)
+        for nbytes in 10**6, 10**7, 10**8:
+            assert choose("bcast", CallFacts(size, nbytes), crowded) == ("circulant", 1)
+            assert choose("bcast", CallFacts(size, nbytes), NETWORKS["shm"]) != ("circulant", 1)
 
 
 def test_what_is_equal_but_for_rounding_is_the_first_in_the_table() -> None:
