@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from functools import partial
@@ -44,6 +45,12 @@ def test_a_plate_is_that_of_one_process(n: int) -> None:
 @pytest.mark.parametrize("n", [1, 4])
 def test_a_network_learns_what_it_does_on_one_process(n: int) -> None:
     assert launch(n, "sgd.py", "--steps", "30").endswith("as with one process\n")
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_stumps_are_those_of_one_process(n: int) -> None:
+    text = launch(n, "histograms.py", "--rounds", "20")
+    assert re.fullmatch(rf"20 stumps on {n} ranks: loss [\d.]+, as with one process\n40 calls took [\d.]+ s\n", text)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
