@@ -1,9 +1,9 @@
-"""Measure what ipc between the ranks of a host brings in a job over hosts, emulated, by a real ssh (needs root, sshd).
+"""Measure what shared memory within hosts brings in a job over hosts, emulated, by a real ssh (needs root, sshd).
 
 python docs/scripts/mixed_hosts.py 2 --each 4
 python docs/scripts/mixed_hosts.py 2x1gbit --each 4 --nbytes 1000 1000000
 
-Two jobs live at the same time, one with --transport tcp and one with auto, and take turns.
+Two jobs live at the same time, one with --transport sockets and one with auto, and take turns.
 """
 
 import argparse
@@ -43,11 +43,11 @@ def main() -> None:
     from support.sshd import ssh_bed
 
     with ssh_bed(options.bed) as bed, TemporaryDirectory() as folder, ExitStack() as stack:
-        tcp, auto = (stack.enter_context(Job(bed, way, options.each, Path(folder, way))) for way in ("tcp", "auto"))
-        print("| collective | bytes | tcp | auto | auto / tcp |\n|---|---|---|---|---|", flush=True)
+        jobs = [stack.enter_context(Job(bed, way, options.each, Path(folder, way))) for way in ("sockets", "auto")]
+        print("| collective | bytes | sockets | auto | auto / sockets |\n|---|---|---|---|---|", flush=True)
         for collective in COLLECTIVES:
             for nbytes in options.nbytes:
-                print(compared(tcp, auto, collective, nbytes, options.repeat), flush=True)
+                print(compared(*jobs, collective, nbytes, options.repeat), flush=True)
 
 
 class Job:
@@ -76,11 +76,11 @@ class Job:
         os.close(self._orders)
 
 
-def compared(tcp: Job, auto: Job, collective: str, nbytes: int, repeat: int) -> str:
+def compared(sockets: Job, auto: Job, collective: str, nbytes: int, repeat: int) -> str:
     """Return a line of the table."""
-    once = max(job.seconds(collective, nbytes, 2) for job in (tcp, auto))
+    once = max(job.seconds(collective, nbytes, 2) for job in (sockets, auto))
     calls = max(1, min(200, round(SERIES / once)))
-    pairs = [(tcp.seconds(collective, nbytes, calls), auto.seconds(collective, nbytes, calls)) for _ in range(repeat)]
+    pairs = [tuple(job.seconds(collective, nbytes, calls) for job in (sockets, auto)) for _ in range(repeat)]
     times = " | ".join(f"{median(pair[i] for pair in pairs) * 1e3:.2f} ms" for i in (0, 1))
     return f"| {collective} | {nbytes} | {times} | {median(b / a for a, b in pairs):.2f} |"
 
