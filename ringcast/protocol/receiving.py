@@ -119,6 +119,7 @@ class Receiving:
         recv.received = total
         recv.operation.complete(recv)
         self._outbox.emit(DONE, 0, recv.peer, recv.operation, recv.ordinal, h.transfer, 0, 0)
+        self.release()
         return True
 
     def advance(self, recv: Receive) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ringcast import SUM
+from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import MOST_LENT, Steps, execute
 from ringcast.engine.in_process import endpoints
@@ -18,6 +19,7 @@ from ringcast.errors import PeerFailed
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Combine, Copy, Local, Merge, Schedule, Slots, Step, untouched
 from ringcast.wire.call import Call
+from support.any_order import AnyOrder
 from support.jobs import shared
 
 ITEMS = 1 << 15  # of 8 bytes in each slot: too many to go eagerly
@@ -163,3 +165,19 @@ def test_a_step_touches_what_it_receives_and_what_its_local_steps_write() -> Non
             written |= set(each.slots) if isinstance(each, Merge) else {each.dst}
         step = Step(None, (), 1, received, local=local)
         assert untouched([kept, ()], step) == written.isdisjoint(int(slot) for slot in kept)
+
+
+@pytest.mark.parametrize("p", [2, 4, 5, 6])
+def test_rounds_go_on_where_some_ranks_lend_and_others_grant(p: int) -> None:
+    """What is read in the memory of one rank lets another one's message be granted, which was to come after it."""
+    counts = [30_000] + [0] * (p - 1)
+
+    def work(c: Communicator) -> None:
+        value = np.arange(40_000.0)
+        got = c.bcast(value if c.rank == 0 else np.zeros_like(value), algorithm="circulant", nblocks=3)
+        assert (got == value).all()
+        mine = np.arange(float(counts[c.rank]))
+        assert len(c.allgatherv(mine, counts, algorithm="circulant_blocks", nblocks=2)) == counts[0]
+
+    for seed in range(3, 83, 4):
+        assert AnyOrder(p, seed).run(work) == [None] * p

@@ -53,7 +53,8 @@ class End:
         self._job, self._rank = job, rank
         self.inbox: deque[MemoryArrival] = deque()
         self.unsent: Sequence[int] = ()
-        self.lenders = frozenset(range(job.size)) - {rank} if job.lending else frozenset()
+        host = range(rank - rank % job.host, min(rank - rank % job.host + job.host, job.size))
+        self.lenders = frozenset(host) - {rank}
         self.loans: list[MemoryLoan] = []
         self.places = 0  # how often this rank has sent something, or looked for something
         self.closed = False
@@ -121,7 +122,8 @@ class AnyOrder:
 
     Args:
         size: number of ranks.
-        seed: of the order of deliveries; 0: in the order of sending. With odd ones, ranks lend their memory.
+        seed: of the order of deliveries; 0: in the order of sending. With odd ones, ranks lend their memory: with 1, 5,
+            9, ... to all others, with 3, 7, ... to one, as where two of them share a host.
         slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
         place: 0: nobody is killed.
@@ -132,7 +134,8 @@ class AnyOrder:
     def __init__(
         self, size: int, seed: int = 0, *, slow: float = 0.0, victim: int = 0, place: int = 0, silent: float = 0.0
     ) -> None:
-        self.size, self.now, self.lending = size, 0.0, seed % 2 == 1
+        self.size, self.now = size, 0.0
+        self.host = {1: size, 3: 2}.get(seed % 4, 1)  # so many ranks, which lend to each other
         self.victim, self.place, self._silent = victim, place, silent
         self._declared = inf  # when the victim is declared failed
         self.dead: set[int] = set()
