@@ -5,7 +5,6 @@ q = ceil(log2 p); s = skips(p); R = the receive schedules.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -32,13 +31,13 @@ def _leaving(p: Params) -> int:
 
 
 def _pipeline(call: Call) -> Load:
-    load = replace(even(call.rounds, call.block), work=(call.params.size - 1) * call.nbytes)
+    load = even(call.rounds, call.block)._replace(work=(call.params.size - 1) * call.nbytes)
     return _filling(call, load, call.nbytes)
 
 
 def _filling(call: Call, load: Load, nbytes: int) -> Load:
     """Return the load of ranks that receive `nbytes`: while the pipeline fills, few of a host have anything to send."""
-    return replace(load, link=min(load.link, nbytes)) if call.params.hosts else load
+    return load._replace(link=min(load.link, nbytes)) if call.params.hosts else load
 
 
 def _pipeline_of_all(call: Call) -> Load:

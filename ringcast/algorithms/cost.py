@@ -11,7 +11,6 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 from types import MappingProxyType
@@ -126,7 +125,7 @@ def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple
 def _sharing(load: Load, messages: int) -> Load:
     """Return the load where so many messages share the link of their host."""
     volume = (load.volume - load.local) * messages + load.local
-    return replace(load, volume=volume, link=load.link * messages, excess=load.excess * messages)
+    return load._replace(volume=volume, link=load.link * messages, excess=load.excess * messages)
 
 
 def _granted(params: Params, nbytes: int, load: Load) -> bool:
@@ -229,7 +228,8 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     if not entry.blocks:
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
-    if not load.volume:
+    per_byte = max(network.beta + network.beta_long, network.link_beta) + network.gamma
+    if load.volume * per_byte <= network.alpha:  # the round that a second block takes is more than it can save
         return 1
     frames, message = -(-load.frames // rounds), load.largest
     whole = -(-message // frames)  # bytes of what is cut

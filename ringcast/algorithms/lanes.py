@@ -71,12 +71,12 @@ def _allgather(call: Call) -> Load:
     lane = max((windows(Call(Params(hosts, counts=c), sum(c), 0)) for c in columns), key=lambda load: load.volume)
     sums = tuple(map(sum, columns))
     near = windows(Call(Params(cores, counts=sums), sum(sums), 0))
-    return total([lane, _within(call, replace(near, frames=(cores - 1) * hosts))])
+    return total([lane, _within(call, near._replace(frames=(cores - 1) * hosts))])
 
 
 def _within(call: Call, load: Load) -> Load:
     """Return the load of messages within hosts, if these are known."""
-    return replace(load, link=0, excess=0, local=load.volume) if call.params.hosts else load
+    return load._replace(link=0, excess=0, local=load.volume) if call.params.hosts else load
 
 
 TESTED = "tests/schedules/test_lanes.py"

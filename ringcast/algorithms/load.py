@@ -9,10 +9,10 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from ringcast.algorithms.params import Params
 KNEE = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """The sums over all rounds, each with its largest message.
 
     Attributes:
@@ -104,7 +103,7 @@ def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
 
 def values(call: Call) -> Load:
     """Every round moves and combines the whole value."""
-    return replace(even(call.rounds, call.nbytes), combined=call.rounds * call.nbytes)
+    return even(call.rounds, call.nbytes)._replace(combined=call.rounds * call.nbytes)
 
 
 def combining(formula: Formula) -> Formula:
@@ -112,7 +111,7 @@ def combining(formula: Formula) -> Formula:
 
     def both(call: Call) -> Load:
         load = formula(call)
-        return replace(load, combined=load.volume)
+        return load._replace(combined=load.volume)
 
     return both
 
@@ -128,7 +127,7 @@ def in_turn(*formulas: Formula) -> Formula:
 
 def total(loads: Sequence[Load]) -> Load:
     """Return the load of rounds that follow one another."""
-    volume, link, frames, excess, largest, combined, local, work = zip(*map(astuple, loads), strict=True)
+    volume, link, frames, excess, largest, combined, local, work = zip(*loads, strict=True)
     return Load(
         sum(volume), sum(link), sum(frames), sum(excess), max(largest), sum(combined), sum(local),
         sum(work) if all(work) else 0,
@@ -140,6 +139,6 @@ def twice(formula: Formula) -> Formula:
 
     def both(call: Call) -> Load:
         load = formula(replace(call, rounds=call.rounds // 2))
-        return total([replace(load, combined=load.volume), load])
+        return total([load._replace(combined=load.volume), load])
 
     return both

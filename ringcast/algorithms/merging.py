@@ -6,7 +6,6 @@ p ranks; d = floor(log2 p); s = skips(p); m = bytes of all runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds
@@ -19,7 +18,7 @@ MERGE = 8  # times as long as to add takes it to merge: 10^7 int64 took 8 ms and
 
 
 def _merging(load: Load, merged: int, copied: int = 0) -> Load:
-    return replace(load, combined=MERGE * merged + copied)
+    return load._replace(combined=MERGE * merged + copied)
 
 
 def _circulant(call: Call) -> Load:

@@ -5,7 +5,6 @@ p ranks; q = ceil(log2 p); d = floor(log2 p); s = skips(p).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds
@@ -23,7 +22,7 @@ def _two_sums(call: Call) -> Load:
     numbers = [1 if k == 0 or (k == 1 and s[k + 1] == 3) else 2 for k in range(len(s) - 1)]
     load = uneven([n * call.nbytes for n in numbers], sum(numbers))
     with_own = sum(2 * a == b for a, b in pairwise(s))
-    return replace(load, combined=(call.rounds + with_own) * call.nbytes)
+    return load._replace(combined=(call.rounds + with_own) * call.nbytes)
 
 
 def _halves(call: Call) -> Load:
@@ -33,7 +32,7 @@ def _halves(call: Call) -> Load:
     fold = [m] * (p > 1 << d)
     halves = [(m >> k) - (m >> k + 1) for k in range(d)]
     load = uneven(2 * (fold + halves), call.rounds)
-    return replace(load, combined=load.volume // 2)
+    return load._replace(combined=load.volume // 2)
 
 
 def _pipeline(call: Call) -> Load:

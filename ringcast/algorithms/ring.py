@@ -45,7 +45,7 @@ def _pipelined_ring(call: Call) -> Load:
     message = -(-max(call.parts) // max(*blocks, 1))
     load = even(call.rounds, message)
     pauses = call.rounds - (sum(blocks) - min(blocks))
-    return replace(load, link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
+    return load._replace(link=min(load.volume, call.nbytes - min(call.parts) + pauses * message))
 
 
 TESTED = "tests/schedules/test_ring.py"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds
 from ringcast.algorithms.load import Call, Formula, Load, even, values
@@ -13,7 +12,7 @@ from ringcast.schedules import scan
 
 def _two_sums(call: Call) -> Load:
     """A rank may add what arrives to two sums; the message of the last round changes no more."""
-    return replace(even(call.rounds, call.nbytes), combined=max(2 * call.rounds - 1, 0) * call.nbytes)
+    return even(call.rounds, call.nbytes)._replace(combined=max(2 * call.rounds - 1, 0) * call.nbytes)
 
 
 def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
@@ -22,7 +21,7 @@ def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
     def load(call: Call) -> Load:
         inclusive = sum(with_own for _, with_own in skips_of(call.params.size))
         additions = max(call.rounds - 1, 0) + max(inclusive - 1, 0)
-        return replace(even(call.rounds, call.nbytes), combined=additions * call.nbytes)
+        return even(call.rounds, call.nbytes)._replace(combined=additions * call.nbytes)
 
     return load
 
