@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import numpy as np
@@ -22,6 +24,8 @@ from ringcast.commands import cli
 from ringcast.commands.calibrate import command, measure, report
 from ringcast.commands.calibrate.fit import Sample, fit
 from ringcast.commands.calibrate.measure import KINDS, SIZES, CalibrationCase
+from ringcast.communicator import Communicator
+from ringcast.schedules.placement import Hosts
 from support.jobs import Job
 
 CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, beta_long=5e-8, link_beta=7e-8)
@@ -33,10 +37,12 @@ sys.exit(command.main(sys.argv[1:]))
 """
 
 
-def synthetic(network: Network, size: int = 8, noise: Callable[[], float] = lambda: 1.0) -> list[Sample]:
+def synthetic(
+    network: Network, size: int = 8, noise: Callable[[], float] = lambda: 1.0, hosts: Hosts = ()
+) -> list[Sample]:
     """Return the samples that a measurement of `network` would give, each time multiplied by what `noise` returns."""
-    cases = [replace(kind, nbytes=nbytes) for kind, nbytes in product(KINDS, SIZES)]
-    blank = [Sample(c.collective, c.algorithm, c.params(size), c.nbytes, 1.0) for c in cases if c.fits]
+    cases = [replace(kind, nbytes=nbytes) for kind, nbytes in product(measure.kinds_of(size, hosts), SIZES)]
+    blank = [Sample(c.collective, c.algorithm, c.params(size, hosts), c.nbytes, 1.0) for c in cases if c.fits]
     return [replace(sample, seconds=sample.predicted(network) * noise()) for sample in blank]
 
 
@@ -52,6 +58,18 @@ def test_exact_times_give_exact_constants(network: Network, size: int) -> None:
     assert constants(found) == pytest.approx(constants(network), rel=1e-6)
     assert max(abs(sample.error(found)) for sample in samples) < 1e-6
     assert not network.link_beta or found.link_beta == pytest.approx(network.link_beta)
+
+
+@pytest.mark.parametrize("local", [1e-10, 1e-9, 2e-8])
+def test_what_was_measured_within_hosts_is_kept(local: float) -> None:
+    hosts = (0, 0, 1, 1, 2, 2, 3, 3)
+    network, random = replace(CLUSTER, local=local, link_beta=0.0), Random(7)
+    found = fit(synthetic(network, hosts=hosts), local)
+    assert found.local == pytest.approx(local)
+    assert constants(found) == pytest.approx(constants(network), rel=1e-6)
+    noisy = fit(synthetic(network, 8, lambda: random.uniform(0.8, 1.25), hosts), local)
+    assert noisy.local == pytest.approx(local)
+    assert noisy.beta == pytest.approx(network.beta, rel=0.3)
 
 
 @given(
@@ -168,6 +186,24 @@ def test_all_ranks_measure_the_same(job: Job, monkeypatch: pytest.MonkeyPatch) -
     assert [(s.collective, s.algorithm, s.nbytes, s.params) for s in results[0]] == [
         (c.collective, c.algorithm, c.nbytes, c.params(3)) for c in cases if c.fits
     ]
+
+
+@pytest.mark.parametrize(("hosts", "slowest"), [((0, 0, 1), 1), ((0, 1, 1), 2), ((0, 1, 0), 2)])
+def test_what_a_byte_takes_within_hosts_is_that_of_the_slowest(
+    job: Job, monkeypatch: pytest.MonkeyPatch, hosts: Hosts, slowest: int
+) -> None:
+    def timed(comm: Communicator, call: partial[object]) -> float:
+        call()
+        return 0.5 + (1 + comm.rank) * 1e-9 * len(call.args[0])  # a round, and the bytes that this rank sends
+
+    def work(comm: Communicator) -> float:
+        comm._group.hosts = hosts
+        return measure.local_rate(comm)
+
+    monkeypatch.setattr(measure, "_timed", timed)
+    assert job.ask(work) == [pytest.approx((1 + slowest) * 1e-9)] * 3
+    assert job.ask(measure.local_rate) == [0.0] * 3  # where none share a host
+    assert not job.left_over()
 
 
 def test_what_is_measured_is_what_is_predicted(job: Job) -> None:

@@ -19,7 +19,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit
-from ringcast.commands.calibrate.measure import CalibrationCase, best_lookahead, measure
+from ringcast.commands.calibrate.measure import CalibrationCase, best_lookahead, local_rate, measure
 from ringcast.communicator import Communicator
 from ringcast.config.worker import from_environment
 from ringcast.control import version
@@ -77,6 +77,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
     hosts = comm.gather(socket.gethostname())
     with terminal() or nullcontext() as screen:
         samples = list(measure(comm, _progress(screen)))
+        local = local_rate(comm)
         lookahead = best_lookahead(comm)
         if screen is not None:
             screen.write("\r\033[K")
@@ -84,7 +85,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
-        return _report(samples, lookahead, options, transport, where)
+        return _report(samples, local, lookahead, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
         print(f"ringcast calibrate: {error}", file=sys.stderr)
         return _FAILED
@@ -109,9 +110,11 @@ def _progress(screen: TextIO | None) -> Callable[[CalibrationCase], None]:
     return tell
 
 
-def _report(samples: Sequence[Sample], lookahead: int, options: argparse.Namespace, transport: str, where: str) -> int:
+def _report(
+    samples: Sequence[Sample], local: float, lookahead: int, options: argparse.Namespace, transport: str, where: str
+) -> int:
     """Print the table and the constants, and write the files."""
-    fitted = fit(samples)
+    fitted = fit(samples, local)
     # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
     network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
     accuracy = report.accuracy(samples, network)

@@ -26,8 +26,9 @@ from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import Params
 from ringcast.algorithms.cost import Network, predict
 
-_LINK_BETA = "link_beta"
-_NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name != _LINK_BETA)
+_APART = "link_beta", "crowd"  # the first is found otherwise, the second is known of a job
+_NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name not in _APART)
+_LOCAL = _NAMES.index("local")
 _NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was not measured, but missed
 _ITERATIONS = 60  # the weights stay long before
 _NOISE = 0.02  # relative errors below this one are all the same
@@ -65,10 +66,11 @@ class Sample:
         return self.predicted(network) / self.seconds - 1
 
 
-def fit(samples: Sequence[Sample]) -> Network:
+def fit(samples: Sequence[Sample], local: float = 0.0) -> Network:
     """Return the constants that predict the times of `samples` best, none of them negative.
 
-    Constants that these cannot tell from others, or that would be negative, are 0; alpha and beta never are.
+    Constants that these cannot tell from others, or that would be negative, are 0; alpha and beta never are. If `local`
+    is given, it is one of them.
 
     Raises:
         ValueError: there are too few samples, or their times do not grow with rounds and bytes.
@@ -80,13 +82,20 @@ def fit(samples: Sequence[Sample]) -> Network:
     factors /= seconds[:, None]
     importance = np.array([float(sample.nbytes) for sample in samples]) ** _GROWTH
     steps, link = factors[:, :-1], factors[:, -1]
+    known = steps[:, _LOCAL] * local
+    if local:
+        steps[:, _LOCAL] = 0.0  # so that it is not to be found
     large = link * seconds >= _LARGE
     link_beta = float(np.min(1 / link[large])) if large.any() else 0.0
-    return _network(_slopes(steps, link * link_beta, importance).tolist(), link_beta)
+    constants = _slopes(steps, known, link * link_beta, importance)
+    constants[_LOCAL] += local
+    return _network(constants.tolist(), link_beta)
 
 
-def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
-    """Return the constants of the rounds; `floor` is what the wire predicts, as all is relative to what was measured.
+def _slopes(steps: _Floats, known: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
+    """Return the constants of the rounds, which take what is `known` besides.
+
+    `floor` is what the wire predicts; as all is relative to what was measured.
 
     What the wire explains is not known at first, and may change to and fro: of two starts the best iteration counts.
 
@@ -98,10 +107,10 @@ def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
         ratio, explained = np.ones(len(floor)), start
         for _ in range(_ITERATIONS):
             weights = importance / np.sqrt(ratio * np.maximum(np.abs(np.log(ratio)), _NOISE))
-            constants = _least_squares(steps[~explained], weights[~explained])
+            constants = _least_squares(steps[~explained], 1 - known[~explained], weights[~explained])
             if constants is None:
                 break
-            linear = steps @ constants
+            linear = steps @ constants + known
             ratio = np.maximum(linear, floor)
             explained = linear < floor
             error = float(np.sum(importance * np.abs(np.log(ratio))))
@@ -112,8 +121,8 @@ def _slopes(steps: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
     return best[1]
 
 
-def _least_squares(factors: _Floats, weights: _Floats) -> _Floats | None:
-    """Return the constants c for which `weights` times (`factors` c - 1) has the least squares, none negative.
+def _least_squares(factors: _Floats, target: _Floats, weights: _Floats) -> _Floats | None:
+    """Return the constants c for which `weights` times (`factors` c - `target`) has the least squares, none negative.
 
     None if the factors do not tell alpha and beta apart. The selections of constants that may be other than 0 are
     tried, there are few; a part of one that will do cannot be better.
@@ -126,13 +135,13 @@ def _least_squares(factors: _Floats, weights: _Floats) -> _Floats | None:
         chosen = [*needed, *some]
         if any(set(some) <= larger for larger in fine):
             continue
-        positive = _positive(factors[:, chosen] * weights[:, None], weights)
+        positive = _positive(factors[:, chosen] * weights[:, None], weights * target)
         if positive is None:
             continue
         fine.append(set(some))
         constants = np.zeros(len(_NAMES))
         constants[chosen] = positive
-        error = float(np.sum((weights * (factors @ constants - 1)) ** 2))
+        error = float(np.sum((weights * (factors @ constants - target)) ** 2))
         if best is None or error < best[0]:
             best = error, constants
     return best[1] if best else None

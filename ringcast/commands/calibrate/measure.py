@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -31,6 +32,7 @@ BUDGET = 60.0  # seconds for everything
 PIPELINE, BLOCK = 16, 1 << 15  # blocks, and bytes of each, with which a lookahead is tried
 LOOKAHEAD = 4 * BLOCK  # bytes; less than two blocks make two blocks meet without hiding anything
 TRIALS = 7
+WITHIN = 1 << 20, 1 << 24  # bytes that the ranks of a host gather from each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,28 @@ def measure(comm: Communicator, tell: Callable[[CalibrationCase], None]) -> Iter
         if not times:
             return
         last |= times
+
+
+def local_rate(comm: Communicator) -> float:
+    """Return the seconds that a byte takes between ranks of one host; 0 where none share one. Collective.
+
+    The hosts measure at the same time, and the slowest rank of all counts, as in a collective of the whole job. Of two
+    sizes the difference is taken, without what a round takes.
+    """
+    hosts = comm._group.hosts
+    if not hosts:
+        return 0.0
+    part = comm.split(hosts[comm.rank])
+    assert part is not None, "each rank has a host"
+    most = max(map(hosts.count, hosts))
+    seconds = []
+    for nbytes in WITHIN:
+        mine = np.ones(nbytes // part.size if part.size > 1 else 0, np.uint8)
+        whole = np.empty((part.size, len(mine)), np.uint8)
+        seconds.append(min(_repetitions(comm, partial(part.allgather, mine, out=whole))))
+    part.free()
+    volume = (WITHIN[1] - WITHIN[0]) * (most - 1) / most
+    return max(0.0, (seconds[1] - seconds[0]) / volume)
 
 
 def best_lookahead(comm: Communicator) -> int:
