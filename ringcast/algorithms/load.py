@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.params import Params
 
+FEW = 32  # parts that are added up sooner one by one than as an array
 KNEE = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
 
 
@@ -97,6 +99,9 @@ def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
 def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
     """Return for each length the most bytes of that many parts in a row, mod p."""
     p = call.params.size
+    if p <= FEW:
+        sums = list(accumulate(call.parts * 2, initial=0))
+        return [max(map(sub, sums[n : n + p], sums[:p])) for n in lengths]
     ends = np.concatenate(([0], np.cumsum(call.parts * 2)))
     return [int(np.max(ends[n : n + p] - ends[:p])) for n in lengths]
 

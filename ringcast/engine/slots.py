@@ -110,6 +110,10 @@ def bounds(schedule: Schedule, counts: Sequence[int]) -> NDArray[np.intp]:
     `counts[j]` items of part j are cut into `schedule.parts[j]` blocks as evenly as whole items allow: block b is
     [count * b // n, count * (b + 1) // n). If `schedule.full` is a number, all blocks but the last have so many items.
     """
+    if max(schedule.parts) == min(schedule.parts) == 1:  # most common, and worth a short cut
+        whole = np.fromiter(accumulate(counts, initial=0), np.intp, len(counts) + 1)
+        whole.flags.writeable = False
+        return whole
     parts, sizes, full = np.array(schedule.parts, np.intp), np.array(counts, np.intp), schedule.full
     first = np.repeat(np.cumsum(sizes) - sizes, parts)
     block = np.arange(len(first)) - np.repeat(np.cumsum(parts) - parts, parts)
