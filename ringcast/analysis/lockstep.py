@@ -129,9 +129,31 @@ def _check_alike(schedules: Sequence[Schedule]) -> None:
         if (s.parts, s.scratch) != (schedules[0].parts, schedules[0].scratch):
             theirs = f"{schedules[0].parts} and scratch {schedules[0].scratch}"
             raise ScheduleError(f"rank {r}: numbers parts {s.parts} and scratch {s.scratch}, but rank 0 {theirs}")
+        if s.concurrent:
+            _check_concurrent(s)
     nuser = sum(schedules[0].parts)
     if not all(0 <= slot < nuser for slot in schedules[0].scratch):
         raise ScheduleError(f"rank 0: scratch {schedules[0].scratch} names a slot that is not one of {nuser}")
+
+
+def _check_concurrent(schedule: Schedule) -> None:
+    """Check that rounds may overlap: no local steps, and no slot that is received is used by another round."""
+    sent: set[int] = set()
+    received: dict[int, Cursor] = {}
+    for i, step in enumerate(schedule):
+        cursor = Cursor(schedule.rank, i, step)
+        if step.local:
+            raise fault(cursor, None, "has a local step, but its rounds may overlap")
+        for slot in _numbers(step.recv):
+            if slot in received:
+                text = f"receives into slot {slot}, as step {received[slot].index} does, but their rounds may overlap"
+                raise fault(cursor, step.recv_from, text)
+            received[slot] = cursor
+        sent.update(_numbers(step.send))
+    for slot in sorted(sent & received.keys()):
+        cursor = received[slot]
+        text = f"receives into slot {slot}, which another step sends, but their rounds may overlap"
+        raise fault(cursor, cursor.step.recv_from, text)
 
 
 def _check_step(cursor: Cursor, size: int, nslots: int) -> None:

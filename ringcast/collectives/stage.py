@@ -279,7 +279,7 @@ def run_schedule(
     start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     slots = memory(schedule)
-    steps = execute(todo, slots, op)
+    steps = execute(todo, slots, op, concurrent=schedule.concurrent)
     if group.observe is not None:
         steps = observed(steps, endpoint.rank, clock, group.observe)
     yield from steps

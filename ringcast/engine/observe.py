@@ -74,8 +74,9 @@ class _RoundReporter:
 
 
 def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observe: Observer) -> Steps[Result]:
-    """Run `steps` and report the start and end of every round to `observe`."""
+    """Run `steps` and report the start and end of every round to `observe`; rounds that overlap end together."""
     watch = _RoundReporter(rank, clock, observe)
+    overlapping: list[_RoundReporter] = []  # rounds that are under way beside this one
     while True:
         try:
             exchange = next(steps)
@@ -85,4 +86,10 @@ def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observ
             yield exchange  # it belongs to no round
             continue
         yield watch.begin(exchange)
-        watch.end()
+        if exchange.operation.slack:
+            overlapping.append(watch)
+            watch = _RoundReporter(rank, clock, observe)
+            continue
+        for each in *overlapping, watch:
+            each.end()
+        overlapping.clear()

@@ -80,7 +80,7 @@ class Task(Generic[Result]):
         endpoint, op = self.endpoint, self.operation
         outer, endpoint.running = endpoint.running, self
         try:
-            while op is None or not (op.pending or op.error):
+            while op is None or not (len(op.pending) > op.slack or op.error):
                 exchange = next(self._steps)
                 op = exchange.operation
                 if not op.error:

@@ -13,8 +13,9 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
 3. Larger messages go in segments, under a window of granted bytes.
 4. A CTS without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
    another transfer is really moving and more than `lookahead` bytes of that are missing, never because of an unused
-   grant: else legal programs would deadlock. In the same way a sender goes on without waiting for DONE while at most
-   `lookahead` bytes are unconfirmed: transports copy their frames.
+   grant: else legal programs would deadlock; and never where rounds overlap (`Operation.concurrent`). In the same way
+   a sender goes on without waiting for DONE while at most `lookahead` bytes are unconfirmed: transports copy their
+   frames.
 5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer with an
    announced or granted transfer gets REFUSE, and later calls raise until the communicator is replaced.
 6. A communicator concerns its members only: the failure of another rank does not affect it, and messages of other

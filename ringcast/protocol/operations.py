@@ -132,6 +132,7 @@ class Operation:
         "ahead",
         "align",
         "call",
+        "concurrent",
         "context",
         "eager",
         "error",
@@ -149,6 +150,7 @@ class Operation:
         "rounds",
         "sent",
         "site",
+        "slack",
         "stages",
     )
 
@@ -162,6 +164,8 @@ class Operation:
         self.label = call.collective  # its name in errors
         self.stages: dict[int, int] = {}  # of each call under way in its communicator: the last operation
         self.pending: set[Transfer] = set()
+        self.concurrent = False  # its messages move at the same time: no grant is withheld
+        self.slack = 0  # so many may be pending when its next round begins
         self.ahead: Receive | None = None  # of the next round, posted early; nothing waits for it yet
         self.lends = False  # it goes on while others read what it has lent, and settles that itself
         self.lending: set[Send] = set()  # messages that are read so, as nothing waits for them yet
@@ -171,7 +175,9 @@ class Operation:
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
-        self.on_ready: Callable[[], object] | None = None  # called once, when nothing is pending or it failed
+        self.on_ready: Callable[[], object] | None = (
+            None  # called once, when no more than `slack` is pending or it failed
+        )
 
     @property
     def segment(self) -> int:
@@ -218,7 +224,7 @@ class Operation:
         if self.lending:
             self.lending.discard(transfer)
         self.pending.discard(transfer)
-        if not self.pending and (ready := self.on_ready) is not None:
+        if len(self.pending) <= self.slack and (ready := self.on_ready) is not None:
             self.on_ready = None
             ready()
 

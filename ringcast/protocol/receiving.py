@@ -37,11 +37,11 @@ class Receiving:
         self.transfers[h.source, h.transfer] = recv
 
     def allow(self, recv: Receive) -> None:
-        """Grant a transfer, or withhold that while another one moves (one-ported)."""
+        """Grant a transfer, or withhold that while another one moves (one-ported), unless rounds overlap."""
         op = recv.operation
         ahead = op.ahead is recv and any(isinstance(t, Receive) for t in op.pending)
         before = self.moving.union(t for t in op.pending if isinstance(t, Receive)) if ahead else self.moving
-        if sum((r.total or 0) - r.received for r in before) > self.lookahead:
+        if not op.concurrent and sum((r.total or 0) - r.received for r in before) > self.lookahead:
             self.withheld.append(recv)
             return
         assert recv.total is not None

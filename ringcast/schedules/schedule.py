@@ -2,7 +2,7 @@
 
 A schedule is a pure function of its fields. It is indexable like `range`, computes its steps when asked, does no
 I/O and knows no buffers. The model is one-ported and homogeneous: in a round a rank sends at most one message and
-receives at most one, at the same time.
+receives at most one, at the same time. Only the rounds of a schedule that is `concurrent` may overlap.
 
 *Slots* number the pieces of the user's buffer: the buffer consists of `len(parts)` parts, part j is cut into
 `parts[j]` blocks, and slots count the blocks of all parts in order. Scratch slots follow; the i-th has the size of
@@ -136,6 +136,11 @@ class Schedule(Sequence[Step]):
     def full(self) -> int | None:
         """Items of every block of a part but the last; None: blocks are as even as whole items allow."""
         return None
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether all rounds may be under way at the same time: none uses a slot that another one receives."""
+        return False
 
     @property
     def nslots(self) -> int:
@@ -285,6 +290,10 @@ class Relabelled(Schedule):
     @property
     def scratch(self) -> tuple[int, ...]:
         return self.inner.scratch
+
+    @property
+    def concurrent(self) -> bool:
+        return self.inner.concurrent
 
     def __len__(self) -> int:
         return len(self.inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -161,6 +161,30 @@ def test_local_steps_come_before_the_round_and_slots_may_be_arrays() -> None:
     check(listed(*steps, spare=(0, 0)), "allreduce", ordered=True)
     with pytest.raises(ScheduleError, match=r"rank 0, step 1: combines .* counted twice"):
         check(edited(listed(*steps, spare=(0, 0)), 0, 1, replace(IDLE, local=tail)), "allreduce")
+
+
+@dataclass(frozen=True)
+class Overlapping(Listed):
+    """Steps that may be under way at the same time."""
+
+    @property
+    def concurrent(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda to: [Step(to, (0,)), Step(None, (), to, (0,))], "step 1, peer 1: receives into slot 0, which another"),
+        (lambda to: [Step(None, (), to, (1,)), Step(to, (1,))], "step 0, peer 1: receives into slot 1, which another"),
+        (lambda to: [Step(None, (), to, range(2)), Step(None, (), to, (1,))], "step 1, .* slot 1, as step 0 does"),
+        (lambda to: [Step(to, (0,), to, (1,), local=(Copy(2, 0),))], "step 0: has a local step"),
+    ],
+)
+def test_rounds_that_overlap_depend_on_no_other(steps: Callable[[int], list[Step]], message: str) -> None:
+    schedules = [Overlapping(2, r, tuple(steps(1 - r)), (1,), (0, 0)) for r in range(2)]
+    with pytest.raises(ScheduleError, match=f"rank 0, {message}"):
+        check(schedules, "bcast")
 
 
 @pytest.mark.parametrize("slots", [(0,), range(1), np.array([0])])

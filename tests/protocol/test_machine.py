@@ -759,6 +759,26 @@ def test_a_grant_is_withheld_only_while_another_transfer_moves() -> None:
     assert net.kinds(0, 2) == [Kind.CTS, Kind.CTS]
 
 
+def test_where_rounds_overlap_no_grant_is_withheld_and_the_rank_goes_on_before_all_is_complete() -> None:
+    net = Net(3)
+    ops = net.begin(granted=False)
+    size, ready = 3 * SEGMENT, []
+    ops[0].concurrent, ops[0].slack = True, 1
+    ops[0].on_ready = lambda: ready.append(len(ops[0].pending))
+    for peer in 1, 2:
+        net.ranks[0].receive(ops[0], peer, Buffer(size))
+        net.ranks[peer].send(ops[peer], 0, [memoryview(bytes(size))])
+    net.step(1, 0)
+    net.step(0, 1)
+    net.step(1, 0)  # now the first one moves
+    net.step(2, 0)
+    assert net.kinds(0, 2) == [Kind.CTS]
+    net.step(1, 0)
+    assert ready == []
+    net.step(1, 0)  # the last segment
+    assert ready == [1]
+
+
 @pytest.mark.parametrize(("lookahead", "segments"), [(0, 3), (SEGMENT - 1, 3), (SEGMENT, 2), (2 * SEGMENT, 1)])
 def test_the_next_grant_may_go_out_when_little_is_missing(lookahead: int, segments: int) -> None:
     net = Net(3, lookahead=lookahead)
