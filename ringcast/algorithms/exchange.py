@@ -1,7 +1,8 @@
 """The algorithms of total exchange; their schedules are in `ringcast.schedules.exchange`.
 
 A block is one of 2p equal parts: p that a rank gives, p that it gets. Of alltoallv nobody knows all counts, so it is
-reckoned with equal parts; only algorithms fit in which blocks go straight, as nobody has room for others' blocks.
+reckoned with equal parts; only algorithms fit in which blocks go straight, as nobody has room for others' blocks. Of
+these, which the model cannot tell apart, the one whose rounds overlap wins where parts differ, so it comes first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds, power_of_two
 from ringcast.algorithms.load import Call, Formula, Load, even, uneven
-from ringcast.algorithms.papers import GRAMA, REDUCE_SCATTER
+from ringcast.algorithms.papers import GRAMA, REDUCE_SCATTER, THAKUR
 from ringcast.algorithms.params import Params
 from ringcast.schedules import exchange
 from ringcast.schedules.grid import mesh_shape
@@ -141,6 +142,17 @@ ALGORITHMS = (
         rounds_formula="d",
         volume_formula="d*m/4",
         fits=power_of_two,
+    ),
+    Algorithm(
+        name="scattered",
+        collective="alltoallv",
+        build=lambda p, rank: exchange.scattered(p.size, rank),
+        rounds=lambda p: p.size - 1,
+        load=_straight,
+        paper=THAKUR,
+        place="all-to-all of medium-size messages",
+        rounds_formula="p-1",
+        volume_formula="(p-1)*m/(2*p)",
     ),
     *_pairwise("alltoallv"),
 )

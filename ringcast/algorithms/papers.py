@@ -36,6 +36,10 @@ DUAL_ROOT = Paper(
 EXSCAN = Paper("arXiv 2604.25667", "Träff, Two efficient message-passing exclusive scan algorithms, arXiv 2604.25667")
 EXSCAN_123 = Paper("arXiv 2507.04785", "Träff, exclusive prefix sums by 123-doubling, arXiv 2507.04785")
 HILLIS_STEELE = Paper("Hillis & Steele 1986", "Hillis and Steele, Data parallel algorithms, CACM 29(12), 1986")
+THAKUR = Paper(
+    "Thakur et al. 2005",
+    "Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH, IJHPCA 19(1), 2005",
+)
 LANES = Paper(
     "Träff & Hunold 2020", "Träff and Hunold, Decomposing MPI collectives for exploiting multi-lane communication, 2020"
 )

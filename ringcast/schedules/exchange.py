@@ -1,7 +1,8 @@
 """Total exchange: every rank has a block for every other rank.
 
 Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234 (its template, with
-concatenation as the operator); Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.5.
+concatenation as the operator); Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.5;
+Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
 
 p ranks; r = rank; e = offset of a block: its destination is e further than its origin, on the graph in question.
 Part j, j < p, is the block for rank j, part p+j the one from rank j. A rank's block for itself does not move.
@@ -46,6 +47,19 @@ class Pairwise(Schedule):
         p, r, e = self.size, self.rank, i + 1
         to, source = (r ^ e, r ^ e) if self.xor else ((r + e) % p, (r - e) % p)
         return Step(to, (to,), source, (p + source,))
+
+
+@dataclass(frozen=True)
+class Scattered(Pairwise):
+    """The rounds of `Pairwise`, which overlap: every message moves as fast as both of its ranks allow.
+
+    One by one, rounds last as long as their largest message, and links are idle where blocks differ in size. As ranks
+    begin their rounds in the same order, different ranks send to different ones.
+    """
+
+    @property
+    def concurrent(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -186,6 +200,11 @@ _WAYS: Mapping[str, Callable[[int], Sequence[Move]]] = MappingProxyType(
 def linear(size: int, rank: int) -> Schedule:
     """Return the exchange with r + i and r - i: p-1 rounds, each of a block, which go straight."""
     return Pairwise(size, rank)
+
+
+def scattered(size: int, rank: int) -> Schedule:
+    """Return the exchange with r + i and r - i whose p-1 rounds overlap."""
+    return Scattered(size, rank)
 
 
 def xor(size: int, rank: int) -> Schedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify
 from ringcast.errors import ScheduleError
+from ringcast.protocol.operations import SEGMENT
 from ringcast.schedules import shift
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.grid import mesh_shape
+from ringcast.schedules.schedule import relabel
+from ringcast.wire.header import EAGER_IN_COLLECTIVES
 from support.cases import each
 from support.collective_checks import (
     check_alltoall,
@@ -37,6 +41,10 @@ from support.jobs import KINDS, Jobs
 from support.places import golden_collectives
 
 GOLDEN = golden_collectives()
+MANY = [
+    ("threads", 33),
+    *(pytest.param(*job, marks=pytest.mark.long) for job in [("shm", 33), ("sockets", 33), ("threads", 65)]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +121,16 @@ def test_every_distance(p: int, name: str) -> None:
         schedules = everything(p, "shift", name, s)
         verify(schedules, postcondition("shift", p, (1, 1), distance=s))
         assert simulate(schedules).rounds == ALGORITHMS["shift"][name].rounds(Params(p, distance=s))
+
+
+@pytest.mark.parametrize("p", [*range(1, 18), 33, 65])
+def test_scattered_is_linear_with_rounds_that_overlap(p: int) -> None:
+    straight, scattered = (everything(p, "alltoallv", name) for name in ("linear", "scattered"))
+    assert [list(s) for s in scattered] == [list(s) for s in straight]
+    assert all(s.concurrent for s in scattered)
+    assert not any(s.concurrent for s in straight)
+    members = range(1, 2 * p, 2)
+    assert all(relabel(s, members, 2 * p).concurrent for s in scattered)
 
 
 def test_what_the_papers_say_of_rounds_and_volume() -> None:
@@ -194,6 +212,17 @@ def test_sizes_at_which_the_protocol_changes(jobs: Jobs, kind: str, row: int) ->
     check_alltoallv(job, [make("u1", (n,), n) for n in counts.sum(axis=1).tolist()], counts)
     for name in legal("shift", p) if kind == "threads" else [None]:
         check_shift(job, [make("u1", (row,), r) for r in range(p)], 3, algorithm=name)
+
+
+@pytest.mark.parametrize(("kind", "p"), [*product(("threads", "shm", "sockets"), (1, 2, 3, 7)), *MANY])
+def test_parts_of_all_sizes_at_the_same_time(jobs: Jobs, kind: str, p: int) -> None:
+    """Nothing, one byte, and what has to be asked for, in every round."""
+    sizes = np.array([0, 1, 0, EAGER_IN_COLLECTIVES, 1, EAGER_IN_COLLECTIVES + 1, 3 * SEGMENT])
+    ranks = np.arange(p)
+    counts = sizes[(3 * ranks[:, None] + ranks[None, :] ** 2) % (7 if p < 33 else 6)]
+    arrays = [make("u1", (n,), r) for r, n in enumerate(counts.sum(axis=1).tolist())]
+    for told in False, True:
+        check_alltoallv(jobs(kind, p), arrays, counts, told, algorithm="scattered")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -281,7 +310,7 @@ def test_results_in_place(jobs: Jobs, kind: str, row: int) -> None:
         (lambda c: c.alltoallv("abc", [1, 1, 1]), "value: expected an array of 1 dimension or more, got str"),
         (lambda c: c.alltoallv([1, 2, 3], [1, 1, 1], out=np.ones(3)), "out: expected None"),
         (lambda c: c.alltoallv(np.ones(3), [1, 1, 1], out=np.ones((3, 2))), "out: expected shape"),
-        (lambda c: c.alltoallv(np.ones(3), [1, 1, 1], algorithm="circulant"), "known are linear"),
+        (lambda c: c.alltoallv(np.ones(3), [1, 1, 1], algorithm="circulant"), "known are scattered, linear"),
         (lambda c: c.shift(1, 0.5), "distance: expected a whole number, got 0.5"),
         (lambda c: c.shift(1, None), "distance: expected a whole number, got None"),
         (lambda c: c.shift(1, 1, algorithm="hypercube"), "it needs a power of two ranks, not 3; possible here: direct"),
