@@ -14,7 +14,7 @@ from ringcast.engine.slots import Memory, ReceiveBuffer
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.schedule import IDLE, Slots, Step, independent, untouched
 
-MOST_LENT = 64  # messages of an operation that are lent at the same time: an offer that waits takes room at its receiver
+MOST_LENT = 64  # messages of an operation that are lent at a time: an offer that waits takes room at its receiver
 
 Result = TypeVar("Result")
 
