@@ -11,12 +11,12 @@ Sessions are not resumed, so each connection has keys of its own, and what is re
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ringcast.net.certificates import Certificate, fingerprint
 
@@ -36,9 +36,9 @@ class TlsServer:
         """Trust a certificate (DER), whose fingerprint is that of a member."""
         self._context.load_verify_locations(cadata=certificate)
 
-    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return a connection whose handshake is still to be made; takes over `sock`."""
-        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    def stream(self) -> TlsStream:
+        """Return one end of a connection, whose handshake is still to be made."""
+        return TlsStream(self._context, server_side=True)
 
 
 class TlsClient:
@@ -49,15 +49,70 @@ class TlsClient:
         self._context.check_hostname = False
         self._context.verify_mode = ssl.CERT_NONE
 
-    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return a connection whose handshake is still to be made; takes over `sock`."""
-        return self._context.wrap_socket(sock, do_handshake_on_connect=False)
+    def stream(self) -> TlsStream:
+        """Return one end of a connection, whose handshake is still to be made."""
+        return TlsStream(self._context, server_side=False)
 
 
-def identity(sock: ssl.SSLSocket) -> str:
-    """Return the fingerprint of the certificate whose private key the other end has; after the handshake."""
-    certificate = sock.getpeercert(binary_form=True)
-    return "" if certificate is None else fingerprint(certificate)
+class TlsStream:
+    """One end of an encrypted connection; its owner has the socket, and carries the bytes.
+
+    An `SSLSocket` makes two system calls to read a record, and one to write it. Here one call carries many records.
+    """
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+        self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._received, self._unsent, server_side)
+        self._read: Callable[[int, memoryview], Any] = self._tls.read  # an int, which its type does not tell
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Encrypted bytes that were fed and not read; never fewer than there are, whatever the other end sends."""
+        return self._held
+
+    def shake(self) -> None:
+        """Go on with the handshake; what it says, also when it fails, is in `unsent`.
+
+        Raises:
+            ssl.SSLWantReadError: the other end has to say something first.
+            ssl.SSLError: the other end does not show what it should.
+        """
+        self._tls.do_handshake()
+        self._held = self._received.pending
+
+    def unsent(self) -> bytes:
+        """Return what is to be sent to the other end."""
+        return self._unsent.read()
+
+    def identity(self) -> str:
+        """Return the fingerprint of the certificate whose private key the other end has; after the handshake."""
+        certificate = self._tls.getpeercert(binary_form=True)
+        return "" if certificate is None else fingerprint(certificate)
+
+    def encrypt(self, pieces: Iterable[bytes | bytearray | memoryview]) -> list[bytes]:
+        """Return what is to be sent for these pieces, each of which begins a record."""
+        encrypted = []
+        for piece in pieces:
+            self._tls.write(piece)
+            encrypted.append(self._unsent.read())
+        return encrypted
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take bytes from the other end."""
+        self._received.write(data)
+        self._held += len(data)
+
+    def read_into(self, view: memoryview) -> int:
+        """Decrypt into `view`, from one record at most; return how many bytes, or 0 if the other end says that it ends.
+
+        Raises:
+            ssl.SSLWantReadError: more bytes must be fed.
+            ssl.SSLError: these are not the bytes that the other end has sent.
+        """
+        got: int = self._read(len(view), view)
+        self._held -= got if self._tls.pending() else got + ADDED
+        return got
 
 
 def encrypted(size: int) -> int:

@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 from ringcast.net.fd_limits import CROWD, STRANGERS
 from ringcast.net.strangers import GRACE, SLACK
-from ringcast.net.tls import TlsServer
-from ringcast.transports.greeting import BROKEN, REFUSED, Refused, Steps, answer
+from ringcast.net.tls import TlsServer, TlsStream
+from ringcast.transports.greeting import REFUSED, Refused, Steps, answer
 from ringcast.transports.tcp import accepted
 from ringcast.transports.watcher import IN, Watcher
 
@@ -29,12 +29,12 @@ PAUSE = 0.1  # seconds after which a port is opened again, for which there were 
 _LAST = 1 << 12  # bytes that a stranger may have said after his hello
 _AT_ONCE = 64  # connections that are accepted before something else is done
 
-Enter: TypeAlias = Callable[[socket.socket, int], None]
+Enter: TypeAlias = Callable[[socket.socket, int, TlsStream | None], None]
 RankOf: TypeAlias = Callable[[bytes], int | None]
 
 
 class Door:
-    """The connections of one port that are not admitted yet; those that are go to `enter`, with the rank."""
+    """The connections of one port that are not admitted yet; those that are go to `enter`, with rank and encryption."""
 
     def __init__(
         self, listener: socket.socket, watcher: Watcher, enter: Enter, *, members: int, tls: TlsServer | None
@@ -130,6 +130,7 @@ class _Newcomer:
 
     def __init__(self, door: Door, sock: socket.socket) -> None:
         self._door, self.sock, self.file, self.since = door, sock, sock.fileno(), time.monotonic()
+        self.stream: TlsStream | None = None
         self._steps: Steps[int] = answer(self, self, door._tls)
         self._events = IN
 
@@ -152,10 +153,10 @@ class _Newcomer:
         except StopIteration as done:
             self._forget()
             door.strangers -= 1
-            door._enter(self.sock, done.value)
+            door._enter(self.sock, done.value, self.stream)
         except Refused:
             self.end(REFUSED)
-        except BROKEN:
+        except OSError:
             self.end()
         else:
             if events != self._events:

@@ -18,7 +18,7 @@ _COUNT = struct.Struct("<I")
 START = _ONE.size  # bytes without which nothing can be said of a message
 MOST_FRAMES = LARGEST_FRAME // 4
 LARGEST_MESSAGE = 16 * LARGEST_FRAME  # bytes; more closes the connection
-_PIECE = 4 * RECORD  # bytes that are given to TLS at once
+_PIECE = 16 * RECORD  # bytes that TLS encrypts at once
 _BUFFERS = 1000  # that the kernel takes at once; it is allowed to take 1024
 
 
@@ -69,7 +69,7 @@ def in_buffers(message: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def in_records(message: Sequence[Frame], total: int) -> Iterator[Frame]:
-    """Yield the pieces in which a message of `total` bytes is handed to TLS: records of full length, but for the last.
+    """Yield the pieces in which a message of `total` bytes is encrypted: records of full length, but for the last.
 
     Only what two frames share a record with is copied.
     """

@@ -14,10 +14,11 @@ import socket
 import ssl
 import struct
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar
 
 from ringcast.net.certificates import LONGEST, fingerprint
-from ringcast.net.tls import TlsClient, TlsServer, identity
+from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream
 from ringcast.transports.watcher import IN, OUT
 
 Result = TypeVar("Result")
@@ -26,8 +27,6 @@ Steps: TypeAlias = Generator[int, None, Result]
 _HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TLS follows, bytes of what tells who it is
 _NAME, _VERSION = b"ringcast", 1
 _WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the latter in the clear, in answer to the hello
-BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-BROKEN = (OSError, ValueError)  # what `ssl` raises where the other end has gone is not always an OSError
 
 
 class Refused(ConnectionError):
@@ -35,9 +34,10 @@ class Refused(ConnectionError):
 
 
 class Line(Protocol):
-    """A connection that is being made; the greeting puts the encrypted one into its place."""
+    """A connection that is being made; the greeting gives it a `stream` where it is encrypted from then on."""
 
     sock: socket.socket
+    stream: TlsStream | None
 
 
 class Members(Protocol):
@@ -66,12 +66,15 @@ def call(line: Line, said: bytes, tls: TlsClient | None, key: str) -> Steps[None
     if code := line.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise OSError(code, "")
     yield from _send(line.sock, said)
-    if tls is not None:
-        line.sock = wrapped = tls.wrap(line.sock)
-        yield from _shake(wrapped)
-        if identity(wrapped) != key:
+    if tls is None:
+        answered = yield from _receive(line.sock, len(_WELCOME))
+    else:
+        line.stream = stream = tls.stream()
+        yield from _shake(line.sock, stream)
+        if stream.identity() != key:
             raise Refused("who listens there is not that rank")
-    if (yield from _receive(line.sock, len(_WELCOME))) != _WELCOME:
+        answered = yield from _decrypt(line.sock, stream, len(_WELCOME))
+    if answered != _WELCOME:
         raise Refused("who listens there does not admit this rank, or does not speak its protocol")
 
 
@@ -90,25 +93,55 @@ def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
     rank = members.rank_of(claim) if members.known else None  # else it is gone: nothing else could happen
     if rank is None:
         raise Refused("a stranger")
+    welcome = _WELCOME
     if tls is not None:
         tls.trust(claim)
-        line.sock = wrapped = tls.wrap(line.sock)
-        yield from _shake(wrapped)
-        if identity(wrapped) != fingerprint(claim):
+        line.stream = stream = tls.stream()
+        yield from _shake(line.sock, stream)
+        if stream.identity() != fingerprint(claim):
             raise Refused("a stranger")
-    yield from _send(line.sock, _WELCOME)
+        welcome = b"".join(stream.encrypt([_WELCOME]))
+    yield from _send(line.sock, welcome)
     return rank
 
 
-def _shake(sock: ssl.SSLSocket) -> Steps[None]:
+def _shake(sock: socket.socket, stream: TlsStream) -> Steps[None]:
     while True:
         try:
-            sock.do_handshake()
+            stream.shake()
         except ssl.SSLWantReadError:
-            yield IN
-        except ssl.SSLWantWriteError:
-            yield OUT
+            yield from _send(sock, stream.unsent())
+            yield from _feed(sock, stream)
+        except ssl.SSLError:
+            with suppress(OSError):
+                sock.send(stream.unsent())  # it says why
+            raise
         else:
+            yield from _send(sock, stream.unsent())
+            return
+
+
+def _decrypt(sock: socket.socket, stream: TlsStream, size: int) -> Steps[bytes]:
+    """Receive at most `size` bytes, which come in one record."""
+    data = memoryview(bytearray(size))
+    while True:
+        try:
+            return bytes(data[: stream.read_into(data)])
+        except ssl.SSLWantReadError:
+            yield from _feed(sock, stream)
+
+
+def _feed(sock: socket.socket, stream: TlsStream) -> Steps[None]:
+    """Receive whatever comes, and feed it to TLS."""
+    while True:
+        try:
+            data = sock.recv(RECORD)
+        except BlockingIOError:
+            yield IN
+        else:
+            if not data:
+                raise _closed()
+            stream.feed(data)
             return
 
 
@@ -116,7 +149,7 @@ def _send(sock: socket.socket, data: bytes) -> Steps[None]:
     while data:
         try:
             data = data[sock.send(data) :]
-        except BUSY:
+        except BlockingIOError:
             yield OUT
 
 
@@ -126,10 +159,14 @@ def _receive(sock: socket.socket, size: int) -> Steps[bytes]:
     while len(data) < size:
         try:
             more = sock.recv(size - len(data))
-        except BUSY:
+        except BlockingIOError:
             yield IN
         else:
             if not more:
-                raise ConnectionResetError("it was closed by the other side")
+                raise _closed()
             data += more
     return data
+
+
+def _closed() -> ConnectionResetError:
+    return ConnectionResetError("it was closed by the other side")

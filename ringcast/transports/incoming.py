@@ -9,35 +9,26 @@ has no room for all, the message is put together in memory of this connection.
 from __future__ import annotations
 
 import socket
-import ssl
-import sys
-import termios
-from array import array
-from fcntl import ioctl
 
 from ringcast.errors import LinkLost
-from ringcast.net.tls import RECORD, encrypted
+from ringcast.net.tls import RECORD
 from ringcast.transports.base import Frame
 from ringcast.transports.framing import START, sizes_of, start_of
-from ringcast.transports.greeting import BUSY
+from ringcast.transports.source import CAN_WAIT, Source
 
 _ROOM = 2 * RECORD  # bytes of the memory; what is left of a message in it, and another record, fit in
-_LOW_WATER = sys.platform == "linux"  # whether the kernel takes what is asked for as the least that it tells of
 
 
 class Incoming:
     """A connection from which messages are read."""
 
-    def __init__(self, sock: socket.socket, rank: int) -> None:
-        self.sock, self.rank = sock, rank
+    def __init__(self, sock: socket.socket, rank: int, source: Source) -> None:
+        self.sock, self.rank, self._source = sock, rank, source
         self.queued = False  # whether somebody looks for messages here already
         self._own = self._memory = bytearray(_ROOM)
         self._own_view = self._view = memoryview(self._memory)
         self._start = self._end = 0  # of what is unread in the memory
         self._awaited = 0  # bytes of a message, the rest of which is awaited in the kernel
-        self._arrived = array("i", [0])  # bytes in the kernel, where it tells of them
-        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
-        self._wire = int if self._tls is None else encrypted  # bytes that travel for so many
 
     def fill(self) -> bool:
         """Take what has come, never waiting; return whether that may complete a message.
@@ -47,23 +38,20 @@ class Incoming:
         """
         if self._awaited:
             total, self._awaited = self._awaited, 0
-            self._low_water(1)
-            if self._there(total - (self._end - self._start)):
+            self._source.tell_of_all()
+            if self._source.has(total - (self._end - self._start)):
                 return True
             self._enlarge(total)  # the kernel has no room for more, or no more will come
-        elif self._start and len(self._memory) - self._end < RECORD:
-            self._move_to(self._own, self._own_view)
-        whole = self._memory is not self._own  # there is room for one message, and for nothing behind it
-        while room := self._view[self._end : None if whole else self._end + RECORD]:
-            try:
-                got = self.sock.recv_into(room)
-            except BUSY:
-                return False
-            if not got:
-                raise ConnectionResetError("it was closed by the other side")
-            self._end += got
-            if self._tls is None or not self._tls.pending():  # of which the kernel would not tell
-                break
+        room = self._room()
+        if not room:
+            return True
+        try:
+            got = self._source.recv_into(room)
+        except BlockingIOError:
+            return False
+        if not got:
+            raise ConnectionResetError("it was closed by the other side")
+        self._end += got
         return True
 
     def next(self) -> Arrival | None:
@@ -71,7 +59,17 @@ class Incoming:
 
         Raises:
             Malformed: what comes is no message.
+            OSError: the connection has ended.
         """
+        while (arrival := self._first()) is None and not self._awaited and self._source.readable:
+            got = self._source.read_into(self._room())
+            if not got:
+                break
+            self._end += got
+        return arrival
+
+    def _first(self) -> Arrival | None:
+        """Return the message at the front of the memory; None if not all of it has come."""
         start, have = self._start, self._end - self._start
         if have < START:
             if not have:
@@ -80,11 +78,13 @@ class Incoming:
         prefix, sizes = start_of(self._memory, start)
         if sizes is None:
             if have < prefix:
-                return self._await_here(prefix)
+                self._await_here(prefix)
+                return None
             sizes = sizes_of(self._memory, start, prefix)
         total = prefix + sum(sizes)
-        if have < total and not self._is_in_kernel(total):
-            return self._await(total)
+        if have < total and not (self._may_stay(total) and self._source.has(total - have)):
+            self._await(total)
+            return None
         self._start += prefix
         return Arrival(self, sizes)
 
@@ -104,11 +104,11 @@ class Incoming:
         done = min(self._end - self._start, size)
         view[:done] = self._view[self._start : self._start + done]
         self._start += done
-        recv_into = self.sock.recv_into
+        recv_into = self._source.recv_into
         while done < size:
             try:
                 got = recv_into(view[done:] if done else view)
-            except BUSY:
+            except BlockingIOError:
                 got = 0
             if not got:  # a member that does not keep to the records; it could keep us waiting
                 raise LinkLost(self.rank, "what it sends is not what it announces")
@@ -125,36 +125,30 @@ class Incoming:
             self.take_into(part)
             size -= len(part)
 
-    def _is_in_kernel(self, total: int) -> bool:
-        """Return whether the rest of a message that is too long for the memory has come."""
-        return self._may_stay(total) and self._there(total - (self._end - self._start))
+    def _room(self) -> memoryview:
+        """Return memory for what is read next: of the own memory so much that little of a large message is copied."""
+        if self._memory is not self._own:  # there is room for one message, and for nothing behind it
+            return self._view[self._end :]
+        if self._start and len(self._memory) - self._end < RECORD:
+            self._move_to(self._own, self._own_view)
+        return self._view[self._end : self._end + RECORD]
 
     def _may_stay(self, total: int) -> bool:
-        """Return whether the rest of a message is left in the kernel."""
-        return _LOW_WATER and total > _ROOM and self._memory is self._own
+        """Return whether the rest of a message, which is too long for the memory, is left in the kernel."""
+        return CAN_WAIT and total > _ROOM and self._memory is self._own
 
-    def _there(self, missing: int) -> bool:
-        ioctl(self.sock, termios.FIONREAD, self._arrived, True)
-        return self._arrived[0] >= self._wire(missing)
-
-    def _await(self, total: int) -> Arrival | None:
+    def _await(self, total: int) -> None:
         """Go on when the rest of a message has come, the beginning of which is here."""
-        if not self._may_stay(total):
-            return self._await_here(total)
-        self._awaited = total
-        self._low_water(self._wire(total - (self._end - self._start)))
-        return None
+        if self._may_stay(total):
+            self._awaited = total
+            self._source.tell_of(total - (self._end - self._start))
+        else:
+            self._await_here(total)
 
-    def _await_here(self, total: int) -> Arrival | None:
+    def _await_here(self, total: int) -> None:
         """Go on when there are so many bytes in the memory."""
         if total > len(self._memory):
             self._enlarge(total)
-            if self.fill():
-                return self.next()
-        return None
-
-    def _low_water(self, size: int) -> None:
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _enlarge(self, total: int) -> None:
         """Make memory for a whole message."""
@@ -181,11 +175,6 @@ class Arrival:
     def __init__(self, connection: Incoming, sizes: tuple[int, ...]) -> None:
         self.connection, self._sizes, self._next = connection, sizes, 1
         self.header = bytes(connection.take(sizes[0]))
-
-    @property
-    def source(self) -> int:
-        """The rank whose certificate the sender has; a negative number where none is needed."""
-        return self.connection.rank
 
     @property
     def more(self) -> bool:

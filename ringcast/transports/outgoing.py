@@ -11,14 +11,14 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from ringcast.errors import LinkLost
-from ringcast.net.tls import TlsClient
+from ringcast.net.tls import TlsClient, TlsStream
 from ringcast.transports.base import Frame
 from ringcast.transports.framing import in_buffers, in_records, lengths
-from ringcast.transports.greeting import BROKEN, BUSY, Refused, Steps, call
+from ringcast.transports.greeting import Refused, Steps, call
 from ringcast.transports.tcp import Address, connecting, established
 from ringcast.transports.watcher import IN, OUT, Watcher
 
@@ -47,10 +47,12 @@ class Outgoing:
         """Begin to connect to the address; `key` is the other rank's, which is in `unsent` while something waits."""
         self.peer, self.made, self.lost = peer, False, ""  # why there is no connection
         self._address, self._hello, self._tls, self._key, self._watcher = address, hello, tls, key, watcher
-        self._queue: deque[Frame] = deque()  # copies
+        self._early: list[bytes] = []  # messages from before there was a connection
+        self._queue: deque[Frame] = deque()  # pieces that the kernel has not taken
         self._unsent = unsent
         self._attempts = 0
         self.sock: socket.socket
+        self.stream: TlsStream | None
         self._steps: Steps[None]
         self._begin()
 
@@ -64,18 +66,19 @@ class Outgoing:
             raise LinkLost(self.peer, self.lost)
         prefix, total = lengths(frames)
         message = [prefix, *frames]
-        pieces = in_buffers(message) if self._tls is None else in_records(message, total)
-        try:
-            waited = bool(self._queue)
-            if waited and self.made:
-                self._flush()
-            if self.made and not self._queue:
-                pieces = self._write(pieces)
-                if not pieces:
-                    return
-            self._queue.extend([bytes(piece) for piece in pieces])
+        if not self.made:
+            self._early.append(b"".join(message))
             self._unsent.add(self.peer)
-            if self.made and not waited:
+            return
+        try:
+            if waited := bool(self._queue):
+                self._flush()
+            pieces = self._pieces(message, total)
+            if not self._queue and not (pieces := self._write(pieces)):
+                return
+            self._queue.extend(map(bytes, pieces))
+            self._unsent.add(self.peer)
+            if not waited:
                 self._watcher.change(self.sock.fileno(), IN | OUT)
         except OSError as error:
             self._lose(_cause(error))
@@ -90,6 +93,7 @@ class Outgoing:
 
     def _begin(self) -> None:
         self._attempts += 1
+        self.stream = None
         try:
             self.sock = connecting(self._address)
         except OSError as error:
@@ -106,17 +110,20 @@ class Outgoing:
             events = next(self._steps)
         except StopIteration:
             self.made = True
+            for message in self._early:
+                self._queue.extend(self._pieces([message], len(message)))
+            self._early.clear()
             established(self.sock)
             self._watcher.pass_on(self.sock.fileno(), IN | OUT, self._look)
             self._look()
-        except BROKEN as error:
+        except OSError as error:
             self._try_again(error)
         else:
             if events != self._events:
                 self._watcher.change(self.sock.fileno(), events)
                 self._events = events
 
-    def _try_again(self, error: OSError | ValueError) -> None:
+    def _try_again(self, error: OSError) -> None:
         if _accidental(error) and self._attempts < ATTEMPTS:
             self._release()
             self._begin()
@@ -132,7 +139,7 @@ class Outgoing:
                 self._watcher.change(self.sock.fileno(), IN)
             self.sock.recv(1)
             self._lose(_CLOSED)
-        except BUSY:
+        except BlockingIOError:
             pass
         except OSError as error:
             self._lose(_cause(error))
@@ -150,11 +157,12 @@ class Outgoing:
                 return
         self._unsent.discard(self.peer)
 
-    def _write(self, pieces: Iterable[Frame]) -> Sequence[Frame]:
-        """Return what is not taken: the last of the pieces, of which the first one may be cut."""
-        return self._write_plain([*pieces]) if self._tls is None else self._write_records(pieces)
+    def _pieces(self, message: Sequence[Frame], total: int) -> Sequence[Frame]:
+        """Return the pieces in which a message is handed to the kernel."""
+        return in_buffers(message if self.stream is None else self.stream.encrypt(in_records(message, total)))
 
-    def _write_plain(self, pieces: list[Frame]) -> Sequence[Frame]:
+    def _write(self, pieces: Sequence[Frame]) -> Sequence[Frame]:
+        """Return what is not taken: the last of the pieces, of which the first one may be cut."""
         try:
             sent = self.sock.sendmsg(pieces)
         except BlockingIOError:
@@ -165,16 +173,6 @@ class Outgoing:
             sent -= len(piece)
         return []
 
-    def _write_records(self, pieces: Iterable[Frame]) -> Sequence[Frame]:
-        """Hand pieces to TLS, which takes all of one, or wants to have it again."""
-        more = iter(pieces)
-        for piece in more:
-            try:
-                self.sock.send(piece)
-            except BUSY:
-                return [piece, *more]
-        return []
-
     def _lose(self, cause: str) -> None:
         if not self.lost:
             self.lost, self.made = cause, False
@@ -182,6 +180,7 @@ class Outgoing:
             self._release()
 
     def _clear(self) -> None:
+        self._early.clear()
         self._queue.clear()
         self._unsent.discard(self.peer)
 
@@ -194,19 +193,16 @@ class Outgoing:
 _CLOSED = "it was closed by the other side or by the network"
 
 
-def _accidental(error: OSError | ValueError) -> bool:
+def _accidental(error: OSError) -> bool:
     """Return whether the other end has just closed the connection, without a word."""
-    if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
-        return True
-    return isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return isinstance(error, ConnectionResetError | BrokenPipeError)
 
 
-def _cause(error: OSError | ValueError) -> str:
+def _cause(error: OSError) -> str:
     if isinstance(error, Refused):
         return str(error)
     if isinstance(error, ssl.SSLError) and not _accidental(error):
         return "who listens there does not admit this rank, or does not speak its protocol"
-    code = error.errno if isinstance(error, OSError) else None
-    if code is None or _accidental(error):
+    if error.errno is None or _accidental(error):
         return _CLOSED
-    return _CAUSES.get(code) or os.strerror(code)
+    return _CAUSES.get(error.errno) or os.strerror(error.errno)

@@ -24,12 +24,13 @@ from types import MappingProxyType
 
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
-from ringcast.net.tls import TlsClient, TlsServer
+from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 from ringcast.transports.door import Door
 from ringcast.transports.greeting import hello
 from ringcast.transports.incoming import Arrival, Incoming
 from ringcast.transports.outgoing import Outgoing
+from ringcast.transports.source import FED, PlainSource, TlsSource
 from ringcast.transports.tcp import listen, resolve
 from ringcast.transports.watcher import IN, Watcher
 from ringcast.wire.endpoint_card import EndpointCard
@@ -60,6 +61,7 @@ class SocketTransport(NoLoans):
         self._claim = b""  # what this rank says to show who it is
         self._client: TlsClient | None = None
         server: TlsServer | None = None
+        self._scratch = memoryview(bytearray(FED if secure else 0))  # of all sources
         if secure:
             own = new_certificate()
             self._claim, self.public_key = own.public, fingerprint(own.public)
@@ -241,8 +243,9 @@ class SocketTransport(NoLoans):
             self._end(connection)
             return None
 
-    def _enter(self, sock: socket.socket, rank: int) -> None:
-        connection = Incoming(sock, rank)
+    def _enter(self, sock: socket.socket, rank: int, stream: TlsStream | None) -> None:
+        source = PlainSource(sock) if stream is None else TlsSource(sock, stream, self._scratch)
+        connection = Incoming(sock, rank, source)
 
         def fill() -> None:
             try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from contextlib import suppress
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
@@ -40,8 +39,7 @@ class Watcher:
     def remove(self, file: int) -> None:
         """Watch a file no more; before it is closed."""
         if self._owners.pop(file, None) is not None:
-            with suppress(OSError):  # `ssl` closes a connection that breaks off as it takes it over
-                self._epoll.unregister(file)
+            self._epoll.unregister(file)
 
     def wait(self, seconds: float | None) -> None:
         """Wait for something to happen, at most so long (None: without limit), and call the owners."""

@@ -10,9 +10,11 @@ import time
 from collections.abc import Sequence
 
 from ringcast.net.tls import TlsClient
-from ringcast.transports.greeting import BUSY, hello
+from ringcast.transports.greeting import hello
 from ringcast.transports.sockets import SocketTransport
 from support.socket_jobs import PATIENCE
+
+BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def port_of(address: str) -> int:
@@ -59,7 +61,7 @@ def until_counted(count: int, rank: SocketTransport) -> None:
 def shaken(sock: socket.socket, client: TlsClient, claim: bytes, *ranks: SocketTransport) -> ssl.SSLSocket | None:
     """Claim to be who `claim` says, and show the client's certificate; return the connection if that is admitted."""
     sock.send(hello(claim, secure=True))
-    wrapped = client.wrap(sock)
+    wrapped = client._context.wrap_socket(sock, do_handshake_on_connect=False)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         for rank in ranks:

@@ -1,0 +1,117 @@
+"""The bytes that come on a connection: out of the kernel, or out of TLS, which the kernel's bytes are fed to.
+
+TLS is fed many records at once, so that few system calls are made. The kernel does not tell of what waits in TLS then;
+`readable` does.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import termios
+from array import array
+from fcntl import ioctl
+from typing import Protocol
+
+from ringcast.net.tls import RECORD, TlsStream, encrypted
+
+FED = 8 * RECORD  # bytes that TLS is fed at once; with twice as many it is hardly faster, and may keep them for good
+CAN_WAIT = sys.platform == "linux"  # whether the kernel takes what is asked for as the least that it tells of
+
+
+class Source(Protocol):
+    """The bytes that come, in order."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether there may be something to read of which the kernel does not tell."""
+
+    def recv_into(self, view: memoryview) -> int:
+        """Fill `view`, which is not empty, from its start; return how many bytes, or 0 if the other end has ended.
+
+        Raises:
+            BlockingIOError: nothing is there.
+            OSError: the connection is broken.
+        """
+
+    def read_into(self, view: memoryview) -> int:
+        """Do the same without the kernel; return 0 if nothing is there.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+
+    def has(self, size: int) -> bool:
+        """Return whether so many bytes have come; of TLS, if they begin with a record."""
+
+    def tell_of(self, size: int) -> None:
+        """Let the kernel tell of what comes only when `has(size)` is true, or it has no room for so much."""
+
+    def tell_of_all(self) -> None:
+        """Let the kernel tell of whatever comes."""
+
+
+class PlainSource:
+    """Bytes as the kernel has them."""
+
+    readable = False
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self.recv_into = sock, sock.recv_into
+        self._arrived = array("i", [0])  # bytes in the kernel, where it tells of them
+
+    def read_into(self, view: memoryview) -> int:  # noqa: ARG002
+        return 0
+
+    def has(self, size: int) -> bool:
+        ioctl(self._sock, termios.FIONREAD, self._arrived, True)
+        return self._arrived[0] >= size
+
+    def tell_of(self, size: int) -> None:
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def tell_of_all(self) -> None:
+        self.tell_of(1)
+
+
+class TlsSource:
+    """Bytes that are decrypted; `scratch` is memory for whoever uses it just now."""
+
+    def __init__(self, sock: socket.socket, stream: TlsStream, scratch: memoryview) -> None:
+        self._kernel, self._sock, self._stream, self._scratch = PlainSource(sock), sock, stream, scratch
+        self._dry = False  # whether nothing can be read until more is fed
+
+    @property
+    def readable(self) -> bool:
+        return self._stream.held > 0 and not self._dry
+
+    def recv_into(self, view: memoryview) -> int:
+        # Who has room for more than a record gets a full one next; to find that it is not all held takes longer.
+        least = RECORD if len(view) > RECORD else 0
+        while True:
+            if self._dry or self._stream.held <= least:
+                size = self._sock.recv_into(self._scratch)
+                if not size:
+                    return 0
+                self._stream.feed(self._scratch[:size])
+                self._dry = False
+            got = self.read_into(view)
+            if got or not self._dry:
+                return got
+
+    def read_into(self, view: memoryview) -> int:
+        try:
+            return self._stream.read_into(view)
+        except ssl.SSLWantReadError:
+            self._dry = True
+            return 0
+
+    def has(self, size: int) -> bool:
+        return self._kernel.has(encrypted(size) - self._stream.held)
+
+    def tell_of(self, size: int) -> None:
+        self._kernel.tell_of(encrypted(size) - self._stream.held)
+
+    def tell_of_all(self) -> None:
+        self._kernel.tell_of_all()
