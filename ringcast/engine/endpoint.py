@@ -261,17 +261,22 @@ class Endpoint:
         while self.progress(self.transport.clock()):
             pass
 
-    def deliver(self, seconds: float | None) -> None:
-        """Make progress until the transport has passed on what it holds for ranks that are still there.
+    @property
+    def undelivered(self) -> bool:
+        """Whether the transport holds something for ranks that are still there.
 
         A transport without a thread would go on with it in the next call only, for which others might wait in vain.
-        Returns after at most `seconds`, if that is a number.
         """
-        transport, protocol = self.transport, self.protocol
+        protocol = self.protocol
+        return protocol.aborted is None and any(
+            peer not in protocol.failed and peer not in protocol.finished for peer in self.transport.unsent
+        )
+
+    def deliver(self, seconds: float | None) -> None:
+        """Make progress until nothing is `undelivered`, for at most `seconds`, if that is a number."""
+        transport = self.transport
         deadline = inf if seconds is None else transport.clock() + seconds
-        while protocol.aborted is None and any(
-            peer not in protocol.failed and peer not in protocol.finished for peer in transport.unsent
-        ):
+        while self.undelivered:
             if transport.clock() >= deadline:
                 return
             self.progress(min(deadline, transport.clock() + LOOK))

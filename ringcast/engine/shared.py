@@ -112,8 +112,10 @@ class SharedEndpoint(Endpoint):
             signals.waiter = None
         return self._arrivals != arrivals
 
-    def deliver(self, seconds: float | None) -> None:
-        """Nothing to do: the engine's thread does it."""
+    @property
+    def undelivered(self) -> bool:
+        """Nothing that a call has to wait for: the engine's thread passes it on."""
+        return False
 
     def _go_on(self) -> None:
         """Raise the error of all that wait, if there is one."""

@@ -1,9 +1,10 @@
 """`await request`: a coroutine waits for a call, while the event loop of asyncio serves the others.
 
 A `_Watch` stands between an endpoint and a loop while something is awaited there. To look, it takes all messages that
-have come, and wakes the coroutines whose calls are done. It looks when the transport's file descriptor tells of an
-arrival; when the program has made any other call, which may have completed what is awaited, or have taken a part of
-the messages, so that the descriptor tells nothing of the rest; and at the time of the next timeout or report.
+have come, and wakes the coroutines whose calls are done, and whose messages the transport has passed on, as a call that
+blocks awaits that too. It looks when the transport's file descriptor tells of an arrival, or of room for what is sent;
+when the program has made any other call, which may have completed what is awaited, or have taken a part of the
+messages, so that the descriptor tells nothing of the rest; and at the time of the next timeout or report.
 
 Where several threads use the rank, its engine's thread takes the messages, and rings.
 
@@ -50,14 +51,14 @@ def awaited(request: Awaitable[Result_co]) -> Generator[Any, None, Result_co]:
 
 async def _await(request: Awaitable[Result_co]) -> Result_co:
     task, limit = request._usable("await")
-    if not task.done:
+    if not task.done or task.endpoint.undelivered:
         await _wait(task, limit)
         request._usable("await")  # another coroutine may have had it, or have left the job
     return request._take(task, "await")
 
 
 async def _wait(task: Task[Any], timeout: float | None) -> None:
-    """Wait until a call is done; if this is cancelled, the call goes on."""
+    """Wait until a call is done and nothing is undelivered; if this is cancelled, the call goes on."""
     loop, endpoint = asyncio.get_running_loop(), task.endpoint
     watch = _WATCHES.get((id(endpoint), loop)) or _Watch(endpoint, loop)
     deadline = inf if timeout is None else endpoint.transport.clock() + timeout
@@ -70,7 +71,7 @@ async def _wait(task: Task[Any], timeout: float | None) -> None:
 
 
 class _Wait(NamedTuple):
-    """One coroutine's wait: its future gets a result when the call is done, on the transport's clock by `deadline`."""
+    """One coroutine's wait: its future gets a result when that is over, on the transport's clock by `deadline`."""
 
     task: Task[Any]
     future: asyncio.Future[None]
@@ -144,10 +145,14 @@ class _Watch:
         finally:
             over = over or endpoint.closed or bool(endpoint.torn)
             for wait in self._waits:
-                if (wait.task.done or over) and not wait.future.done():
+                if (over or self._is_over(wait)) and not wait.future.done():
                     wait.future.set_result(None)
             if not over:
                 self._set_timer()
+
+    def _is_over(self, wait: _Wait) -> bool:
+        endpoint = self._endpoint
+        return wait.task.done and (not endpoint.undelivered or endpoint.transport.clock() >= wait.deadline)
 
     def _make_progress(self) -> None:
         endpoint, clock = self._endpoint, self._endpoint.transport.clock
@@ -174,13 +179,13 @@ class _Stalls:
         self.due = self._start + drive.QUIET
 
     def look(self, tasks: list[Task[Any]], now: float) -> None:
-        """Report them, if it is time to."""
+        """Report them, if it is time to; there are none where only what was sent is not delivered yet."""
         if now < self.due:
             return
         endpoint, protocol = self._endpoint, self._endpoint.protocol
         self.due = now + drive.QUIET
         before, self._heard = self._heard, self._messages()
-        if self._heard != before:
+        if self._heard != before or not tasks:
             self.end()
             return
         self._times += 1

@@ -59,7 +59,7 @@ class Request(Generic[Returned]):
         'hello'
         """
         task, limit = self._usable("wait", timeout)
-        if not task.done:
+        if not task.done or task.endpoint.undelivered:
             wait(task.endpoint, [task], limit)
         return self._take(task, "wait")
 
