@@ -61,11 +61,12 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         RingcastError: see `Task.result`.
     """
     with endpoint.gate:
+        until = None if timeout is None else endpoint.transport.clock() + timeout
         task = begin(endpoint, steps, site)
         if not task.done:
             _make_progress(endpoint, _waiting(endpoint, [task], timeout))
         if endpoint.transport.unsent:
-            endpoint.deliver(timeout)
+            endpoint.deliver(until)
     return task.result
 
 
@@ -76,9 +77,10 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
         CollectiveTimeout: `timeout` seconds have passed, and the tasks that are not done have failed.
     """
     with endpoint.gate:
+        until = None if timeout is None else endpoint.transport.clock() + timeout
         _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
         if endpoint.transport.unsent:
-            endpoint.deliver(timeout)
+            endpoint.deliver(until)
 
 
 def driven(

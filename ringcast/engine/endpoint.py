@@ -272,10 +272,10 @@ class Endpoint:
             peer not in protocol.failed and peer not in protocol.finished for peer in self.transport.unsent
         )
 
-    def deliver(self, seconds: float | None) -> None:
-        """Make progress until nothing is `undelivered`, for at most `seconds`, if that is a number."""
+    def deliver(self, until: float | None) -> None:
+        """Make progress until nothing is `undelivered`, at most until then, on the transport's clock."""
         transport = self.transport
-        deadline = inf if seconds is None else transport.clock() + seconds
+        deadline = inf if until is None else until
         while self.undelivered:
             if transport.clock() >= deadline:
                 return
