@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -69,6 +70,7 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
         raise RendezvousError(f"rank {config.rank} gets no shared memory: {error}; use --transport ipc") from error
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:
+        _check_one_host(config.rank, cards)
         texts = {rank: card.address.removeprefix(SHM.scheme) for rank, card in enumerate(cards) if rank != config.rank}
         others = {rank: card for rank, text in texts.items() if (card := parse(text)) is not None}
         for rank in texts.keys() - others.keys():
@@ -78,7 +80,18 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
                 raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {_ALIKE}")
         return transport
 
-    return Inbox(EndpointCard(f"{SHM.scheme}{transport.card}"), transport.inject, meet, transport.close)
+    card = EndpointCard(f"{SHM.scheme}{transport.card}", memory=f"{colocation.kernel()} {socket.gethostname()}")
+    return Inbox(card, transport.inject, meet, transport.close)
+
+
+def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
+    """Refuse ranks of another host: their process numbers, users and namespaces may be those of this one."""
+    kernel, _, host = cards[rank].memory.partition(" ")
+    for other, card in enumerate(cards):
+        theirs, _, there = card.memory.partition(" ")
+        if kernel and theirs and theirs != kernel and card.address.startswith(SHM.scheme):
+            hosts = f"rank {rank} is on host {host} and rank {other} on host {there}"
+            raise RendezvousError(f"{hosts}, which share no memory (RINGCAST_TRANSPORT=shm); choose auto or sockets")
 
 
 def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> Inbox:

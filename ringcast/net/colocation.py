@@ -31,8 +31,16 @@ def system() -> str:
         return ""
 
 
-def system_name(boot: str, network: str) -> str:
-    """Return a hash of a kernel's boot ID and a network namespace; it reveals neither.
+def kernel() -> str:
+    """Return the name of this host's kernel, whatever its namespaces; "" where it is not known."""
+    try:
+        return system_name(_BOOT.read_text().strip())
+    except OSError:
+        return ""
+
+
+def system_name(boot: str, network: str = "") -> str:
+    """Return a hash of a kernel's boot ID and perhaps a network namespace; it reveals neither.
 
     >>> len(system_name("8d1c", "net:[4026531840]"))
     16

@@ -11,5 +11,7 @@ class EndpointCard:
 
     address: str
     key: str = ""  # public; empty where nothing is encrypted
-    memory: str = ""  # its segment of shared memory for ranks of its own host, see `ringcast.transports.segment`
+    # Its segment of shared memory for ranks of its own host, see `ringcast.transports.segment`; or, where that is its
+    # address, its kernel and host.
+    memory: str = ""
     near: str = ""  # its socket for ranks of its own host, see `ringcast.net.colocation`; empty: none

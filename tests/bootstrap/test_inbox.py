@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from ringcast.bootstrap import inbox
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import RendezvousError
 from ringcast.net import colocation
+from ringcast.transports.registry import SHM
 from ringcast.transports.shm import ShmTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from support import needs
@@ -50,3 +55,58 @@ def test_memory_that_only_this_rank_cannot_map_ends_the_start(number: int, monke
     with pytest.raises(RendezvousError, match=rf"rank 0 shares no memory with rank 1: .*{os.strerror(number)}.*tcp"):
         inbox._map(CONFIG, transport, [card, card])
     transport.close()
+
+
+def test_shared_memory_over_two_hosts_is_an_error_that_names_both() -> None:
+    """All else may be alike there: users, and the numbers of processes, descriptors and namespaces."""
+    one, other = (inbox._open_shm(WorkerConfig(rank=rank, size=2, transport=SHM.name), None) for rank in range(2))
+    kernel, host = one.card.memory.split(" ")
+    assert kernel == colocation.kernel()
+    with pytest.raises(RendezvousError, match=f"rank 0 is on host {host} and rank 1 on host elsewhere.*choose auto"):
+        one.meet([one.card, replace(other.card, memory="another elsewhere")])
+    one.close()
+    other.close()
+
+
+def test_where_kernels_are_not_known_shared_memory_is_tried() -> None:
+    one, other = (inbox._open_shm(WorkerConfig(rank=rank, size=2, transport=SHM.name), None) for rank in range(2))
+    one.meet([one.card, replace(other.card, memory=" elsewhere")])
+    other.meet([replace(one.card, memory=""), other.card])
+    one.close()
+    other.close()
+
+
+ELSEWHERE = """
+mount --bind "$1" /proc/sys/kernel/random/boot_id
+hostname elsewhere
+shift
+exec "$@"
+"""
+PROGRAM = """
+import ringcast
+ringcast.init()
+"""
+
+
+def test_ranks_of_two_kernels_find_that_at_the_start(short_path: Path) -> None:
+    """The other host is emulated: it has its own boot ID and name, and all else in common with this one."""
+    needs.root()
+    boot = short_path / "boot"
+    boot.write_text("another\n")
+    inside = ["unshare", "--mount", "--uts", "sh", "-c", ELSEWHERE, "sh", str(boot)]
+    env = {"RINGCAST_SIZE": "2", "RINGCAST_TRANSPORT": "shm", "RINGCAST_CONTROL": f"ipc://{short_path}/control"}
+    ranks = [
+        subprocess.Popen(
+            [*before, sys.executable, "-c", PROGRAM],
+            env={**os.environ, **env, "RINGCAST_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, before in enumerate(([], inside))
+    ]
+    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    hosts = socket.gethostname(), "elsewhere"
+    for rank, error in enumerate(errors):
+        named = f"rank {rank} is on host {hosts[rank]} and rank {1 - rank} on host {hosts[1 - rank]}"
+        assert f"RendezvousError: {named}" in error
+    assert all(rank.returncode for rank in ranks)
