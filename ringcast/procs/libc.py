@@ -17,6 +17,7 @@ from pathlib import Path
 _FUTEX, _WAIT, _WAKE = 202, 0, 1  # numbers of x86-64
 _ALL = (1 << 31) - 1
 _SET_PTRACER = 0x59616D61  # of prctl: who else may read this process's memory, where the system is strict (Yama)
+PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _BLOCKED = {errno.EPERM, errno.ENOSYS, errno.EACCES}
 

@@ -61,6 +61,18 @@ def activity(pids: Iterable[int]) -> Activity:
     return Activity(states, ticks * _TICK, traffic, traced or "t" in states)
 
 
+def started(pid: int) -> int:
+    """Return when a process has started, which tells it from others that have its number later; 0 if it is not there.
+
+    >>> started(os.getpid()) > 0
+    True
+    """
+    try:
+        return int(_stat(f"/proc/{pid}/stat")[19])
+    except OSError:
+        return 0
+
+
 def _stat(path: str) -> list[str]:
     """Return the fields after the name, which may hold anything."""
     with open(path, "rb") as file:

@@ -21,6 +21,8 @@ import os
 import secrets
 
 from ringcast._util.dataclass import dataclass
+from ringcast.procs.libc import PROTECTED
+from ringcast.procs.procfs import started
 
 # Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
 # the pages that are used take memory.
@@ -34,7 +36,12 @@ _HEAD = _RETURNS + _WORD * RETURNS  # bytes of the words before the tables
 _LEFT = 8  # where the word is that its reader has left
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
 AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
+_NO_PROCESS = errno.ESRCH, errno.EINVAL, errno.ENOENT  # the others, if its number is that of another one's thread
+_SHORTAGE = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN  # of descriptors, or memory; here, not there
+_FORBIDDEN = errno.EACCES, errno.EPERM
 _NO_PIDFD = errno.ENOSYS, errno.EPERM  # of a kernel before 5.3, or a container that forbids it
+_NAME = "ringcast"
+_LINK = f"/memfd:{_NAME}"  # with which the name begins that /proc has for its descriptor
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 
 
@@ -43,6 +50,7 @@ class SegmentCard:
     """How other ranks find a segment: its process and user, the descriptors there, what shows that it is the one."""
 
     pid: int
+    started: int  # as that one is known by, and not by its number alone
     space: int  # the namespace in which that is its number
     uid: int
     memory: int  # descriptor of the memfd in that process …
@@ -52,18 +60,19 @@ class SegmentCard:
 
     def __str__(self) -> str:
         """Return it as text, which `parse` reads."""
-        return ".".join(map(str, (self.pid, self.space, self.uid, self.memory, self.pipe, self.token, self.address)))
+        process = self.pid, self.started, self.space, self.uid
+        return ".".join(map(str, (*process, self.memory, self.pipe, self.token, self.address)))
 
 
 def parse(text: str) -> SegmentCard | None:
     """Return the card that a text holds; None if it holds none.
 
-    >>> parse("12.1.0.5.7.99.4096").memory
+    >>> parse("12.880.1.0.5.7.99.4096").memory
     5
     """
     try:
         fields = [int(field) for field in text.split(".")]
-        return SegmentCard(*fields) if len(fields) == 7 and min(fields) >= 0 else None
+        return SegmentCard(*fields) if len(fields) == 8 and min(fields) >= 0 else None
     except ValueError:
         return None
 
@@ -133,7 +142,7 @@ def make(size: int) -> tuple[Segment, int]:
     Raises:
         OSError: there is no memory, or no right to make one.
     """
-    descriptor = os.memfd_create("ringcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, ring_at(size, size))
         if _SEALS:  # else who truncates it could end its readers by a bus error
@@ -155,10 +164,25 @@ def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryvie
 
     Raises:
         FileNotFoundError: it is not there any more.
-        OSError: it cannot be opened from here, as by another user.
+        PermissionError: this process may not open it.
+        OSError: there is no memory, or there are no descriptors left.
     """
     if reason := unreachable(card):
         raise PermissionError(reason)
+    try:
+        return _open(card, rank, size)
+    except OSError as error:
+        if error.errno in _SHORTAGE:
+            raise
+        forbidden = error.errno in _FORBIDDEN
+    # Not within `except`: that error would keep what was mapped.
+    if forbidden and _is_there(card):
+        raise PermissionError(f"process {card.pid} does not let others open its files: {PROTECTED}")
+    # Another process has its number by now, or another file the number of its descriptor, of whatever kind.
+    raise FileNotFoundError("its segment has been closed")
+
+
+def _open(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview, int]:
     descriptor = os.open(f"/proc/{card.pid}/fd/{card.memory}", os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size != ring_at(size, size):
@@ -177,6 +201,16 @@ def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryvie
     return segment, memoryview(ring), pipe
 
 
+def _is_there(card: SegmentCard) -> bool:
+    """Return whether a process still is the one of the card, and may still have its segment."""
+    try:
+        return os.readlink(f"/proc/{card.pid}/fd/{card.memory}").startswith(_LINK) and started(card.pid) == card.started
+    except PermissionError:
+        return started(card.pid) == card.started
+    except OSError:
+        return False
+
+
 def watch(card: SegmentCard) -> int:
     """Return a descriptor that becomes readable when the process has ended; -1 where the system has none.
 
@@ -186,9 +220,9 @@ def watch(card: SegmentCard) -> int:
     """
     try:
         return os.pidfd_open(card.pid)
-    except ProcessLookupError:
-        raise FileNotFoundError(f"process {card.pid} has ended") from None
     except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_PROCESS:
+            raise FileNotFoundError(f"process {card.pid} has ended") from None
         if isinstance(error, OSError) and error.errno not in _NO_PIDFD:
             raise
         return -1

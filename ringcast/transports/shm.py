@@ -25,6 +25,7 @@ import numpy as np
 
 from ringcast.errors import LinkLost
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
+from ringcast.procs.procfs import started
 from ringcast.transports import segment
 from ringcast.transports.base import Frame, LoanWithdrawn, MemoryArrival
 from ringcast.transports.ring import Loans, RingReader, RingWriter, pack_loans
@@ -80,7 +81,7 @@ class ShmTransport:
     def card(self) -> SegmentCard:
         """How other ranks of this host find the segment."""
         address = self._futex.address - BELL
-        who = os.getpid(), segment.namespace(), os.getuid()
+        who = os.getpid(), started(os.getpid()), segment.namespace(), os.getuid()
         return SegmentCard(*who, self._descriptor, self._pipe[1], self._own.token, address)
 
     def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:

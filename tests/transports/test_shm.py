@@ -8,9 +8,11 @@ import gc
 import itertools
 import os
 import random
+import re
 import resource
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -344,8 +346,73 @@ def test_another_user_maps_nothing() -> None:
     done = subprocess.run(
         [*MATE, str(card), "map as another user"], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.splitlines()[-1] == "PermissionError", done.stderr
+    assert done.stdout.startswith("PermissionError: "), done.stderr
     other.close()
+
+
+def test_a_descriptor_that_is_something_else_by_now_means_that_the_rank_has_left(tmp_path: Path) -> None:
+    """Its process lives on, and has given the number to another file; opening that for writing fails in many ways."""
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    a, other = ShmTransport(0, 2), ShmTransport(1, 2)
+    with contextlib.ExitStack() as stack:
+        left, right = socket.socketpair()
+        others = [
+            stack.enter_context(left).fileno(),
+            stack.enter_context(right).fileno(),
+            stack.enter_context(select.epoll()).fileno(),
+            os.open(tmp_path, os.O_RDONLY),
+            os.open(file, os.O_RDONLY),
+            os.open(os.path.realpath(sys.executable), os.O_RDONLY),
+            os.open("/proc/self/stat", os.O_RDONLY),
+            os.open("/dev/null", os.O_RDWR),
+            os.memfd_create("other"),
+        ]
+        for descriptor in others[3:]:
+            stack.callback(os.close, descriptor)
+        for descriptor in others:
+            assert isinstance(a.meet({1: replace(other.card, memory=descriptor)})[1], FileNotFoundError), descriptor
+    a.close()
+    other.close()
+
+
+@pytest.mark.parametrize("end", ["zombie", "thread"])
+def test_a_process_that_has_ended_has_left(end: str) -> None:
+    """Nobody has waited for it yet; or its number is that of another process's thread."""
+    a, other = ShmTransport(0, 2), ShmTransport(1, 2)
+    child = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.read()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    over, numbers = threading.Event(), [child.pid]
+
+    def tell() -> None:
+        numbers.append(threading.get_native_id())
+        begun.set()
+        over.wait(ENOUGH)
+
+    thread, begun = threading.Thread(target=tell), threading.Event()
+    thread.start()
+    assert begun.wait(ENOUGH)
+    assert isinstance(a.meet({1: replace(other.card, pid=numbers[end == "thread"])})[1], FileNotFoundError)
+    over.set()
+    thread.join()
+    child.communicate()
+    a.close()
+    other.close()
+
+
+def test_a_protected_process_is_named_and_no_other_is_taken_for_it() -> None:
+    """One of the same user, which the kernel protects from it; and then, as if it had ended, others with its number."""
+    needs.root()
+    a = ShmTransport(0, 2)
+    done = subprocess.run(
+        [*MATE, str(a.card), "map what is protected"], capture_output=True, text=True, timeout=60, check=False
+    )
+    a.close()
+    protected, *others = done.stdout.splitlines()
+    assert re.fullmatch(r"PermissionError: process \d+ does not let others .*: it is protected.*", protected)
+    assert others == ["FileNotFoundError: its segment has been closed"] * 2
 
 
 # Garbage.

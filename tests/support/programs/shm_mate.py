@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -12,12 +13,18 @@ from ringcast.transports import segment
 from ringcast.transports.segment import SegmentCard, parse
 from ringcast.transports.shm import ShmTransport
 
+libc = ctypes.CDLL(None)
+SET_DUMPABLE = 4  # of prctl
+
 
 def main(text: str, does: str, *arguments: str) -> None:
     card = parse(text)
     assert card is not None
     if does == "map as another user":
         map_as_another_user(card)
+        return
+    if does == "map what is protected":
+        map_what_is_protected()
         return
     mate = ShmTransport(1, 2)
     assert not mate.meet({0: card})
@@ -69,13 +76,43 @@ def echo(mate: ShmTransport, waits: str, count: int) -> None:
 
 
 def map_as_another_user(card: SegmentCard) -> None:
+    become_another_user()
+    map_and_tell(replace(card, uid=os.getuid()))
+
+
+def map_what_is_protected() -> None:
+    """Map the segment of a process that protects itself; then as if that process were another one by now."""
+    become_another_user()
+    told, tell = os.pipe()
+    mate = os.fork()
+    if mate == 0:
+        transport = ShmTransport(0, 2)
+        libc.prctl(SET_DUMPABLE, 0)
+        os.write(tell, str(transport.card).encode())
+        signal.pause()
+    try:
+        card = parse(os.read(told, 1000).decode())
+        assert card is not None
+        map_and_tell(card)
+        map_and_tell(replace(card, started=card.started + 1))
+        map_and_tell(replace(card, pid=1))  # root's
+    finally:
+        os.kill(mate, signal.SIGKILL)
+        os.waitpid(mate, 0)
+
+
+def become_another_user() -> None:
     os.setgroups([])
     os.setresgid(12345, 12345, 12345)
     os.setresuid(12345, 12345, 12345)
+    libc.prctl(SET_DUMPABLE, 1)  # which a change of the user ends
+
+
+def map_and_tell(card: SegmentCard) -> None:
     try:
-        segment.open_at(replace(card, uid=os.getuid()), 0, 2)
+        segment.open_at(card, 1, 2)
     except OSError as error:
-        print(type(error).__name__)
+        print(f"{type(error).__name__}: {error}")
     else:
         print("mapped")
 
