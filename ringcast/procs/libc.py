@@ -17,6 +17,7 @@ from pathlib import Path
 _FUTEX, _WAIT, _WAKE = 202, 0, 1  # numbers of x86-64
 _ALL = (1 << 31) - 1
 _SET_PTRACER = 0x59616D61  # of prctl: who else may read this process's memory, where the system is strict (Yama)
+_GET_DUMPABLE, _DUMPABLE = 3, 1  # of prctl: whether others of this user may look into this process
 PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _BLOCKED = {errno.EPERM, errno.ENOSYS, errno.EACCES}
@@ -34,10 +35,12 @@ class _Timespec(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def reason_not_shared() -> str:
-    """Return why processes of this system cannot share memory as ringcast does it; empty if they can."""
+    """Return why this process cannot share memory with others of its user; empty if it can."""
     reason = _reason_not()
     if reason:
         return reason
+    if _short().prctl(_GET_DUMPABLE, 0, 0, 0, 0) != _DUMPABLE:
+        return f"others may not open the files of this process: {PROTECTED}"
     try:
         descriptor = os.memfd_create("ringcast", os.MFD_CLOEXEC)
         try:

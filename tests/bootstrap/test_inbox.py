@@ -57,6 +57,19 @@ def test_memory_that_only_this_rank_cannot_map_ends_the_start(number: int, monke
     transport.close()
 
 
+def test_a_process_that_is_protected_from_others_offers_no_memory() -> None:
+    """The ranks of its host then reach it as those of others do."""
+    program = f"""
+import ctypes
+from ringcast.bootstrap import inbox
+from ringcast.config.worker import WorkerConfig
+ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+print(inbox._shared({CONFIG!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "None\n"
+
+
 def test_shared_memory_over_two_hosts_is_an_error_that_names_both() -> None:
     """All else may be alike there: users, and the numbers of processes, descriptors and namespaces."""
     one, other = (inbox._open_shm(WorkerConfig(rank=rank, size=2, transport=SHM.name), None) for rank in range(2))

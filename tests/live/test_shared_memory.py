@@ -148,6 +148,41 @@ ringcast.init(timeout=30).barrier()
     assert re.search(text, done.stderr), done.stderr
 
 
+PROTECTS_ITSELF = """
+import ctypes
+protect = lambda: ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+"""
+WITHOUT_PTRACE = "setpriv", "--bounding-set=-sys_ptrace"  # with it nothing is protected from root
+
+
+def test_a_rank_that_is_protected_from_others_is_an_error_that_says_so(folder: Path) -> None:
+    """As a program with the set-user bit is: nobody can map its segment, or read its memory."""
+    needs.root()
+    program = f"""{PROTECTS_ITSELF}
+if os.environ["RINGCAST_RANK"] == "1":
+    protect()
+ringcast.init(timeout=30).barrier()
+"""
+    done = launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program)
+    assert done.returncode == 1
+    assert "RINGCAST_TRANSPORT=shm: others may not open the files of this process: it is protected" in done.stderr
+    assert re.search(r"rank 1 \(.*\) failed: exit code 1", done.stderr.splitlines()[-1]), done.stderr
+
+
+def test_from_a_rank_that_protects_itself_later_large_messages_are_copied_twice(folder: Path) -> None:
+    needs.root()
+    program = f"""{PROTECTS_ITSELF}
+comm = ringcast.init(timeout=60)
+comm.barrier()  # when all have mapped all segments
+protect()
+for n in 0, 1, 1000, 300_000:
+    assert (comm.allgather(np.full(n, comm.rank)) == np.arange(comm.size)[:, None]).all()
+if comm.rank == 0:
+    print("right over", os.environ["RINGCAST_TRANSPORT"])
+"""
+    right(launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program))
+
+
 def test_sixteen_ranks_on_few_processors(folder: Path) -> None:
     right(launch(folder, "-n", "16", CALLS))
 
