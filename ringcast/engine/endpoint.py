@@ -242,6 +242,8 @@ class Endpoint:
             self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
             self.protocol.outbox.clear()
             self.control.send(Failing(self.rank, replace(Failure.of(error), blames=())))
+            self.protocol.withdraw()
+            self._take_back()
 
     def tell_found(self) -> None:
         """Notify the others of invalidated communicators, also of those in which this rank makes no call."""
@@ -281,11 +283,17 @@ class Endpoint:
                 return
             self.progress(min(deadline, transport.clock() + LOOK))
 
+    def _take_back(self) -> None:
+        """End the loans of memory that the protocol has withdrawn, before the call raises: then it may be changed."""
+        withdrawn = self.protocol.withdrawn
+        while withdrawn:
+            self.transport.take_back(withdrawn.pop())
+
     def flush(self) -> None:
         """Pass the protocol's outgoing messages to the transport."""
-        outbox, withdrawn = self.protocol.outbox, self.protocol.withdrawn
-        while withdrawn:  # before the call raises: then the program may change it
-            self.transport.take_back(withdrawn.pop())
+        outbox = self.protocol.outbox
+        if self.protocol.withdrawn:
+            self._take_back()
         if self.torn:
             outbox.clear()
         try:

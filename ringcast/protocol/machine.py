@@ -445,6 +445,10 @@ class Protocol:
         self.invalidate(context, error)
         self._contexts[context].reported = True
 
+    def withdraw(self) -> None:
+        """Withdraw all memory that is lent, where this rank can say nothing more."""
+        self._sending.withdraw()
+
     def revoked(self, context: int) -> bool:
         """Return whether a communicator was freed or invalidated, for whatever reason."""
         return self._contexts.given_up(context)

@@ -102,6 +102,13 @@ class Sending:
         self.transfers.pop((send.peer, send.transfer), None)
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 
+    def withdraw(self) -> None:
+        """Withdraw all memory that is lent: nobody may read it any more."""
+        for send in self.transfers.values():
+            if send.lent:
+                send.lent = False
+                self.withdrawn.append(send.frames)
+
     def drop_trailing(self, context: int) -> None:
         """Drop the messages of a communicator that no operation waits for."""
         for key, send in list(self.transfers.items()):

@@ -23,12 +23,13 @@ from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoi
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import SUM, Op
-from ringcast.transports.base import Arrival, Transport
+from ringcast.transports.base import Arrival, LoanWithdrawn, Transport
 from ringcast.wire import codec
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import NOTICES, Failing, Revoke
 from ringcast.wire.failure import Failure
+from support import needs
 from support.gates import ThreadGate
 from support.jobs import transports
 from support.protocol_net import Buffer
@@ -193,6 +194,27 @@ def test_an_operator_that_raises_ends_the_communicator() -> None:
 
 def simulated_of(made: list[Endpoint]) -> Any:
     return made[0].transport._wire
+
+
+@needs.shared_memory
+def test_a_rank_whose_engine_is_broken_off_takes_back_what_it_has_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is the program's again with the error; whoever comes to read it later gets an error as well."""
+    made = endpoints(transports("shm", 2))
+    lender, reader = made[0].transport, made[1].transport
+    memory = np.ones(100_100)
+    comm = Communicator(group(made[0]), 20)
+    other = Communicator(Group(made[0], CONTEXT + 1, NETWORKS["threads"]), 20)
+    requests = [each.isend(memory[place : place + 100_000], 1) for place, each in ((0, comm), (10, other))]
+    arrivals = [reader.poll(reader.clock() + 20) for _ in requests]
+    loans = [arrival.loan for arrival in arrivals if arrival is not None and arrival.loan is not None]
+    monkeypatch.setattr(lender, "poll", lambda _: no_memory())
+    with pytest.raises(MemoryError):
+        requests[0].wait()
+    assert len(loans) == 2
+    for loan in loans:
+        with pytest.raises(LoanWithdrawn):
+            loan.read_into(memoryview(bytearray(8)))
+    quietly_close(made)
 
 
 def test_a_wrong_argument_ends_nothing() -> None:
