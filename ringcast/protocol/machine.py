@@ -630,7 +630,7 @@ class Protocol:
             if send is None:
                 self.dropped["stale grant"] += 1
             else:
-                self._sending.credit(send, h.word)
+                self._sending.credit(send, h.word, h.length)
         elif not self._aborter.dead(h):
             send = self._sending.promised.pop((h.source, h.context, h.operation, h.ordinal), None)
             if send is None:
@@ -683,7 +683,7 @@ class Protocol:
         if h.length != send.total:
             self._aborter.mismatch(op, h, f"a receive of {h.length} bytes where {send.total} are sent")
             return
-        self._sending.credit(send, h.word)
+        self._sending.credit(send, h.word, h.length)
 
     def _on_data(self, h: Header, arrival: Arrival) -> None:
         recv = self._receiving.transfers.get((h.source, h.transfer)) or self._bind(h)

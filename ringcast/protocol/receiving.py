@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from ringcast.errors import LinkLost, Revoked
+from ringcast.errors import LinkLost
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.protocol.outbox import Outbox
-from ringcast.transports.base import Arrival, Loan, LoanWithdrawn
+from ringcast.transports.base import Arrival, Loan
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CTS, DONE, PACKED, Header
 
@@ -45,8 +45,10 @@ class Receiving:
             self.withheld.append(recv)
             return
         assert recv.total is not None
-        recv.granted = min(recv.total, op.window)
-        self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, recv.total, recv.granted)
+        missing = recv.total - recv.received  # all, if nothing was copied out of the sender's memory
+        granted = min(missing, op.window)
+        recv.granted = recv.received + granted
+        self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, missing, granted)
 
     def release(self) -> None:
         """Send the withheld grants, as far as that is possible now."""
@@ -88,35 +90,27 @@ class Receiving:
         recv.received = end
 
     def fetch(self, recv: Receive, h: Header, loan: Loan | None) -> bool:
-        """Copy a message out of its sender's memory, and confirm it; False: that cannot be read.
+        """Copy a message out of its sender's memory, and confirm it; False: the rest, or all of it, cannot be read.
+
+        Then it has to be granted: if the sender has given up the call, or has ended, that is the answer.
 
         Raises:
-            Broken: not all of it can be read.
-            Revoked: the sender has given up the call meanwhile.
+            Broken: not all of it is lent.
             BaseException: as of `take`.
         """
-        sink, total, offset = recv.sink, h.length, 0
-        while offset < total:
+        sink, total = recv.sink, h.length
+        while recv.received < total:
             if loan is None:
                 return False
-            view = sink.view(offset, total - offset)
+            view = sink.view(recv.received, total - recv.received)
             try:
                 size = loan.read_into(view)
-            except LoanWithdrawn as error:
-                if offset == 0:
-                    return False  # its reason comes as the answer to a grant
-                raise Revoked(self._outbox.rank, str(error), recv.peer) from None
-            except LinkLost:  # no grant brings the message either, but what came to its sender shows with that
+            except (LinkLost, OSError):
                 return False
-            except OSError as error:
-                if offset == 0:
-                    return False
-                raise Broken(f"its memory at byte {offset} of {total} cannot be read: {error}") from None
             if size < len(view):
-                raise Broken(f"{offset + size} bytes are lent where {total} were announced")
-            sink.placed(offset, size)
-            offset += size
-        recv.received = total
+                raise Broken(f"{recv.received + size} bytes are lent where {total} were announced")
+            sink.placed(recv.received, size)
+            recv.received += size
         recv.operation.complete(recv)
         self._outbox.emit(DONE, 0, recv.peer, recv.operation, recv.ordinal, h.transfer, 0, 0)
         self.release()

@@ -43,17 +43,28 @@ class Sending:
         send.lent = lend
         self._outbox.emit(RTS, OFFER if lend else 0, *facts, [sizes], send.frames if lend and send.total else ())
 
-    def credit(self, send: Send, more: int) -> None:
+    def credit(self, send: Send, more: int, missing: int) -> None:
         """Take a grant of `more` bytes, and send the segments that it allows.
+
+        The first one after an offer says how many bytes are `missing`: the rest has been read where it is.
 
         Raises:
             Broken: the grant goes beyond the message.
         """
+        if send.lent:
+            self._skip(send, send.total - missing)
         if send.credit + more > send.total:
             raise Broken(f"it granted {send.credit + more} bytes of a message of {send.total}")
         send.credit += more
-        send.lent = False  # the receiver cannot read it
         self._pump(send)
+
+    def _skip(self, send: Send, size: int) -> None:
+        """Count bytes as sent that the receiver has read; it reads no more."""
+        if not 0 <= size <= send.total or sum(map(len, send.take(size))) != size:
+            raise Broken(f"it has read {size} bytes of a message of {send.total}")
+        send.lent = False
+        send.offset = send.credit = size
+        self._outbox.payload[0] += size
 
     def _pump(self, send: Send) -> None:
         """Send the segments that are granted; only whole ones, except at the end."""
