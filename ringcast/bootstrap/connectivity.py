@@ -19,6 +19,7 @@ from ringcast.schedules.scan import census_skips
 from ringcast.transports.base import RemoteTransport
 
 GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
+_DROPPED = "as if a firewall dropped the packets"
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 
 
@@ -65,7 +66,10 @@ def _await(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace
             if why:
                 refused.setdefault(peer, now)
         if lost := overdue(missing, refused, now, deadline, grace):
-            raise RendezvousError(_text(endpoint.rank, transport, missing, lost, seconds))
+            away = {peer: unreached[peer] for peer in lost if peer in unreached}
+            what = _unreached(transport, away, seconds) if away else _unheard(transport, lost, seconds)
+            ends = f"rank {endpoint.rank} at {transport.address}"
+            raise RendezvousError(f"{ends} {what}; {_FIX}; ringcast doctor -H looks at all hosts")
         transport.wait_for_news(min([deadline, *(refused[peer] + grace for peer in missing if peer in refused)]))
 
 
@@ -89,9 +93,16 @@ def overdue(
     return sorted(peer for peer in missing if peer in refused and now >= refused[peer] + grace)
 
 
-def _text(rank: int, transport: RemoteTransport, missing: Mapping[int, str], lost: list[int], seconds: float) -> str:
-    peer = lost[0]
-    others = f" (nor to rank {', '.join(map(str, lost[1:]))})" if len(lost) > 1 else ""
-    why = missing[peer] or f"nothing came back within {seconds:g} s, as if a firewall dropped the packets"
-    ends = f"rank {rank} at {transport.address} gets no connection to rank {peer} at {transport.address_of(peer)}"
-    return f"{ends}{others}: {why}; {_FIX}; ringcast doctor -H looks at all hosts"
+def _unreached(transport: RemoteTransport, away: Mapping[int, str], seconds: float) -> str:
+    """Return what is wrong where this rank does not reach others, some of which have refused it."""
+    peer, *more = away
+    others = f" (nor to rank {', '.join(map(str, more))})" if more else ""
+    why = away[peer] or f"nothing came back within {seconds:g} s, {_DROPPED}"
+    return f"gets no connection to rank {peer} at {transport.address_of(peer)}{others}: {why}"
+
+
+def _unheard(transport: RemoteTransport, lost: Collection[int], seconds: float) -> str:
+    """Return what is wrong where this rank reaches others that do not reach it."""
+    theirs = ", ".join(f"rank {peer} at {transport.address_of(peer)}" for peer in lost)
+    whom = "there" if len(lost) == 1 else "one of these at least"
+    return f"has reached {theirs}, but gets no connection from {whom}: nothing came within {seconds:g} s, {_DROPPED}"
