@@ -158,9 +158,11 @@ def _socket_inbox(
         return far
 
     def close() -> None:
-        far.close()
-        if shared is not None:
-            shared.close()
+        try:
+            far.close()
+        finally:
+            if shared is not None:
+                shared.close()
 
     return Inbox(own, far.inject, meet, close)
 

@@ -18,7 +18,7 @@ from ringcast.protocol.ballots import Ballot
 from ringcast.protocol.counters import by_peer
 from ringcast.protocol.machine import Protocol
 from ringcast.protocol.operations import Operation, Sink
-from ringcast.transports.base import Transport
+from ringcast.transports.base import HURRIED, Transport
 from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
@@ -377,7 +377,7 @@ class Endpoint:
             self.control.close()
         finally:
             self.silent = True
-            self.transport.close(hurry=protocol.hopeless or bool(self.torn))
+            self.transport.close(within=HURRIED if protocol.hopeless or self.torn else None)
             protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
             self.recorder.close()
         if wrong is not None:

@@ -8,6 +8,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 Frame: TypeAlias = "bytes | bytearray | memoryview"
 
 
+LINGER = 5.0  # seconds in which `close` still delivers what was sent …
+HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
+
+
 class LoanWithdrawn(OSError):
     """A sender has taken back the memory that it had lent: what was read may be something else."""
 
@@ -107,9 +111,9 @@ class Transport(Protocol):
     def clock(self) -> float:
         """Return the time in seconds on which deadlines are measured."""
 
-    def close(self, hurry: bool = False) -> None:
-        """Give back everything: sockets, threads, files. What was sent is delivered if the peer still listens,
-        within a bounded time, which is short with `hurry`. Idempotent; always closes, even if it fails.
+    def close(self, within: float | None = None) -> None:
+        """Give back everything: sockets, threads, files. What was sent is delivered if the peer still listens, within
+        so many seconds (None: LINGER). Idempotent; always closes, even if it fails.
         """
 
 

@@ -27,11 +27,10 @@ from ringcast.errors import LinkLost
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
 from ringcast.transports import segment
-from ringcast.transports.base import Frame, LoanWithdrawn, MemoryArrival
+from ringcast.transports.base import LINGER, Frame, LoanWithdrawn, MemoryArrival
 from ringcast.transports.ring import Loans, RingReader, RingWriter, pack_loans
 from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
 
-LINGER, HURRIED = 5.0, 0.1  # seconds in which close() still delivers what did not fit into the rings
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives
 FEWEST, MOST = 16, 512  # times that a rank looks before it waits; each takes 0.1 us …
@@ -260,11 +259,11 @@ class ShmTransport:
             os.write(self._pipe[1], b"\0")  # so that the caller looks once
         return self._pipe[0]
 
-    def close(self, hurry: bool = False) -> None:
+    def close(self, within: float | None = None) -> None:
         if self._closed:
             return
         self._own.mark_closed()
-        end = self.clock() + (HURRIED if hurry else LINGER)
+        end = self.clock() + (LINGER if within is None else within)
         try:
             while self.unsent and (left := end - self.clock()) > 0:
                 self._deliver(min(left, LOOK))

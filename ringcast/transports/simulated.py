@@ -89,6 +89,6 @@ class SimulatedTransport(NoLoans):
     def clock(self) -> float:
         return self._wire.now
 
-    def close(self, hurry: bool = False) -> None:  # noqa: ARG002 (there is no time to lose)
+    def close(self, within: float | None = None) -> None:  # noqa: ARG002 (there is no time to lose)
         self._open = False
         self.inbox.clear()

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
-from ringcast.transports.base import Frame, MemoryArrival, NoLoans
+from ringcast.transports.base import LINGER, Frame, MemoryArrival, NoLoans
 from ringcast.transports.door import Door
 from ringcast.transports.greeting import hello
 from ringcast.transports.incoming import Arrival, Incoming
@@ -34,9 +34,6 @@ from ringcast.transports.source import FED, PlainSource, TlsSource
 from ringcast.transports.tcp import listen, resolve
 from ringcast.transports.watcher import IN, Watcher
 from ringcast.wire.endpoint_card import EndpointCard
-
-LINGER = 5.0  # seconds in which close() still delivers what was sent …
-HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
 
 
 def _unknown(claim: bytes, job: bytes) -> int | None:
@@ -197,7 +194,7 @@ class SocketTransport(NoLoans):
     def fileno(self) -> int:
         return self._watcher.fileno()
 
-    def close(self, hurry: bool = False) -> None:
+    def close(self, within: float | None = None) -> None:
         if self._closed:
             return
         with self._lock:
@@ -206,7 +203,7 @@ class SocketTransport(NoLoans):
             self._door.close()
             for connection in [*self._incoming]:
                 self._end(connection)
-            deadline = self.clock() + (HURRIED if hurry else LINGER)
+            deadline = self.clock() + (LINGER if within is None else within)
             while self.unsent and (left := deadline - self.clock()) > 0:
                 self._watcher.wait(left)
         finally:

@@ -79,7 +79,7 @@ class ThreadTransport(NoLoans):
             self._inbox.bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         return self._inbox.bell
 
-    def close(self, hurry: bool = False) -> None:  # noqa: ARG002 (what was sent is there already)
+    def close(self, within: float | None = None) -> None:  # noqa: ARG002 (what was sent is there already)
         self._inbox.open = False
         with self._inbox.lock:
             bell, self._inbox.bell = self._inbox.bell, None

@@ -26,12 +26,10 @@ from ringcast.net.keys import new_pair
 from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.net.zmq_monitor import read_event_type
-from ringcast.transports.base import Frame, NoLoans
+from ringcast.transports.base import LINGER, Frame, NoLoans
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 
-LINGER = 5000  # ms in which close() still delivers what was sent …
-HURRIED = 100  # … and in which it delivers the last refusals, when nothing else counts any more
 _BROKEN = {
     zmq.Event.CLOSED: "it was refused, or there is no way there",
     zmq.Event.DISCONNECTED: "it was closed by the other side",
@@ -101,7 +99,7 @@ class ZeroMQTransport(NoLoans):
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self.context.socket(kind)
-        socket.setsockopt(zmq.LINGER, LINGER)
+        socket.setsockopt(zmq.LINGER, int(1000 * LINGER))
         socket.setsockopt(zmq.SNDHWM, 0)  # the protocol bounds what is queued, not ZeroMQ
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
@@ -244,7 +242,7 @@ class ZeroMQTransport(NoLoans):
     def fileno(self) -> int:
         return cast(int, self._inbox.getsockopt(zmq.FD))
 
-    def close(self, hurry: bool = False) -> None:
+    def close(self, within: float | None = None) -> None:
         if self._closed:
             return
         with self._lock:
@@ -252,7 +250,8 @@ class ZeroMQTransport(NoLoans):
         if self._authenticator is not None:
             self._authenticator.stop()
         self._pair = None
-        self.context.destroy(HURRIED if hurry else LINGER)  # closes all sockets; their linger bounds the wait
+        seconds = LINGER if within is None else within
+        self.context.destroy(int(1000 * seconds))  # closes all sockets; their linger bounds the wait
         for address in self.address, self.near:
             if address.startswith("ipc://"):
                 Path(address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind

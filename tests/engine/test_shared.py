@@ -521,7 +521,7 @@ def test_a_second_signal_does_not_wait_for_the_lock(
 @pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("kind", ["threads", "ipc"])
 def test_all_threads_get_the_error_when_a_peer_is_gone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zeromq, "LINGER", 100)  # what was sent to the peer that is gone is not delivered
+    monkeypatch.setattr(zeromq, "LINGER", 0.1)  # what was sent to the peer that is gone is not delivered
     job = Job(kind, 3)
 
     def work(comm: Communicator) -> None:

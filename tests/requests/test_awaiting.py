@@ -284,7 +284,7 @@ def test_the_timeout_of_the_communicator_holds(ways: bool) -> None:
 def test_all_coroutines_get_the_error_when_a_peer_is_gone(
     kind: str, ways: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringcast.transports.zeromq.LINGER", 100)  # what was sent to it is not delivered
+    monkeypatch.setattr("ringcast.transports.zeromq.LINGER", 0.1)  # what was sent to it is not delivered
 
     async def work(comm: Communicator) -> None:
         own = [comm.dup() for _ in range(3)]

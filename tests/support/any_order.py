@@ -95,7 +95,7 @@ class End:
     def fileno(self) -> int:
         raise OSError("this wire has no file descriptor")
 
-    def close(self, hurry: bool = False) -> None:
+    def close(self, within: float | None = None) -> None:
         self.closed = True
         self.inbox.clear()
 

@@ -81,9 +81,9 @@ class Rank(SocketTransport):
             for other in self.others:
                 other.work()
 
-    def close(self, hurry: bool = False) -> None:
+    def close(self, within: float | None = None) -> None:
         with self.lock:
-            super().close(hurry)
+            super().close(within)
 
 
 def ranks(size: int, *, secure: bool) -> list[Rank]:

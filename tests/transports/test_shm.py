@@ -29,7 +29,7 @@ from ringcast.errors import LinkLost
 from ringcast.net.fd_limits import allow_files
 from ringcast.procs import libc
 from ringcast.transports import shm
-from ringcast.transports.base import Arrival, Transport
+from ringcast.transports.base import HURRIED, Arrival, Transport
 from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, RING, SegmentCard, parse
 from ringcast.transports.shm import ShmTransport
 from support import needs
@@ -104,7 +104,7 @@ class Mate:
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
-        self.transport.close(hurry=True)
+        self.transport.close(HURRIED)
 
 
 @pytest.fixture
@@ -439,7 +439,7 @@ def test_garbage_in_a_ring_is_dropped_and_others_are_heard() -> None:
         else:
             pytest.fail("a message of another rank is not found")
     for transport in (a, b, c):
-        transport.close(hurry=True)
+        transport.close(HURRIED)
 
 
 def test_a_tail_that_is_taken_back_ends_the_look(pair: tuple[ShmTransport, ShmTransport]) -> None:
@@ -629,7 +629,7 @@ def test_a_writer_that_wants_room_sees_behind_its_fence_what_has_been_made(
     behind_fence(a, make_room)
     a._push_all()
     assert not a.unsent
-    b.close(hurry=True)
+    b.close(HURRIED)
 
 
 def test_a_reader_sees_behind_its_fence_that_the_writer_wants_room(pair: tuple[ShmTransport, ShmTransport]) -> None:

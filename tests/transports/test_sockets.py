@@ -28,7 +28,7 @@ from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key
 from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream, encrypted
 from ringcast.transports import sockets, tcp, zeromq
-from ringcast.transports.base import Transport
+from ringcast.transports.base import HURRIED, Transport
 from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.framing import in_records
 from ringcast.transports.incoming import Incoming
@@ -319,14 +319,14 @@ def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[SocketTransp
 def test_close_is_bounded_where_nobody_takes_what_was_sent() -> None:
     a, b = opened(2)
     a.send(1, [b"header"])
-    for hurry, most in (True, 2.0), (False, 10.0):
+    for within, most in (HURRIED, 2.0), (None, 10.0):
         c = SocketTransport("tcp://127.0.0.1:*", size=2)
         c.meet([c.card, b.card])
         c.send(1, [b"header"])
         start = c.clock()
-        c.close(hurry)
+        c.close(within)
         assert c.clock() - start < most
-    a.close(hurry=True)
+    a.close(HURRIED)
     b.close()
 
 

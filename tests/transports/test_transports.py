@@ -15,7 +15,7 @@ import zmq
 
 from ringcast.control import new_key
 from ringcast.errors import LinkLost
-from ringcast.transports import zeromq
+from ringcast.transports import routed, zeromq
 from ringcast.transports.base import Arrival, Transport
 from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.simulated import SimulatedWire
@@ -36,7 +36,8 @@ CASES = [(check, kind) for check in CHECKS for kind in (*KINDS, "mixed", "routed
 @pytest.mark.parametrize(("check", "kind"), CASES, ids=[f"{check.__name__}-{kind}" for check, kind in CASES])
 def test_conformance(check: Check, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What a rank had sent to one that has closed keeps its own close() waiting for so long.
-    monkeypatch.setattr(zeromq, "LINGER", 1000)
+    monkeypatch.setattr(zeromq, "LINGER", 1.0)
+    monkeypatch.setattr(routed, "LINGER", 1.0)
 
     def make(size: int) -> Sequence[Transport]:
         if kind == "simulated":
