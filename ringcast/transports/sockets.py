@@ -31,7 +31,7 @@ from ringcast.transports.greeting import hello
 from ringcast.transports.incoming import Arrival, Incoming
 from ringcast.transports.outgoing import Outgoing
 from ringcast.transports.source import FED, PlainSource, TlsSource
-from ringcast.transports.tcp import listen, resolve
+from ringcast.transports.tcp import listen, resolve, with_route
 from ringcast.transports.watcher import IN, Watcher
 from ringcast.wire.endpoint_card import EndpointCard
 
@@ -151,7 +151,7 @@ class SocketTransport(NoLoans):
         card = self._cards[peer]
         said = hello(self._claim, secure=self._client is not None)
         try:
-            address = resolve(card.address)
+            address = with_route(resolve(card.address))
         except OSError as error:
             raise LinkLost(peer, f"its address {card.address!r} cannot be used: {error}") from None
         link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher, self.unsent)

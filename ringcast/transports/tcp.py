@@ -13,16 +13,17 @@ from ringcast.transports.registry import TCP
 from ringcast.transports.zeromq import KEEPALIVE
 
 SILENCE = 60_000  # ms without an answer after which a connection that is being made is given up
+_NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
 Address: TypeAlias = tuple[socket.AddressFamily, Any]
 
 
-def resolve(text: str) -> Address:
-    """Return the address of `tcp://HOST:PORT`; a port `*` is any free one. Blocks if the host is a name.
+def resolve(text: str) -> list[Address]:
+    """Return the addresses of `tcp://HOST:PORT`, one or more; a port `*` is any free one. Blocks if the host is a name.
 
-    >>> resolve("tcp://127.0.0.1:5")[1], resolve("tcp://[::1]:*")[1][:2]
-    (('127.0.0.1', 5), ('::1', 0))
+    >>> [address[:2] for text in ("tcp://127.0.0.1:5", "tcp://[::1]:*") for _, address in resolve(text)]
+    [('127.0.0.1', 5), ('::1', 0)]
 
     Raises:
         OSError: it is no such address, or the name is not known.
@@ -31,20 +32,38 @@ def resolve(text: str) -> Address:
     number = 0 if port == "*" else int(port) if port.isascii() and port.isdigit() else -1
     if not text.startswith(TCP.scheme) or not host or not 0 <= number <= 65535:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    found = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)
-    return found[0][0], found[0][4]
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)
+    except UnicodeError:  # of a part of the name that is empty, or longer than 63 characters
+        raise OSError(errno.EINVAL, f"{host!r} is no name of a host") from None
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def with_route(addresses: Sequence[Address]) -> Address:
+    """Return the first address to which this host has a route, as it may have none for IPv6; else the first one."""
+    return next(filter(_has_route, addresses), addresses[0])
+
+
+def _has_route(address: Address) -> bool:
+    try:
+        with socket.socket(address[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(address[1])  # which sends nothing
+    except OSError:
+        return False
+    return True
 
 
 def listen(binds: Sequence[str]) -> tuple[socket.socket, str]:
     """Listen at the first address whose port is free; return the socket, and its address as text.
 
+    Of the addresses of a name it is the first one that this host has.
+
     Raises:
         OSError: an address cannot be bound for another reason; or (EADDRINUSE) every port is taken.
     """
     for i, text in enumerate(binds, start=1):
-        family, address = resolve(text)
         try:
-            sock = socket.create_server(address, family=family, backlog=BACKLOG)
+            sock = _bound(resolve(text))
         except OSError as error:
             if error.errno != errno.EADDRINUSE or i == len(binds):
                 raise
@@ -53,6 +72,16 @@ def listen(binds: Sequence[str]) -> tuple[socket.socket, str]:
     sock.setblocking(False)
     host, port = sock.getsockname()[:2]
     return sock, f"{TCP.scheme}{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _bound(addresses: Sequence[Address]) -> socket.socket:
+    for i, (family, address) in enumerate(addresses, start=1):
+        try:
+            return socket.create_server(address, family=family, backlog=BACKLOG)
+        except OSError as error:
+            if error.errno not in _NOT_HERE or i == len(addresses):
+                raise
+    raise AssertionError("a name that is known has an address")
 
 
 def connecting(address: Address) -> socket.socket:

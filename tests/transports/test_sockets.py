@@ -280,7 +280,7 @@ def test_connections_have_their_options(pair: tuple[SocketTransport, SocketTrans
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == zeromq.KEEPALIVE
         # The kernel would end a connection to a rank that computes for long, and takes nothing meanwhile.
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
-    with contextlib.closing(tcp.connecting(tcp.resolve(a.address))) as sock:
+    with contextlib.closing(tcp.connecting(tcp.with_route(tcp.resolve(a.address)))) as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == tcp.SILENCE
 
 
