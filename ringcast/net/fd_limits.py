@@ -1,7 +1,7 @@
 """Limits on sockets and open files: what a rank of a large job needs, and how it raises them.
 
-p = ranks. Over tcp a rank is connected with up to 4 ceil(log2 p) neighbours from the start, and with all others at
-most. To each there is a socket of ZeroMQ's, which has a file of its own, and a connection; from each, a connection.
+p = ranks. Between hosts a rank is connected with up to 4 ceil(log2 p) neighbours from the start, and with all others at
+most; with all ranks of its host it shares memory from the start.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import resource
 from ringcast.errors import RendezvousError
 
 OTHERS = 100  # open files, and sockets, that a rank has beside those to its peers: the program's own too
+# For each peer, at most. Over shared memory: its pipe, its process, and its segment twice, mapped in two parts. Over
+# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the latter.
+PER_PEER = 4
 _FIX = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
 STRANGERS = 128  # connections beside those of members that may wait at a socket for their handshake to go on, …
 CROWD = 512  # … and that may have come in the last moment
@@ -29,7 +32,7 @@ def neighbours(p: int) -> int:
 
 def files_needed(peers: int) -> int:
     """Return the open files of a rank that is connected with so many."""
-    return 3 * peers + OTHERS
+    return PER_PEER * peers + OTHERS
 
 
 def sockets_needed(p: int) -> int:

@@ -23,6 +23,7 @@ from ringcast.net import fd_limits
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.zeromq import ZeroMQTransport
+from support import needs
 from support.jobs import Job
 
 RAISED = """
@@ -114,7 +115,7 @@ def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_
     ("soft", "hard", "size", "then"),
     [
         (1024, 4096, 2, "1024 4096"),  # enough as it is: nothing changes
-        (256, 4096, 500, "2109 4096"),
+        (256, 4096, 500, "2608 4096"),
         (256, 600, 500, "600 600"),  # not enough for all, but for the neighbours
     ],
 )
@@ -129,7 +130,43 @@ def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_to_do() -> None
         [sys.executable, "-c", RAISED, "100", "120", "5000"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert "a rank of 5000 may need 256 open files, but only 120 are allowed; raise the hard limit" in done.stderr
+    assert "a rank of 5000 may need 308 open files, but only 120 are allowed; raise the hard limit" in done.stderr
+
+
+COUNT = """
+import os, ringcast
+comm = ringcast.init(timeout=60)
+for distance in range(1, comm.size):
+    for value in comm.rank, bytes(100_000):
+        comm.sendrecv(value, (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size)
+comm.barrier()
+print(len(os.listdir("/proc/self/fd")))
+comm.barrier()
+"""
+
+
+def files(transport: str, p: int) -> list[int]:
+    """Return how many files each rank of a job has open when it has talked to all others."""
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--transport", transport, "--output", "none"]
+    done = subprocess.run([*command, sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return [int(line) for line in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("transport", "per_peer"),
+    [
+        pytest.param("shm", 4, marks=needs.shared_memory),
+        ("sockets", 2),
+        pytest.param("tcp", 3, marks=pytest.mark.live),
+        pytest.param("ipc", 3, marks=pytest.mark.live),
+    ],
+)
+def test_a_rank_opens_no_more_files_than_are_counted(transport: str, per_peer: int) -> None:
+    few, many = files(transport, 2), files(transport, 6)
+    assert max(many) - min(few) <= 4 * per_peer <= 4 * fd_limits.PER_PEER
+    assert min(many) - max(few) == 4 * per_peer
+    assert max(many) <= fd_limits.files_needed(5)
 
 
 @pytest.mark.live
@@ -171,7 +208,7 @@ def test_the_launcher_raises_its_own_limit_for_many_hosts() -> None:
 
 
 def test_too_many_hosts_for_the_hard_limit_are_told_from_a_program_that_is_not_there() -> None:
-    done = launch_on_hosts("-n 200", 100, "cat")
+    done = launch_on_hosts("-n 220", 100, "cat")
     assert done.returncode == 1
-    words = "cat cannot be started: too many open files: the 200 that this process may have are in use; raise the hard"
+    words = "cat cannot be started: too many open files: the 220 that this process may have are in use; raise the hard"
     assert done.stderr.startswith(f"ringcast-launch: {words} limit ")
