@@ -199,7 +199,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="seconds that the hosts and their workers may take to start, and then the ranks to join "
             "after the first one (default 60)"),
         add("--transport", choices=(*WISHES, *KINDS), default=AUTO,
-            help="auto: shm within a host, sockets between hosts; zeromq: its ipc, or tcp between hosts; sockets, tcp: "
+            help="auto: shm within a host, sockets between hosts; zeromq: ipc and tcp in the same way; sockets, tcp: "
             "between all ranks, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of sockets, tcp: curve: encrypted, for members of the job only (default); none: open to everybody"),

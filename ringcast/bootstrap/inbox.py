@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -96,7 +96,7 @@ def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
 
 def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
     transport = _bind(config, [_ipc_address(config)])
-    return _socket_inbox(config, transport, transport.card, None)
+    return _zeromq_inbox(config, transport, transport.card)
 
 
 def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
@@ -106,7 +106,15 @@ def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     if config.debug and transport.near:
         print(f"ringcast: rank {config.rank} listens at {transport.near} too", file=sys.stderr)
     advertised = colocation.advertisement(colocation.system(), near) if transport.near else ""
-    return _network_inbox(config, place, transport, replace(transport.card, near=advertised))
+    return _zeromq_inbox(config, transport, replace(_network_card(config, place, transport), near=advertised))
+
+
+def _zeromq_inbox(config: WorkerConfig, transport: ZeroMQTransport, own: EndpointCard) -> Inbox:
+    def meet(cards: Sequence[EndpointCard]) -> Transport:
+        transport.meet(cards, near_ranks(config, cards))
+        return transport
+
+    return Inbox(own, transport.inject, meet, transport.close)
 
 
 def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
@@ -116,20 +124,21 @@ def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
         transport = SocketTransport(addresses, size=config.size, secure=config.security == CURVE)
     except OSError as error:
         raise _cannot_listen(config, addresses, error) from error
-    return _network_inbox(config, place, transport, transport.card)
+    own, shared = _network_card(config, place, transport), _shared(config)
+    if shared is None:
+        return _sockets_inbox(transport, own)
+    return _routed_inbox(config, transport, shared, replace(own, memory=f"{colocation.system()} {shared.card}"))
 
 
-def _network_inbox(
-    config: WorkerConfig, place: ListenAddress, transport: ZeroMQTransport | SocketTransport, own: EndpointCard
-) -> Inbox:
-    """Return the inbox of a rank that listens at a port, and may share memory with the ranks of its host."""
+def _network_card(
+    config: WorkerConfig, place: ListenAddress, transport: ZeroMQTransport | SocketTransport
+) -> EndpointCard:
+    """Return the card of a rank that listens at a port, with the address at which others are to call it."""
     if config.debug:
         print(f"ringcast: rank {config.rank} listens at {transport.address} ({place.why})", file=sys.stderr)
     port = transport.address.rpartition(":")[2]
     address = f"{TCP.scheme}{config.advertise}:{port}" if config.advertise else transport.address
-    shared = _shared(config)
-    memory = f"{colocation.system()} {shared.card}" if shared is not None else ""
-    return _socket_inbox(config, transport, replace(own, address=address, memory=memory), shared)
+    return replace(transport.card, address=address)
 
 
 def _shared(config: WorkerConfig) -> ShmTransport | None:
@@ -144,25 +153,30 @@ def _shared(config: WorkerConfig) -> ShmTransport | None:
         return None
 
 
-def _socket_inbox(
-    config: WorkerConfig, far: ZeroMQTransport | SocketTransport, own: EndpointCard, shared: ShmTransport | None
-) -> Inbox:
-    """Return the inbox of a rank that reaches the ranks of its host by shared memory, if that is there."""
+def _sockets_inbox(transport: SocketTransport, own: EndpointCard) -> Inbox:
+    def meet(cards: Sequence[EndpointCard]) -> Transport:
+        transport.meet(cards)
+        return transport
+
+    return Inbox(own, transport.inject, meet, transport.close)
+
+
+def _routed_inbox(config: WorkerConfig, far: SocketTransport, near: ShmTransport, own: EndpointCard) -> Inbox:
+    """Return the inbox of a rank that shares memory with the ranks of its host, if there are any."""
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:
-        mapped = _map(config, shared, cards) if shared is not None else frozenset[int]()
-        far.meet(cards, near_ranks(config, cards, mapped))
-        if shared is None or mapped:
-            return far if shared is None else RoutedTransport(shared, far)
-        shared.close()
+        mapped = _map(config, near, cards)
+        far.meet(cards)
+        if mapped:
+            return RoutedTransport(near, far)
+        near.close()
         return far
 
     def close() -> None:
         try:
             far.close()
         finally:
-            if shared is not None:
-                shared.close()
+            near.close()
 
     return Inbox(own, far.inject, meet, close)
 
@@ -199,16 +213,13 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     return shared.lenders
 
 
-def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard], mapped: Collection[int] = ()) -> dict[int, str]:
-    """Return the ipc addresses of the ranks on this host that are not reached by shared memory, as `mapped` are.
-
-    `cards` has those of all ranks.
-    """
+def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
+    """Return the ipc addresses of the ranks on this host; `cards` has those of all ranks."""
     if not cards[config.rank].near:
         return {}
     found = colocation.reachable(colocation.system(), [card.near for card in cards])
-    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank and rank not in mapped}
-    if config.debug and not mapped:
+    near = {rank: f"ipc://{path}" for rank, path in found.items() if rank != config.rank}
+    if config.debug:
         others = f"{len(near)} of {config.size - 1} other ranks"
         print(f"ringcast: rank {config.rank} reaches {others} over ipc, on its own host", file=sys.stderr)
     return near

@@ -64,7 +64,7 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
-    near: bool = False  # ranks of one host reach each other by shared memory, or over ipc, where that is possible
+    near: bool = False  # ranks of one host reach each other by shared memory, with ZeroMQ over ipc, where possible
     security: str = CURVE
     pickle: bool = True
     iface: str = ""

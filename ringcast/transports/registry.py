@@ -24,7 +24,7 @@ SHM = TransportKind("shm", "shm://", local=True)
 IPC = TransportKind("ipc", "ipc://", local=True)
 TCP = TransportKind("tcp", "tcp://", local=False)
 SOCKETS = TransportKind("sockets", TCP.scheme, local=False)  # its addresses are those of tcp
-ZEROMQ = "zeromq"  # in place of a name: what ZeroMQ has, ipc on one host and tcp between hosts
+ZEROMQ = "zeromq"  # in place of a name: what ZeroMQ has, ipc within a host and tcp between hosts
 KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (SHM, IPC, SOCKETS, TCP)})
 
 

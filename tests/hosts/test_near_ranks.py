@@ -89,6 +89,14 @@ def test_whoever_wants_tcp_gets_it_between_all_ranks(hosts: Fleet) -> None:
     check(told, dict.fromkeys(range(4), 0))
 
 
+def test_whoever_wants_zeromq_gets_it_between_all_ranks(hosts: Fleet) -> None:
+    """Over ipc within a host, over tcp between hosts; no memory is shared."""
+    told = connections(hosts, "-H", "h0:2,h1:2", "--transport", "zeromq")
+    for each in told:
+        assert each.memory == each.strangers == 0
+        assert each.tcp == [other.host for other in told if other.host != each.host]
+
+
 def local(hosts: Fleet, *own: str) -> list[str]:
     """Return the options of a job on "hosts" that are all h0; each but the first, in a mount namespace with `own`."""
     script = hosts.folder / "starter"

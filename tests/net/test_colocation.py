@@ -22,6 +22,7 @@ from ringcast.config.worker import WorkerConfig
 from ringcast.errors import LinkLost
 from ringcast.net import colocation
 from ringcast.net.keys import KeyPair, new_key, new_pair
+from ringcast.procs.libc import reason_not_shared
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from support.intruders import another_jobs_member, arrivals, knock
@@ -178,6 +179,14 @@ def test_ranks_that_have_a_directory_find_each_other_in_it(folder: Path, capsys:
         for each in opened:
             each.close()
     assert list(folder.iterdir()) == []
+
+
+def test_zeromq_shares_no_memory(folder: Path) -> None:
+    """In a job over several hosts it is the transport between all ranks, as on one host."""
+    for transport, expected in ("tcp", (False, True)), ("sockets", (not reason_not_shared(), False)):
+        _, inbox = open_inbox(config(0, folder, transport=transport))
+        inbox.close()
+        assert (bool(inbox.card.memory), bool(inbox.card.near)) == expected
 
 
 def test_where_no_socket_can_be_made_there_is_tcp(folder: Path) -> None:

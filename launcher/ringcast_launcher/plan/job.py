@@ -17,7 +17,7 @@ from ringcast.net import interfaces
 from ringcast.net.ports import PortRange, endpoints
 from ringcast.procs.libc import reason_not_read, reason_not_shared
 from ringcast.procs.timing import TIMING
-from ringcast.transports.registry import IPC, KINDS, SHM
+from ringcast.transports.registry import IPC, KINDS, SHM, TCP
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -180,6 +180,8 @@ def environment_tags(world: WorkerConfig, *names: str) -> list[bytes]:
 
 def transport_text(world: WorkerConfig) -> str:
     """Return over what the ranks talk, and on this host why, as `--verbose` says it."""
+    if world.transport == TCP.name and world.near:
+        return f"ranks talk over {world.transport}, within a host over {IPC.name}"
     if unshared := reason_not_shared():
         return f"ranks talk over {world.transport}; they cannot share memory: {unshared}"
     unread = reason_not_read()
