@@ -11,7 +11,8 @@ run once a call or less are not compiled, nor are these:
   measured.
 * `schedules/`, and what else defines classes with `ringcast._util.dataclass`: mypyc takes it for the standard
   library's, and makes extension classes, in which our methods find no attributes.
-* `transports/`: their time is that of pyzmq and the system.
+* `transports/`: the time of ZeroMQ and of sockets is mostly that of pyzmq and the system. That of shared memory is
+  Python's in part; whether it gains was not measured, and tests replace methods of its classes.
 """
 
 from __future__ import annotations

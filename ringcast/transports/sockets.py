@@ -17,10 +17,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from math import inf
-from types import MappingProxyType
 
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
@@ -96,11 +95,8 @@ class SocketTransport(NoLoans):
         """The card with which another rank connects to this one."""
         return EndpointCard(self.address, self.public_key)
 
-    def meet(self, cards: Sequence[EndpointCard], near: Mapping[int, str] = MappingProxyType({})) -> None:  # noqa: ARG002
-        """Set the cards of all ranks, whose ports are bound already. Called once.
-
-        `near`, the addresses of ranks that can be reached in another way, is of no use here.
-        """
+    def meet(self, cards: Sequence[EndpointCard]) -> None:
+        """Set the cards of all ranks, whose ports are bound already. Called once."""
         self._cards = cards
         if self._client is None:
             job = hashlib.sha256("\n".join(card.address for card in cards).encode()).digest()

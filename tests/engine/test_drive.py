@@ -12,7 +12,6 @@ from ringcast.communicator import Communicator
 from ringcast.engine.in_process import endpoints
 from ringcast.transports.base import Arrival, Transport
 from ringcast.transports.threads import ThreadHub, ThreadTransport
-from support.builds import derives_a_class
 
 TIMEOUT, LATE = 10.0, 9.0
 
@@ -45,7 +44,6 @@ CALLS: dict[str, Callable[[Communicator], object]] = {
 }
 
 
-@derives_a_class
 @pytest.mark.parametrize("call", CALLS)
 def test_one_timeout_bounds_the_wait_and_the_delivery(call: str) -> None:
     hub = ThreadHub(2)

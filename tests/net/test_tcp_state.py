@@ -81,8 +81,8 @@ def test_a_descriptor_that_was_closed_and_used_again_is_not_taken_for_the_connec
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_a_connection_is_found_by_its_peer_and_nothing_is_left_open(family: int, host: str) -> None:
-    if family == socket.AF_INET6 and not os.path.exists("/proc/net/if_inet6"):
-        pytest.skip("this system has no IPv6")
+    if family == socket.AF_INET6:
+        needs.ipv6()
     here, there = socket.socketpair()  # neither of these is taken for one
     with here, there, connection(family, host) as (sock, address), connection() as (_, other):
         before = os.listdir("/proc/self/fd")

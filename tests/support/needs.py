@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import resource
+import socket
 from collections.abc import Sequence
 
 import pytest
@@ -41,6 +42,14 @@ def files(count: int) -> None:
     """Go on only where so many files may be open."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < count:
         _without(f"{count} open files are not allowed")
+
+
+def ipv6() -> None:
+    """Go on only where this machine has an address of IPv6, if only loopback's."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        _without(f"this machine has no IPv6: {error}")
 
 
 def _without(reason: str) -> None:

@@ -37,6 +37,7 @@ from ringcast.transports.sockets import SocketTransport
 from ringcast.transports.source import FED
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
+from support import needs
 from support.socket_jobs import PATIENCE, join, meet, opened, ranks, received
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -229,10 +230,8 @@ def test_a_peer_whose_address_is_nonsense_cannot_be_reached(address: str) -> Non
 
 
 def test_ranks_meet_over_ipv6() -> None:
-    try:
-        made = [SocketTransport("tcp://[::1]:*", size=2) for _ in range(2)]
-    except OSError as error:
-        pytest.skip(f"this machine has no IPv6: {error}")
+    needs.ipv6()
+    made = [SocketTransport("tcp://[::1]:*", size=2) for _ in range(2)]
     meet(made)
     made[0].send(1, [b"header"])
     assert received(made[1], made[0]).header == b"header"
