@@ -13,7 +13,10 @@ HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing el
 
 
 class LoanWithdrawn(OSError):
-    """A sender has taken back the memory that it had lent: what was read may be something else."""
+    """A sender has taken back memory that it had lent, perhaps other memory: what was read last may be something else.
+
+    What was read before is good.
+    """
 
 
 class Loan(Protocol):
@@ -25,7 +28,7 @@ class Loan(Protocol):
         Raises:
             PermissionError: this process may not read the memory of that one.
             LinkLost: the sender has ended.
-            LoanWithdrawn: the sender has taken it back by now.
+            LoanWithdrawn: the sender may have taken it back by now.
             OSError: there is no such memory any more.
         """
 
@@ -90,7 +93,10 @@ class Transport(Protocol):
         """Send `frames` to one of `lenders`, with a loan of `memory`, which is not copied; else as `send`."""
 
     def take_back(self, memory: Sequence[memoryview]) -> None:
-        """End the loans of this memory: who reads it from now on, or is just reading it, gets an error."""
+        """End the loans of this memory: who reads it from now on, or is just reading it, gets an error.
+
+        Those who read other memory of this rank may get it too.
+        """
 
     def connect(self, peers: Sequence[int]) -> None:
         """Open connections to `peers` now, so that the first message does not pay for it; never blocks."""
