@@ -30,8 +30,10 @@ from support.fleets import Fleet, finished, last_line, until
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_on_hosts")]
 
 DIED, LATE = 15.0, 20.0  # seconds
+START = 8.0  # seconds that ranks may take to reach their neighbours
 A, B = 1, 2  # the ranks, and hosts, between which the link is
 FOREVER = str(PROGRAMS / "without_end.py")
+TRANSPORTS = pytest.mark.parametrize("transport", ["sockets", "tcp"])
 TABLE = "add table ip t; add chain ip t i { type filter hook input priority 0; }; "
 
 
@@ -108,10 +110,10 @@ def told(out: str) -> dict[int, dict[str, Any]]:
     return {int(rank): json.loads(text) for rank, text in re.findall(r"^\[(\d+)\] (\{.*\})$", out, re.MULTILINE)}
 
 
-@pytest.mark.parametrize(("collective", "size"), [("allreduce", "400000")])
+@TRANSPORTS
 @pytest.mark.parametrize("cut", [both, one_way, other_way, large, forgotten, reset])
-def test_a_link_that_dies_is_known_to_all(hosts: Fleet, cut: Any, collective: str, size: str) -> None:
-    arguments = ["-H", "h0,h1,h2,h3", FOREVER, collective, size, "0"]
+def test_a_link_that_dies_is_known_to_all(hosts: Fleet, cut: Any, transport: str) -> None:
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, FOREVER, "allreduce", "400000", "0"]
     with healed(hosts), hosts.started(*arguments) as process:
         running(process)
         start = time.monotonic()
@@ -148,9 +150,10 @@ except ringcast.RingcastError as error:
 """
 
 
-def test_a_connection_that_was_forgotten_is_known_while_its_sender_computes(hosts: Fleet) -> None:
-    cut = hosts.folder / "cut"
-    arguments = ["-H", "h0,h1,h2,h3", hosts.program(SENDS_AND_COMPUTES), str(cut)]
+@TRANSPORTS
+def test_a_connection_that_was_forgotten_is_known_while_its_sender_computes(hosts: Fleet, transport: str) -> None:
+    cut = hosts.folder / f"cut-{transport}"
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, hosts.program(SENDS_AND_COMPUTES), str(cut)]
     with healed(hosts), hosts.started(*arguments) as process:
         running(process)
         forgotten(hosts.bed)
@@ -193,6 +196,38 @@ def test_a_link_that_never_comes_up_is_known_to_all() -> None:
         assert all(bed.hosts[host].address in end["text"] for host in (1, 4)), (rank, end)
 
 
+@TRANSPORTS
+@pytest.mark.parametrize("cut", [both, one_way, other_way])
+def test_a_link_that_was_cut_before_is_an_error_at_the_start(hosts: Fleet, cut: Any, transport: str) -> None:
+    """Of the ranks at its ends; the others hear of that. Where it is cut in one direction no connection is made."""
+    limits = "--transport", transport, "--start-timeout", str(START)
+    with healed(hosts):
+        cut(hosts.bed)
+        start = time.monotonic()
+        done = hosts.launch("-H", "h0,h1,h2,h3", *limits, FOREVER, "barrier", "0", "0")
+        assert time.monotonic() - start < START + LATE
+    assert done.returncode == 1
+    ends = [rf"{re.escape(hosts.bed.hosts[host].address)}:\d+" for host in (A, B)]
+    error = (
+        rf"rank (1 at tcp://{ends[0]} .* rank 2 at tcp://{ends[1]}|2 at tcp://{ends[1]} .* rank 1 at tcp://{ends[0]})"
+    )
+    assert re.search(f"RendezvousError: {error}", done.stderr), done.stderr
+    assert re.match(r"ringcast-launch: rank [12] \(h[12], pid \d+\) failed: ", last_line(done)), done.stderr
+
+
+@TRANSPORTS
+def test_a_link_that_comes_back_at_the_start_is_no_failure(hosts: Fleet, transport: str) -> None:
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, "--start-timeout", "30", FOREVER, "barrier", "0", "10"]
+    with healed(hosts):
+        both(hosts.bed)
+        with hosts.started(*arguments) as process:
+            until(lambda: "SYN-SENT" in on(hosts.bed, A, "ss", "-Htan", "dst", hosts.bed.hosts[B].address), 30)
+            for host in A, B:
+                unfiltered(hosts.bed, host)
+            done = finished(process)
+    assert done.returncode == 0, done.stderr
+
+
 COMPUTES = """
 import time
 import numpy as np
@@ -229,8 +264,10 @@ def test_a_link_that_loses_a_third_is_not_dead(hosts: Fleet) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_link_that_is_away_for_two_seconds_is_not_dead(hosts: Fleet) -> None:
-    with healed(hosts), hosts.started("-H", "h0,h1,h2,h3", FOREVER, "allreduce", "400000", "200") as process:
+@TRANSPORTS
+def test_a_link_that_is_away_for_two_seconds_is_not_dead(hosts: Fleet, transport: str) -> None:
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, FOREVER, "allreduce", "400000", "200"]
+    with healed(hosts), hosts.started(*arguments) as process:
         running(process)
         both(hosts.bed)
         time.sleep(2)  # the time without a link is what is tested

@@ -59,6 +59,19 @@ def test_a_rank_that_does_not_move_any_more_is_known_to_all_within_ten_seconds(f
     assert outcome.code == 1
 
 
+@pytest.mark.parametrize("transport", ["shm", "ipc", "sockets", "tcp"])
+@pytest.mark.parametrize("fault", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.long)])
+def test_a_killed_and_a_stopped_rank_are_known_on_every_transport(fault: str, transport: str) -> None:
+    outcome = run(fault, transport=transport)
+    cause, seconds, code = ("it was stopped", 10, 1) if fault == "SIGSTOP" else ("killed by SIGKILL", 1, 137)
+    assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
+    for heard in outcome.heard.values():
+        assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
+        assert heard.seconds < seconds * BUSY
+        assert cause in heard.cause
+    assert outcome.code == code
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("fault", [*SILENT, "SIGKILL", "exception"])
 def test_without_a_launcher_all_know_within_ten_seconds(fault: str) -> None:

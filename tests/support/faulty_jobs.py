@@ -71,11 +71,11 @@ class Outcome:
     stderr: str
 
 
-def run(fault: str, *, hosted: bool = True) -> Outcome:
-    """Run a job with this fault to its end; with a launcher if it is `hosted`."""
+def run(fault: str, *, hosted: bool = True, transport: str = "auto") -> Outcome:
+    """Run a job with this fault to its end; with a launcher if it is `hosted`, over `transport` then."""
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:
         worker = [__file__, "--work", fault, folder]
-        code, stderr = _launched(worker, folder) if hosted else _alone(worker, folder)
+        code, stderr = _launched(["--transport", transport, *worker], folder) if hosted else _alone(worker, folder)
         at, pid = json.loads(Path(folder, "fault").read_text())
         heard = {}
         for rank in range(SIZE):
