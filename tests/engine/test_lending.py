@@ -50,7 +50,7 @@ def pair() -> Iterator[list[Endpoint]]:
     made = endpoints(shared(2))
     yield made
     for endpoint in made:
-        endpoint.transport.close(hurry=True)
+        endpoint.transport.close(0.1)
 
 
 def run(endpoint: Endpoint, steps: list[Step], data: Array, *, granted: bool) -> Task[None]:
