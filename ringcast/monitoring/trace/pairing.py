@@ -52,9 +52,11 @@ class TracedMessage:
 
     @property
     def arrived(self) -> float:
-        """The time at which the last byte was in place."""
+        """The time at which the last byte was in place; of no bytes, at which one of the two may first have gone on."""
         known = self.receiver.end.arrived
-        return min(self.sender.end.time, self.receiver.end.time) if known is None else known
+        if known is not None:
+            return known
+        return max(self.opened, min(self.sender.end.time, self.receiver.end.time))  # a sender may not wait for it
 
 
 def rounds(events: Iterable[Event]) -> list[Round]:
