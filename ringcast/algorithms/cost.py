@@ -225,11 +225,12 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; KNEE.
     Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
     """
-    if not entry.blocks:
+    if not entry.blocks or network.crowd > 1:  # blocks keep ranks busy that would wait, and in a crowd none is idle
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
     per_byte = max(network.beta + network.beta_long, network.link_beta) + network.gamma
-    if load.volume * per_byte <= network.alpha:  # the round that a second block takes is more than it can save
+    # The round that a second block takes is more than it can save, unless smaller messages need no grants.
+    if load.volume * per_byte <= network.alpha and load.largest <= EAGER_IN_COLLECTIVES:
         return 1
     frames, message = -(-load.frames // rounds), load.largest
     whole = -(-message // frames)  # bytes of what is cut
@@ -237,8 +238,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     alpha = network.alpha + network.grant + frames * network.frame
     n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
     hidden = round(message * max(network.link_beta - network.beta, 0.0) / alpha) if alpha > 0 else limit
-    # With two ranks there is nothing to pipeline, and in a crowd nothing is gained by it.
-    least = -(-whole // MAX_BLOCK) if params.size > 2 and network.crowd <= 1 else 1
+    least = -(-whole // MAX_BLOCK) if params.size > 2 else 1  # with two ranks there is nothing to pipeline
     candidates = {max(1, min(max(wish, least), limit)) for wish in (1, n, hidden, -(-message // KNEE))}
     return min(sorted(candidates), key=lambda n: _price(*_key(entry), params._replace(nblocks=n), nbytes, network))
 

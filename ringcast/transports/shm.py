@@ -33,8 +33,9 @@ from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS,
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives
-FEWEST, MOST = 16, 512  # times that a rank looks before it waits; each takes 0.1 us …
+FEWEST, MOST = 16, 8192  # times that a rank looks before it waits; each takes 0.1 us …
 MOST_YIELDS = 128  # … and most where it lets others run in between, which takes 0.5 us where no other wants to
+SHORT = 500e-6  # seconds of a wait in place of which a rank should have looked more often
 _BELLS = (1 << 32) - 1
 
 
@@ -147,7 +148,15 @@ class ShmTransport:
         left = 0 if served else SLICE if deadline is None else min(deadline - self.clock(), SLICE)
         if left <= 0 and not self._with_pipe:
             return None
-        return self._next() if self._look_again(left) or self._wait(left) else None
+        if self._look_again(left):
+            return self._next()
+        began = self.clock()
+        if not self._wait(left):
+            self._looks = max(self._looks // 2, FEWEST)
+            return None
+        if self.clock() - began < SHORT:
+            self._looks = min(2 * self._looks, self._most)
+        return self._next()
 
     def _come_to(self) -> None:
         """Do what comes first after a wait: the caller's, if that waits with the descriptor, or an own one."""
@@ -165,17 +174,15 @@ class ShmTransport:
         return self._own.tails != self._consumed or bool(self._injected)
 
     def _look_again(self, seconds: float) -> bool:
-        """Look a few times, more often if that had success lately; return whether there is something."""
+        """Look a few times, more often if waits were short lately; return whether there is something."""
         if seconds <= 0:
             return False
         own, consumed, injected, let_others_run = self._own.tails, self._consumed, self._injected, self._yield
         for _ in range(self._looks):
             if own != consumed or injected:
-                self._looks = min(2 * self._looks, self._most)
                 return True
             if let_others_run is not None:
                 let_others_run()
-        self._looks = max(self._looks // 2, FEWEST)
         return False
 
     def _wait(self, seconds: float) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
 _FEWEST, _MOST = 4, 64  # looks before a wait; each takes a microsecond, if no other process wants to run
+_SHORT = 200e-6  # seconds of a wait in place of which there should have been more looks
 
 
 class Watcher:
@@ -56,18 +58,21 @@ class Watcher:
     def _look(self, seconds: float | None) -> list[tuple[int, int]]:
         """Return what has happened, or happens within so long.
 
-        Before it waits it looks a few times, more often if that had success lately, and lets others run in between: so
-        the processor is not idle when a message comes, from which to wake it takes longer than all these looks.
+        Before it waits it looks a few times, more often if waits were short lately, and lets others run in between: so
+        the processor is not idle when a message comes, from which to wake it takes longer than many looks.
         """
-        if seconds is None or seconds > 0:
-            for _ in range(self._looks):
-                events = self._epoll.poll(0, _MANY)
-                if events:
-                    self._looks = min(2 * self._looks, _MOST)
-                    return events
-                os.sched_yield()
-            self._looks = max(self._looks // 2, _FEWEST)
-        return self._epoll.poll(seconds, _MANY)
+        if seconds is not None and seconds <= 0:
+            return self._epoll.poll(0, _MANY)
+        for _ in range(self._looks):
+            events = self._epoll.poll(0, _MANY)
+            if events:
+                return events
+            os.sched_yield()
+        began = time.monotonic()
+        events = self._epoll.poll(seconds, _MANY)
+        short = bool(events) and time.monotonic() - began < _SHORT
+        self._looks = min(2 * self._looks, _MOST) if short else max(self._looks // 2, _FEWEST)
+        return events
 
     def close(self) -> None:
         """Close the epoll; idempotent."""

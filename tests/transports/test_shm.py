@@ -497,6 +497,23 @@ def test_what_is_injected_between_the_last_look_and_the_wait_ends_that(rank: int
         transport.close()
 
 
+def test_there_are_more_looks_after_short_waits_and_fewer_after_those_in_vain(
+    pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+    monkeypatch.setattr(shm, "SHORT", 100.0)
+    futex = a._futex
+    for _ in range(10):
+        a._futex = futex
+        Between(a, lambda: b.send(0, [b"at the last moment"]))
+        assert a.poll(None) is not None
+    assert a._looks == shm.MOST_YIELDS
+    a._futex = futex
+    for _ in range(10):
+        assert a.poll(a.clock() + 1e-6) is None
+    assert a._looks == shm.FEWEST
+
+
 def test_a_rank_without_a_processor_of_its_own_lets_others_run_before_it_waits(
     pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:

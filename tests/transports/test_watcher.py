@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import select
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,17 +59,35 @@ def test_who_does_not_wait_looks_once(watch: Watcher, pipe: Pipe, monkeypatch: p
     assert pipe.told == 1
 
 
-def test_looks_in_vain_become_fewer_and_those_with_success_more(
+def test_there_are_more_looks_after_short_waits_and_fewer_after_long_ones(
     watch: Watcher, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[int]()
+    monkeypatch.setattr(watcher, "_SHORT", 100.0)
+
+    def write_after_the_looks() -> None:
+        looks.append(0)
+        if len(looks) == watch._looks:
+            monkeypatch.setattr(watch, "_epoll", Late(watch._epoll, pipe.write))
+
+    class Late:
+        """An epoll in which something happens at the last moment before the wait."""
+
+        def __init__(self, epoll: select.epoll, does: Callable[[], None]) -> None:
+            self._epoll, self._does = epoll, does
+
+        def poll(self, seconds: float, most: int) -> list[tuple[int, int]]:
+            monkeypatch.setattr(watch, "_epoll", self._epoll)
+            self._does()
+            return self._epoll.poll(seconds, most)
+
+    monkeypatch.setattr(os, "sched_yield", write_after_the_looks)
+    for _ in range(10):
+        looks.clear()
+        watch.wait(None)
+    assert len(looks) == watcher._MOST
     monkeypatch.setattr(os, "sched_yield", lambda: looks.append(0))
     for _ in range(10):
-        pipe.write()
-        watch.wait(None)
-    assert not looks
-    for _ in range(20):
         looks.clear()
         watch.wait(1e-6)
-        assert watcher._FEWEST <= len(looks) <= watcher._MOST
     assert len(looks) == watcher._FEWEST
