@@ -64,6 +64,7 @@ class Send:
         "ordinal",
         "packed",
         "peer",
+        "room",
         "total",
         "trailing",
         "transfer",
@@ -76,6 +77,7 @@ class Send:
         self.cursor = (0, 0)  # (frame, byte in it) that comes next
         self.packed = False
         self.lent = False  # the receiver may copy it out of this rank's memory
+        self.room = 0  # bytes that its offer may take there, where the operation does not wait for it
         self.trailing = False  # nobody waits for its completion
 
     def take(self, size: int) -> list[Frame]:

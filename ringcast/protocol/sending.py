@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 
+from ringcast.protocol.eager_credits import EAGER_CREDIT, KEPT
 from ringcast.protocol.operations import Operation, Send
 from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Arrival
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import DATA, OFFER, PACKED, PAIR, RTS, Header
+
+# Bytes that offers may take at a peer while their operations go on: it may be far behind, and keeps so much only.
+MOST_OFFERED = EAGER_CREDIT // 4
+_SIZE = 8  # bytes of a frame's size in a request
 
 
 class Sending:
@@ -21,6 +27,7 @@ class Sending:
         self.promised: dict[tuple[int, int, int, int], Send] = {}
         self.trailing = 0  # bytes of messages whose completion no operation waits for, at most `lookahead`
         self.withdrawn: list[Sequence[memoryview]] = []  # memory that was lent for messages that were dropped
+        self._offered: Counter[int] = Counter()  # bytes that `room` of all messages adds up to, by peer
         self.lookahead = lookahead
         self._outbox = outbox
         self._last = 0  # number of a transfer
@@ -33,7 +40,12 @@ class Sending:
         self._last = self._last + 1 & PAIR or 1
         send.transfer = self._last
         self.transfers[peer, send.transfer] = send
-        (op.lending if lend and op.lends else op.pending).add(send)
+        if lend and op.lends and self._offered[peer] < MOST_OFFERED:
+            send.room = KEPT + _SIZE * len(frames)
+            self._offered[peer] += send.room
+            op.lending.add(send)
+        else:
+            op.pending.add(send)
         return send
 
     def ask(self, send: Send, owed: int, *, lend: bool = False) -> None:
@@ -103,6 +115,7 @@ class Sending:
         send = self.transfers.pop(key, None)
         if send is not None:
             self.trailing -= send.total if send.trailing else 0
+            self._offered[send.peer] -= send.room
             send.operation.complete(send)
 
     def drop(self, send: Send) -> None:
@@ -110,7 +123,8 @@ class Sending:
         op = send.operation
         if send.lent:
             self.withdrawn.append(send.frames)
-        self.transfers.pop((send.peer, send.transfer), None)
+        if self.transfers.pop((send.peer, send.transfer), None) is not None:
+            self._offered[send.peer] -= send.room
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 
     def withdraw(self) -> None:
