@@ -28,7 +28,7 @@ class RoundStart:
 
 @dataclass(frozen=True, slots=True)
 class RoundEnd:
-    """A rank ends a round; `wait` is the time since its start, in which the rank did nothing else."""
+    """A rank ends a round; `wait` is the time since its start, in which the rank only sent and received."""
 
     rank: int
     operation: str

@@ -65,7 +65,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         task = begin(endpoint, steps, site)
         if not task.done:
             _make_progress(endpoint, _waiting(endpoint, [task], timeout))
-        if endpoint.transport.unsent:
+        if endpoint.transport.unsent and task.error is None:  # an error is raised at once
             endpoint.deliver(until)
     return task.result
 
@@ -79,7 +79,7 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
         _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
-        if endpoint.transport.unsent:
+        if endpoint.transport.unsent and all(task.error is None for task in tasks):
             endpoint.deliver(until)
 
 

@@ -31,9 +31,10 @@ LOOK = 0.1  # seconds after which a rank looks whether what it sent has left
 
 
 class Exchange(NamedTuple):
-    """A send and a receive of a rank at the same time; it is over when both are complete.
+    """A send and a receive of a rank at the same time.
 
-    A send that is lent counts as complete, while an exchange of nothing is over when all that was lent has been read.
+    It is over when both are complete, but for a send that is lent by an operation that `lends`; and where rounds
+    overlap, when few enough are not (`Operation.slack`).
     """
 
     operation: Operation
@@ -45,6 +46,7 @@ class Exchange(NamedTuple):
     tag: int | None = None
     posted: bool = False  # the receive was posted with the last exchange, as its `ahead`
     ahead: tuple[int, Sink] | None = None  # the receive of the next round, if it may arrive while this one is under way
+    settle: bool = False  # it is over when others have read all that the operation has lent
 
 
 class Control(Interface):
@@ -140,12 +142,12 @@ class Endpoint:
         The receive is posted first, so that every rank has granted before it waits for a grant: no cycle of waits
         can arise.
         """
-        op, send_to, frames, packed, recv_from, sink, tag, posted, ahead = exchange
+        op, send_to, frames, packed, recv_from, sink, tag, posted, ahead, settle = exchange
         protocol = self.protocol
         try:
             if op.ahead is not None:
                 protocol.catch_up(op)
-            if send_to is None and recv_from is None:
+            if settle:
                 protocol.settle(op)
             if recv_from is not None and sink is not None and not posted:
                 protocol.receive(op, recv_from, sink, tag=tag)

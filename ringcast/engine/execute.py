@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from itertools import chain, pairwise
 from typing import TypeAlias, TypeVar
 
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.slots import Memory, ReceiveBuffer
-from ringcast.protocol.operations import Operation
+from ringcast.protocol.operations import Operation, Send
 from ringcast.schedules.schedule import IDLE, Slots, Step, independent, untouched
 
-MOST_LENT = 64  # messages of an operation that are lent at a time: an offer that waits takes room at its receiver
+MOST_LENT = 64  # messages of an operation that are lent at a time: each round is compared with all of them
 
 Result = TypeVar("Result")
 
@@ -38,11 +38,12 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent:
         yield from _overlapping(steps, memory, op)
         return
     ahead: ReceiveBuffer | None = None
-    lent: list[Slots] = []  # which others may be reading
+    lent: dict[Send, Slots] = {}  # which others may be reading
     op.rounds, op.lends = len(steps), True
     for op.round, (step, following) in enumerate(pairwise(chain(steps, (IDLE,)))):
-        if lent and not _free(step, lent):
-            yield Exchange(op, None, [], False, None, None)
+        lent = {send: slots for send, slots in lent.items() if send in op.lending}
+        if not _free(step, lent.values()):
+            yield Exchange(op, None, [], False, None, None, settle=True)
             lent.clear()
         for local in step.local:
             memory.apply(local)
@@ -54,19 +55,17 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent:
         if receive_buffer is None and recv_from is not None:
             receive_buffer = memory.receive_buffer(step)
         if op.granted:
-            # Who waits for the readers of what it has lent has posted nothing ahead: it would wait for that too.
-            early = following.recv_from is not None and independent(step, following) and _free(following, lent, 1)
+            # Where the next round begins with a wait for readers, nothing is posted ahead: that wait would include it.
+            free = _free(following, lent.values(), 1)
+            early = following.recv_from is not None and free and independent(step, following)
             ahead = memory.receive_buffer(following) if early else None
             after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
         yield Exchange(op, send_to, frames, packed, recv_from, receive_buffer, None, posted, after)
-        if not op.lending:
-            lent.clear()
-        elif send_to is not None:
-            lent.append(step.send)
+        lent.update(dict.fromkeys(op.lending.difference(lent), step.send))
         if receive_buffer is not None:
             receive_buffer.finish()
     if op.lending:
-        yield Exchange(op, None, [], False, None, None)
+        yield Exchange(op, None, [], False, None, None, settle=True)
 
 
 def _overlapping(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[None]:
@@ -88,6 +87,6 @@ def _overlapping(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[
         receive_buffer.finish()
 
 
-def _free(step: Step, lent: Sequence[Slots], more: int = 0) -> bool:
+def _free(step: Step, lent: Collection[Slots], more: int = 0) -> bool:
     """Return whether a step may begin while these slots, and those of so many `more` messages, are read by others."""
-    return len(lent) + more < MOST_LENT and untouched(lent, step)
+    return not lent or (len(lent) + more < MOST_LENT and untouched(lent, step))

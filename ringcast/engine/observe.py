@@ -63,33 +63,41 @@ class _RoundReporter:
         ahead = None if exchange.ahead is None or self._ahead is None else (exchange.ahead[0], self._ahead)
         return exchange._replace(sink=self._sink, ahead=ahead)
 
-    def end(self) -> None:
-        """Report the end of the round."""
-        now, sink = self._clock(), self._sink
+    def end(self, time: float) -> None:
+        """Report the end of the round, at that time."""
+        sink = self._sink
         received, arrived = (sink.total or 0, sink.last) if sink is not None else (0, None)
-        self._observe(RoundEnd(*self._facts, now, received, now - self._begun, arrived))
+        self._observe(RoundEnd(*self._facts, time, received, time - self._begun, arrived))
 
     def _stamped(self, sink: Sink | None) -> _Stamped | None:
         return None if sink is None else _Stamped(sink, self._clock)
 
 
 def observed(steps: Steps[Result], rank: int, clock: Callable[[], float], observe: Observer) -> Steps[Result]:
-    """Run `steps` and report the start and end of every round to `observe`; rounds that overlap end together."""
+    """Run `steps` and report the start and end of every round to `observe`; rounds that overlap end together.
+
+    A round after which the rank waits for the readers of what it has lent ends when that is over.
+    """
     watch = _RoundReporter(rank, clock, observe)
-    overlapping: list[_RoundReporter] = []  # rounds that are under way beside this one
+    under_way: list[_RoundReporter] = []
+    complete, overlaps = 0.0, False  # when the last round was; whether it overlaps with the next one
     while True:
         try:
             exchange = next(steps)
         except StopIteration as stop:
+            for each in under_way:
+                each.end(complete)
             return stop.value  # type: ignore[no-any-return]  # StopIteration is not generic
-        if exchange.send_to is None and exchange.recv_from is None:
-            yield exchange  # it belongs to no round
+        if exchange.settle:
+            yield exchange
+            complete = clock()
             continue
-        yield watch.begin(exchange)
-        if exchange.operation.slack:
-            overlapping.append(watch)
+        if overlaps:
             watch = _RoundReporter(rank, clock, observe)
-            continue
-        for each in *overlapping, watch:
-            each.end()
-        overlapping.clear()
+        else:
+            for each in under_way:
+                each.end(complete)
+            under_way.clear()
+        under_way.append(watch)
+        yield watch.begin(exchange)
+        complete, overlaps = clock(), exchange.operation.slack > 0

@@ -51,7 +51,7 @@ def awaited(request: Awaitable[Result_co]) -> Generator[Any, None, Result_co]:
 
 async def _await(request: Awaitable[Result_co]) -> Result_co:
     task, limit = request._usable("await")
-    if not task.done or task.endpoint.undelivered:
+    if not task.done or (task.endpoint.undelivered and task.error is None):
         await _wait(task, limit)
         request._usable("await")  # another coroutine may have had it, or have left the job
     return request._take(task, "await")
@@ -152,7 +152,10 @@ class _Watch:
 
     def _is_over(self, wait: _Wait) -> bool:
         endpoint = self._endpoint
-        return wait.task.done and (not endpoint.undelivered or endpoint.transport.clock() >= wait.deadline)
+        task = wait.task
+        if not task.done or task.error is not None:
+            return bool(task.done)
+        return not endpoint.undelivered or endpoint.transport.clock() >= wait.deadline
 
     def _make_progress(self) -> None:
         endpoint, clock = self._endpoint, self._endpoint.transport.clock
