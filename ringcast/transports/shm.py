@@ -178,11 +178,14 @@ class ShmTransport:
         if seconds <= 0:
             return False
         own, consumed, injected, let_others_run = self._own.tails, self._consumed, self._injected, self._yield
-        for _ in range(self._looks):
+        end = self.clock() + min(seconds, SHORT)
+        for i in range(self._looks):
             if own != consumed or injected:
                 return True
             if let_others_run is not None:
                 let_others_run()
+            if (let_others_run is not None or i % FEWEST == 0) and self.clock() >= end:
+                break  # others may have run for long
         return False
 
     def _wait(self, seconds: float) -> bool:

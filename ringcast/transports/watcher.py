@@ -63,14 +63,18 @@ class Watcher:
         """
         if seconds is not None and seconds <= 0:
             return self._epoll.poll(0, _MANY)
+        began = now = time.monotonic()
         for _ in range(self._looks):
             events = self._epoll.poll(0, _MANY)
             if events:
                 return events
             os.sched_yield()
-        began = time.monotonic()
-        events = self._epoll.poll(seconds, _MANY)
-        short = bool(events) and time.monotonic() - began < _SHORT
+            now = time.monotonic()
+            if now - began >= _SHORT:  # others have run for long
+                break
+        left = None if seconds is None else max(0.0, seconds - (now - began))
+        events = self._epoll.poll(left, _MANY)
+        short = bool(events) and time.monotonic() - now < _SHORT
         self._looks = min(2 * self._looks, _MOST) if short else max(self._looks // 2, _FEWEST)
         return events
 

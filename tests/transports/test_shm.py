@@ -497,6 +497,25 @@ def test_what_is_injected_between_the_last_look_and_the_wait_ends_that(rank: int
         transport.close()
 
 
+@pytest.mark.parametrize("seconds", [1e-6, 10.0])
+def test_a_rank_looks_no_more_when_others_have_run_for_long(
+    pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    a, _ = pair
+    now, waits = [0.0], list[float]()
+
+    def others_run() -> None:
+        now[0] += 2 * min(seconds, shm.SHORT)
+
+    monkeypatch.setattr(a, "_looks", 100)
+    monkeypatch.setattr(a, "_yield", others_run)
+    monkeypatch.setattr(a, "clock", lambda: now[0])
+    monkeypatch.setattr(a, "_wait", waits.append)
+    assert a.poll(seconds) is None
+    assert len(waits) == 1
+    assert now[0] == 2 * min(seconds, shm.SHORT)
+
+
 def test_there_are_more_looks_after_short_waits_and_fewer_after_those_in_vain(
     pair: tuple[ShmTransport, ShmTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,3 +91,26 @@ def test_there_are_more_looks_after_short_waits_and_fewer_after_long_ones(
         looks.clear()
         watch.wait(1e-6)
     assert len(looks) == watcher._FEWEST
+
+
+def test_who_has_looked_for_long_waits_for_the_rest_of_its_time(
+    watch: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waits = [0.0], list[float]()
+
+    class Clocked:
+        def poll(self, seconds: float, _: int) -> list[tuple[int, int]]:
+            waits.append(seconds)
+            return []
+
+        def close(self) -> None:
+            """There is nothing to close."""
+
+    def others_run() -> None:
+        now[0] += 0.75
+
+    monkeypatch.setattr(watch, "_epoll", Clocked())
+    monkeypatch.setattr(os, "sched_yield", others_run)
+    monkeypatch.setattr(watcher.time, "monotonic", lambda: now[0])
+    watch.wait(1.0)
+    assert waits == [0, 0.25]
