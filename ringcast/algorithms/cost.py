@@ -229,9 +229,8 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
     per_byte = max(network.beta + network.beta_long, network.link_beta) + network.gamma
-    # The round that a second block takes is more than it can save, unless smaller messages need no grants.
-    if load.volume * per_byte <= network.alpha and load.largest <= EAGER_IN_COLLECTIVES:
-        return 1
+    if load.volume * per_byte <= network.alpha and not _granted(params, nbytes, load):
+        return 1  # the round that a second block takes is more than it can save
     frames, message = -(-load.frames // rounds), load.largest
     whole = -(-message // frames)  # bytes of what is cut
     limit = max(whole // itemsize, 1)

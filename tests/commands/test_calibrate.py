@@ -60,6 +60,13 @@ def test_exact_times_give_exact_constants(network: Network, size: int) -> None:
     assert not network.link_beta or found.link_beta == pytest.approx(network.link_beta)
 
 
+def test_times_of_more_ranks_than_processors_are_fitted_as_such() -> None:
+    network = replace(NETWORKS["shm"], crowd=4.0)
+    found = fit(synthetic(network), crowd=4.0)
+    assert found.crowd == 4.0
+    assert constants(found) == pytest.approx(constants(network), rel=1e-6)
+
+
 @pytest.mark.parametrize("local", [1e-10, 1e-9, 2e-8])
 def test_what_was_measured_within_hosts_is_kept(local: float) -> None:
     hosts = (0, 0, 1, 1, 2, 2, 3, 3)

@@ -85,7 +85,8 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
-        return _report(samples, local, lookahead, options, transport, where)
+        crowd = comm._group.network.crowd
+        return _report(samples, (local, crowd), lookahead, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
         print(f"ringcast calibrate: {error}", file=sys.stderr)
         return _FAILED
@@ -111,10 +112,15 @@ def _progress(screen: TextIO | None) -> Callable[[CalibrationCase], None]:
 
 
 def _report(
-    samples: Sequence[Sample], local: float, lookahead: int, options: argparse.Namespace, transport: str, where: str
+    samples: Sequence[Sample],
+    known: tuple[float, float],
+    lookahead: int,
+    options: argparse.Namespace,
+    transport: str,
+    where: str,
 ) -> int:
-    """Print the table and the constants, and write the files."""
-    fitted = fit(samples, local)
+    """Print the table and the constants, and write the files; local and crowd are `known`."""
+    fitted = fit(samples, *known)
     # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
     network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
     accuracy = report.accuracy(samples, network)

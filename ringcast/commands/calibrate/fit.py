@@ -15,7 +15,7 @@ right for large messages, in which the number of blocks matters: the weight of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -66,11 +66,11 @@ class Sample:
         return self.predicted(network) / self.seconds - 1
 
 
-def fit(samples: Sequence[Sample], local: float = 0.0) -> Network:
+def fit(samples: Sequence[Sample], local: float = 0.0, crowd: float = 1.0) -> Network:
     """Return the constants that predict the times of `samples` best, none of them negative.
 
     Constants that these cannot tell from others, or that would be negative, are 0; alpha and beta never are. If `local`
-    is given, it is one of them.
+    is given, it is kept. `crowd` is that of the job whose times they are.
 
     Raises:
         ValueError: there are too few samples, or their times do not grow with rounds and bytes.
@@ -78,7 +78,8 @@ def fit(samples: Sequence[Sample], local: float = 0.0) -> Network:
     seconds = np.array([sample.seconds for sample in samples])
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
         raise ValueError("a time to fit is not a positive number of seconds")
-    factors = np.array([[sample.predicted(unit) for unit in _UNITS] for sample in samples]).reshape(-1, len(_UNITS))
+    units = [replace(unit, crowd=crowd) for unit in _UNITS]
+    factors = np.array([[sample.predicted(unit) for unit in units] for sample in samples]).reshape(-1, len(units))
     factors /= seconds[:, None]
     importance = np.array([float(sample.nbytes) for sample in samples]) ** _GROWTH
     steps, link = factors[:, :-1], factors[:, -1]
@@ -89,13 +90,13 @@ def fit(samples: Sequence[Sample], local: float = 0.0) -> Network:
     link_beta = float(np.min(1 / link[large])) if large.any() else 0.0
     constants = _slopes(steps, known, link * link_beta, importance)
     constants[_LOCAL] += local
-    return _network(constants.tolist(), link_beta)
+    return replace(_network(constants.tolist(), link_beta), crowd=crowd)
 
 
 def _slopes(steps: _Floats, known: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
     """Return the constants of the rounds, which take what is `known` besides.
 
-    `floor` is what the wire predicts; as all is relative to what was measured.
+    `floor` is what the wire predicts. All numbers are relative to the times that were measured.
 
     What the wire explains is not known at first, and may change to and fro: of two starts the best iteration counts.
 
