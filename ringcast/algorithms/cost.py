@@ -228,6 +228,8 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     if not entry.blocks or network.crowd > 1:  # blocks keep ranks busy that would wait, and in a crowd none is idle
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
+    if not load.volume:
+        return 1
     per_byte = max(network.beta + network.beta_long, network.link_beta) + network.gamma
     if load.volume * per_byte <= network.alpha and not _granted(params, nbytes, load):
         return 1  # the round that a second block takes is more than it can save
