@@ -21,9 +21,9 @@ Result = TypeVar("Result")
 Steps: TypeAlias = Generator[Exchange, None, Result]
 
 # Transfers of a rank, sends and receives, beside which it begins one more round where rounds overlap. With more, TCP
-# divides a link less evenly: on 8 hosts of 100 Mbit/s equal parts took longer with 32. With fewer, ranks wait for each
-# other where parts differ in size.
-UNDER_WAY = 8
+# divides a link less evenly; with fewer, ranks wait for each other where parts differ in size. On 8 hosts of 100 Mbit/s
+# equal parts took 1.20, 1.11, 1.17 times the limit with 4, 6, 8, those of mod3 1.20, 1.13, 1.25.
+UNDER_WAY = 6
 
 
 def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent: bool = False) -> Steps[None]:
