@@ -47,7 +47,7 @@ class Network:
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
-    crowd: float = 1.0  # ranks for each processor, where they all share memory and so copy each message themselves
+    ranks_per_cpu: float = 1.0  # where they share memory, and so copy each message themselves; 1.0: no more than that
 
     def __hash__(self) -> int:
         """Return the hash of one constant: every call looks its choice up, and a program has one network or two."""
@@ -88,7 +88,9 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     """Return the predicted seconds, and what the rounds alone take: by that, the best of what the wire makes equal."""
     rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
-    volume = load.volume if network.crowd <= 1 else _in_a_crowd(load, params.size, network.crowd)
+    volume: float = load.volume
+    if network.ranks_per_cpu > 1:
+        volume = _volume_on_shared_cpus(load, params.size, network.ranks_per_cpu)
     far, near = volume - load.local, load.local
     bytewise = (
         far * network.beta + near * network.local + load.excess * network.beta_long + load.combined * network.gamma
@@ -97,12 +99,12 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
     return max(steps, (load.link - KNEE) * network.link_beta), steps
 
 
-def _in_a_crowd(load: Load, size: int, crowd: float) -> float:
-    """Return the volume where processors are busy in every round, so that a rank that has nothing to send saves time.
+def _volume_on_shared_cpus(load: Load, size: int, ranks_per_cpu: float) -> float:
+    """Return the volume where ranks share processors, so that those that have nothing to send save time for the others.
 
     The constants are those of rounds in which all ranks send.
     """
-    return max(load.volume / crowd, (load.work or size * load.volume) / size)
+    return max(load.volume / ranks_per_cpu, (load.work or size * load.volume) / size)
 
 
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
@@ -225,7 +227,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
     These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; KNEE.
     Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
     """
-    if not entry.blocks or network.crowd > 1:  # blocks keep ranks busy that would wait, and in a crowd none is idle
+    if not entry.blocks or network.ranks_per_cpu > 1:  # blocks keep ranks busy that would wait, but no processor then
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
     if not load.volume:

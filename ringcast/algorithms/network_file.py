@@ -1,8 +1,8 @@
 """The constants of a measured network in a file: `ringcast calibrate` writes it, the launcher and `init` read it.
 
 The file is TOML: `transport` says which transport was measured, the table `network` has the fields of
-`ringcast.algorithms.cost.Network` but `crowd`, which a job knows of its host. Nothing in it is optional, and nothing
-else may be there, so that a slip of the pen is noticed.
+`ringcast.algorithms.cost.Network` but `ranks_per_cpu`, which a job knows of its host. Nothing in it is optional, and
+nothing else may be there, so that a slip of the pen is noticed.
 """
 
 from __future__ import annotations

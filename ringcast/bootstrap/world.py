@@ -167,7 +167,7 @@ def _network(config: WorkerConfig) -> Network:
     network = network_file.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
     if config.transport != SHM.name:
         return network
-    return replace(network, crowd=max(1.0, config.size / os.sysconf("SC_NPROCESSORS_ONLN")))
+    return replace(network, ranks_per_cpu=max(1.0, config.size / os.sysconf("SC_NPROCESSORS_ONLN")))
 
 
 def _member(config: WorkerConfig, network: Network) -> Group:

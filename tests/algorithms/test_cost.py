@@ -307,24 +307,26 @@ def test_the_work_of_all_ranks_is_what_their_schedules_send(key: tuple[str, str]
 
 @EVERY
 @each("p", [2, 5, 8])
-@each("crowd", [1.5, 4.0, 100.0])
-def test_in_a_crowd_a_rank_that_sends_nothing_saves_time(key: tuple[str, str], p: int, crowd: float) -> None:
+@each("ranks_per_cpu", [1.5, 4.0, 100.0])
+def test_where_ranks_share_processors_one_that_sends_nothing_saves_time(
+    key: tuple[str, str], p: int, ranks_per_cpu: float
+) -> None:
     entry = ALGORITHMS[key[0]][key[1]]
     params = Params(p, root=p // 2, nblocks=4 if entry.blocks else 1, distance=p // 2)
     if entry.fits(params):
         return
-    alone, crowded = (predict(*key, params, 10**6, replace(WIRE, crowd=each)) for each in (1.0, crowd))
+    alone, shared = (predict(*key, params, 10**6, replace(WIRE, ranks_per_cpu=each)) for each in (1.0, ranks_per_cpu))
     if entry.load(Call(params, 10**6, entry.rounds(params))).work:
-        assert crowded <= alone
+        assert shared <= alone
     else:
-        assert crowded == pytest.approx(alone)
+        assert shared == pytest.approx(alone)
 
 
-def test_blocks_that_keep_all_ranks_busy_gain_nothing_in_a_crowd() -> None:
+def test_blocks_that_keep_all_ranks_busy_gain_nothing_where_ranks_share_processors() -> None:
     for size in 3, 4, 8, 16, 64:
-        crowded = replace(NETWORKS["shm"], crowd=size / 2)
+        shared = replace(NETWORKS["shm"], ranks_per_cpu=size / 2)
         for nbytes in 10**6, 10**7, 10**8:
-            assert choose("bcast", CallFacts(size, nbytes), crowded) == ("circulant", 1)
+            assert choose("bcast", CallFacts(size, nbytes), shared) == ("circulant", 1)
             assert choose("bcast", CallFacts(size, nbytes), NETWORKS["shm"]) != ("circulant", 1)
 
 

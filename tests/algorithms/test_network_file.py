@@ -45,7 +45,7 @@ def launch(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def test_a_file_has_all_constants_of_a_network() -> None:
-    found = {field.name for field in fields(Network)} - {"crowd"}  # which a job knows of its host
+    found = {field.name for field in fields(Network)} - {"ranks_per_cpu"}  # which a job knows of its host
     assert set(network_file._KEYS) == found
 
 

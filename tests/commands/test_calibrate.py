@@ -61,9 +61,9 @@ def test_exact_times_give_exact_constants(network: Network, size: int) -> None:
 
 
 def test_times_of_more_ranks_than_processors_are_fitted_as_such() -> None:
-    network = replace(NETWORKS["shm"], crowd=4.0)
-    found = fit(synthetic(network), crowd=4.0)
-    assert found.crowd == 4.0
+    network = replace(NETWORKS["shm"], ranks_per_cpu=4.0)
+    found = fit(synthetic(network), ranks_per_cpu=4.0)
+    assert found.ranks_per_cpu == 4.0
     assert constants(found) == pytest.approx(constants(network), rel=1e-6)
 
 

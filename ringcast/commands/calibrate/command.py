@@ -85,8 +85,8 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
-        crowd = comm._group.network.crowd
-        return _report(samples, (local, crowd), lookahead, options, transport, where)
+        ranks_per_cpu = comm._group.network.ranks_per_cpu
+        return _report(samples, (local, ranks_per_cpu), lookahead, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
         print(f"ringcast calibrate: {error}", file=sys.stderr)
         return _FAILED
@@ -119,7 +119,7 @@ def _report(
     transport: str,
     where: str,
 ) -> int:
-    """Print the table and the constants, and write the files; local and crowd are `known`."""
+    """Print the table and the constants, and write the files; local and ranks_per_cpu are `known`."""
     fitted = fit(samples, *known)
     # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
     network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)

@@ -26,7 +26,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import Params
 from ringcast.algorithms.cost import Network, predict
 
-_APART = "link_beta", "crowd"  # the first is found otherwise, the second is known of a job
+_APART = "link_beta", "ranks_per_cpu"  # the first is found otherwise, the second is known of a job
 _NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name not in _APART)
 _LOCAL = _NAMES.index("local")
 _NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was not measured, but missed
@@ -66,11 +66,11 @@ class Sample:
         return self.predicted(network) / self.seconds - 1
 
 
-def fit(samples: Sequence[Sample], local: float = 0.0, crowd: float = 1.0) -> Network:
+def fit(samples: Sequence[Sample], local: float = 0.0, ranks_per_cpu: float = 1.0) -> Network:
     """Return the constants that predict the times of `samples` best, none of them negative.
 
     Constants that these cannot tell from others, or that would be negative, are 0; alpha and beta never are. If `local`
-    is given, it is kept. `crowd` is that of the job whose times they are.
+    is given, it is kept. `ranks_per_cpu` is that of the job whose times they are.
 
     Raises:
         ValueError: there are too few samples, or their times do not grow with rounds and bytes.
@@ -78,7 +78,7 @@ def fit(samples: Sequence[Sample], local: float = 0.0, crowd: float = 1.0) -> Ne
     seconds = np.array([sample.seconds for sample in samples])
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
         raise ValueError("a time to fit is not a positive number of seconds")
-    units = [replace(unit, crowd=crowd) for unit in _UNITS]
+    units = [replace(unit, ranks_per_cpu=ranks_per_cpu) for unit in _UNITS]
     factors = np.array([[sample.predicted(unit) for unit in units] for sample in samples]).reshape(-1, len(units))
     factors /= seconds[:, None]
     importance = np.array([float(sample.nbytes) for sample in samples]) ** _GROWTH
@@ -90,7 +90,7 @@ def fit(samples: Sequence[Sample], local: float = 0.0, crowd: float = 1.0) -> Ne
     link_beta = float(np.min(1 / link[large])) if large.any() else 0.0
     constants = _slopes(steps, known, link * link_beta, importance)
     constants[_LOCAL] += local
-    return replace(_network(constants.tolist(), link_beta), crowd=crowd)
+    return replace(_network(constants.tolist(), link_beta), ranks_per_cpu=ranks_per_cpu)
 
 
 def _slopes(steps: _Floats, known: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
