@@ -41,10 +41,11 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent:
     lent: dict[Send, Slots] = {}  # which others may be reading
     op.rounds, op.lends = len(steps), True
     for op.round, (step, following) in enumerate(pairwise(chain(steps, (IDLE,)))):
-        lent = {send: slots for send, slots in lent.items() if send in op.lending}
-        if not _free(step, lent.values()):
-            yield Exchange(op, None, [], False, None, None, settle=True)
-            lent.clear()
+        if lent:
+            lent = {send: slots for send, slots in lent.items() if send in op.lending}
+            if not _free(step, lent.values()):
+                yield Exchange(op, None, [], False, None, None, settle=True)
+                lent.clear()
         for local in step.local:
             memory.apply(local)
         send_to, recv_from = step.send_to, step.recv_from
@@ -56,12 +57,13 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent:
             receive_buffer = memory.receive_buffer(step)
         if op.granted:
             # Where the next round begins with a wait for readers, nothing is posted ahead: that wait would include it.
-            free = _free(following, lent.values(), 1)
+            free = not lent or _free(following, lent.values(), 1)
             early = following.recv_from is not None and free and independent(step, following)
             ahead = memory.receive_buffer(following) if early else None
             after = None if ahead is None or following.recv_from is None else (following.recv_from, ahead)
         yield Exchange(op, send_to, frames, packed, recv_from, receive_buffer, None, posted, after)
-        lent.update(dict.fromkeys(op.lending.difference(lent), step.send))
+        if op.lending:
+            lent.update(dict.fromkeys(op.lending.difference(lent), step.send))
         if receive_buffer is not None:
             receive_buffer.finish()
     if op.lending:
@@ -89,4 +91,4 @@ def _overlapping(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[
 
 def _free(step: Step, lent: Collection[Slots], more: int = 0) -> bool:
     """Return whether a step may begin while these slots, and those of so many `more` messages, are read by others."""
-    return not lent or (len(lent) + more < MOST_LENT and untouched(lent, step))
+    return len(lent) + more < MOST_LENT and untouched(lent, step)
