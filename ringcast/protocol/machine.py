@@ -42,7 +42,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, islice
 
-from ringcast.errors import CollectiveMismatch, JobAborted, Revoked
+from ringcast.errors import CollectiveMismatch, JobAborted, LinkLost, Revoked
 from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.ballots import Ballot, Ballots
 from ringcast.protocol.communicators import Context, Contexts
@@ -491,6 +491,8 @@ class Protocol:
             handler(header, arrival)
         except Broken as how:
             self._aborter.broke(source, how)
+        except LinkLost as lost:
+            self.lose(source, f"the connection broke off in the middle of a message: {lost.cause}")
         if source in self.finished:
             self._counters.note_arrival(source)
             self._aborter.check_left(source)
@@ -692,7 +694,7 @@ class Protocol:
             return
         try:
             self._receiving.take(recv, h, arrival)
-        except Broken:
+        except (Broken, LinkLost):
             raise
         except BaseException as error:  # of the user's operator, as above
             self.invalidate(recv.operation.context, error)

@@ -64,6 +64,7 @@ class Receiving:
 
         Raises:
             Broken: the segment is not the next one, or does not fit its header.
+            LinkLost: the connection broke off before the end of the segment.
             BaseException: an error of the sink, as the user's operator may raise. Then the receive has to be dropped.
         """
         sink, offset, end = recv.sink, h.word, h.word + h.length

@@ -49,12 +49,19 @@ class Arrival(Protocol):
         """Whether unread frames follow."""
 
     def read(self) -> Frame:
-        """Return the next frame in memory of its own."""
+        """Return the next frame in memory of its own.
+
+        Raises:
+            LinkLost: the connection broke off in the middle of the message; nothing more can be read of it.
+        """
 
     def read_into(self, view: memoryview) -> int:
         """Put the next frame into `view` and return the frame's size in bytes.
 
         A frame that is longer than `view` is cut, and its true size returned: callers compare.
+
+        Raises:
+            LinkLost: as of `read`; part of `view` may have been filled.
         """
 
 

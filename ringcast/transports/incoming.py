@@ -89,7 +89,11 @@ class Incoming:
         return Arrival(self, sizes)
 
     def take(self, size: int) -> Frame:
-        """Return the next bytes of a message that has come."""
+        """Return the next bytes of a message that has come.
+
+        Raises:
+            LinkLost: see `take_into`.
+        """
         if self._end - self._start >= size:
             start = self._start
             self._start = end = start + size
@@ -99,7 +103,11 @@ class Incoming:
         return data
 
     def take_into(self, view: memoryview) -> None:
-        """Fill `view` with the next bytes of a message that has come."""
+        """Fill `view` with the next bytes of a message that has come.
+
+        Raises:
+            LinkLost: the connection breaks off before its end.
+        """
         size = len(view)
         done = min(self._end - self._start, size)
         view[:done] = self._view[self._start : self._start + done]
@@ -110,12 +118,18 @@ class Incoming:
                 got = recv_into(view[done:] if done else view)
             except BlockingIOError:
                 got = 0
+            except OSError as error:
+                raise LinkLost(self.rank, str(error)) from error
             if not got:  # a member that does not keep to the records; it could keep us waiting
                 raise LinkLost(self.rank, "what it sends is not what it announces")
             done += got
 
     def skip(self, size: int) -> None:
-        """Drop the next bytes of a message that has come."""
+        """Drop the next bytes of a message that has come.
+
+        Raises:
+            LinkLost: see `take_into`.
+        """
         there = min(self._end - self._start, size)
         self._start += there
         size -= there
@@ -181,20 +195,24 @@ class Arrival:
         return self._next < len(self._sizes)
 
     def read(self) -> Frame:
-        size = self._sizes[self._next]
+        frame = self.connection.take(self._sizes[self._next])
         self._next += 1
-        return self.connection.take(size)
+        return frame
 
     def read_into(self, view: memoryview) -> int:
         size, room = self._sizes[self._next], len(view)
-        self._next += 1
         self.connection.take_into(view if size == room else view[:size])
         if size > room:
             self.connection.skip(size - room)
+        self._next += 1
         return size
 
     def drop(self) -> None:
-        """Drop the frames that were not read."""
+        """Drop the frames that were not read.
+
+        Raises:
+            LinkLost: the connection breaks off before their end, or did so when one of them was read.
+        """
         if self._next < len(self._sizes):
             self.connection.skip(sum(self._sizes[self._next :]))
             self._next = len(self._sizes)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ringcast.errors import LinkLost
+from ringcast.errors import LinkLost, PeerFailed, RingcastError
 from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import CROWD, STRANGERS, allow_files
 from ringcast.net.strangers import SLACK
@@ -23,7 +24,8 @@ from ringcast.transports.greeting import hello
 from ringcast.transports.sockets import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
-from support.socket_jobs import PATIENCE, join, meet, opened, received
+from support.jobs import Job
+from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, received
 from support.strangers import close_all, ended, garbage, port_of, shaken, stranger, until_counted, until_ended
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -314,6 +316,23 @@ def test_what_is_no_message_closes_the_connection(said: bytes, secure: bool) -> 
         a.send(1, [b"header"])
     a.close()
     b.close()
+
+
+def test_who_changes_a_byte_of_a_large_message_ends_the_call_with_an_error_that_names_its_sender() -> None:
+    job = Job("sockets", 2)
+    try:
+        sender, receiver = (endpoint.transport for endpoint in job.endpoints)
+        change_a_byte(sender._links[1], -1000, least=80_000)
+        for connection in receiver._incoming:  # so that all of the message comes before it is read
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        ends = job.run(lambda comm: comm.bcast(np.zeros(10_000) if comm.rank == 0 else None))
+        assert isinstance(ends[1], PeerFailed), ends
+        assert ends[1].peer == 0
+        assert "the connection broke off in the middle of a message: " in str(ends[1])
+        assert isinstance(ends[0], RingcastError), ends
+        assert not any(endpoint.torn for endpoint in job.endpoints)
+    finally:
+        job.close()
 
 
 def test_who_shows_a_members_certificate_and_breaks_off_ends_nothing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringcast.errors import CollectiveMismatch, JobAborted, PeerFailed, Revoked
+from ringcast.errors import CollectiveMismatch, JobAborted, LinkLost, PeerFailed, Revoked
 from ringcast.protocol.communicators import OVER
 from ringcast.protocol.counters import PATIENCE
 from ringcast.protocol.operations import SEGMENT, Operation
@@ -28,6 +28,22 @@ from support.protocol_net import (
 )
 
 KILLED = Failed(1, Failure("killed"))
+
+
+class Cut:
+    """A message whose connection breaks off behind the header."""
+
+    loan, more = None, True
+
+    def __init__(self, header: bytes) -> None:
+        self.header = header
+
+    def read(self) -> bytes:
+        raise LinkLost(0, "it was reset")
+
+    def read_into(self, _: memoryview) -> int:
+        raise LinkLost(0, "it was reset")
+
 
 # Rule 5: after an error the transfers are dead.
 
@@ -59,6 +75,29 @@ def test_data_of_dead_transfers_is_dropped(granted: bool) -> None:
     assert "too late" in str(ops[0].error)
     assert (ops[0].error.rank, ops[0].error.by) == (0, 1)
     check_quiet(net)
+
+
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RTS, Kind.REFUSE])
+def test_a_connection_that_breaks_off_in_a_message_is_the_failure_of_its_sender(kind: Kind) -> None:
+    net = Net(3)
+    ops = net.begin(granted=False)
+    net.ranks[1].receive(ops[1], 0, Buffer(LARGE))
+    net.ranks[0].send(ops[0], 1, [memoryview(bytes(LARGE))])
+    if kind == Kind.DATA:
+        net.step(0, 1)
+        net.step(1, 0)
+    if kind == Kind.REFUSE:
+        net.step(0, 1)
+        net.ranks[0].fail(ops[0], TimeoutError("too late"))
+    net.collect()
+    assert net.kinds(0, 1)[-1] == kind
+    net.ranks[1].handle(Cut(bytes(net.links[0, 1].popleft()[0])))
+    error = ops[1].error
+    assert isinstance(error, PeerFailed)
+    assert (error.rank, error.peer) == (1, 0)
+    assert "the connection broke off in the middle of a message: it was reset" in str(error)
+    assert net.ranks[1].found == [(CONTEXT, 0)]  # so the other members hear of it
+    check_quiet_rank(net.ranks[1])
 
 
 @pytest.mark.parametrize("granted", [False, True])

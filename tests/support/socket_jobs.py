@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.incoming import Arrival
+from ringcast.transports.outgoing import Outgoing
 from ringcast.transports.sockets import SocketTransport
 
 PATIENCE = 30.0  # seconds in which everything here happens
@@ -51,6 +52,21 @@ def received(transport: SocketTransport, *others: SocketTransport) -> Arrival:
             other.unreached()
     assert isinstance(arrival, Arrival)
     return arrival
+
+
+def change_a_byte(link: Outgoing, at: int, *, least: int) -> None:
+    """Change a byte of every message of at least so many bytes that an encrypted connection sends from now on."""
+    stream = link.stream
+    assert stream is not None
+    encrypt = stream.encrypt
+
+    def changed(pieces: Iterable[Frame]) -> list[bytes]:
+        message = bytearray(b"".join(encrypt(pieces)))
+        if len(message) >= least:
+            message[at] ^= 1
+        return [bytes(message)]
+
+    stream.encrypt = changed
 
 
 class Rank(SocketTransport):

@@ -38,7 +38,7 @@ from ringcast.transports.source import FED
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support import needs
-from support.socket_jobs import PATIENCE, join, meet, opened, ranks, received
+from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, ranks, received
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 SECURITY = pytest.mark.parametrize("secure", [True, False], ids=["secure", "open"])
@@ -378,6 +378,33 @@ def test_of_a_sender_that_is_killed_in_the_middle_of_a_message_nothing_half_arri
     while b._incoming:
         assert b.poll(b.clock() + 0.01) is None
         assert b.clock() < deadline
+    b.close()
+
+
+@pytest.mark.parametrize("frames", [[60_000], [40_000, 20_000]], ids=["one", "two"])
+@pytest.mark.parametrize("into", [False, True], ids=["read", "read_into"])
+@pytest.mark.parametrize("at", [-20_000, -1])
+def test_a_byte_that_was_changed_on_the_way_ends_the_connection(at: int, into: bool, frames: list[int]) -> None:
+    """Where all of the message has come, and its reader finds the record that is broken."""
+    a, b = opened(2)
+    join([a, b])
+    change_a_byte(a._links[1], at, least=60_000)
+    (connection,) = b._incoming
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that all comes before it is read
+    a.send(1, [b"header", *map(bytes, frames)])
+    a.send(1, [b"header", b"behind"])
+    arrival = received(b, a)
+    assert arrival.header == b"header"
+
+    def take(size: int) -> object:
+        return arrival.read_into(memoryview(bytearray(size))) if into else arrival.read()
+
+    with pytest.raises(LinkLost, match=r"rank 0 .*bad record mac"):
+        list(map(take, frames))
+    assert b.poll(b.clock() + 0.01) is None
+    assert not b._incoming
+    lost(a)
+    a.close()
     b.close()
 
 
