@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ringcast.net.tls import RECORD, TlsStream, encrypted
 
-FED = 8 * RECORD  # bytes that TLS is fed at once; with twice as many it is hardly faster, and may keep them for good
+FED = 8 * RECORD  # bytes that TLS is fed at once; more are hardly faster, and it may keep a buffer of that size
 CAN_WAIT = sys.platform == "linux"  # whether the kernel takes what is asked for as the least that it tells of
 
 
