@@ -80,15 +80,15 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
                 raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {_ALIKE}")
         return transport
 
-    card = EndpointCard(f"{SHM.scheme}{transport.card}", memory=f"{colocation.kernel()} {socket.gethostname()}")
+    card = EndpointCard(f"{SHM.scheme}{transport.card}", host=f"{colocation.kernel()} {socket.gethostname()}")
     return Inbox(card, transport.inject, meet, transport.close)
 
 
 def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
     """Refuse ranks of another host: their process numbers, users and namespaces may be those of this one."""
-    kernel, _, host = cards[rank].memory.partition(" ")
+    kernel, _, host = cards[rank].host.partition(" ")
     for other, card in enumerate(cards):
-        theirs, _, there = card.memory.partition(" ")
+        theirs, _, there = card.host.partition(" ")
         if kernel and theirs and theirs != kernel and card.address.startswith(SHM.scheme):
             hosts = f"rank {rank} is on host {host} and rank {other} on host {there}"
             raise RendezvousError(f"{hosts}, which share no memory (RINGCAST_TRANSPORT=shm); choose auto or sockets")

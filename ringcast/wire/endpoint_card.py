@@ -11,7 +11,6 @@ class EndpointCard:
 
     address: str
     key: str = ""  # public; empty where nothing is encrypted
-    # Its segment of shared memory for ranks of its own host, see `ringcast.transports.segment`; or, where that is its
-    # address, its kernel and host.
-    memory: str = ""
-    near: str = ""  # its socket for ranks of its own host, see `ringcast.net.colocation`; empty: none
+    memory: str = ""  # its segment for ranks of its own host, see `ringcast.transports.segment`; empty: none …
+    near: str = ""  # … and its socket for them, see `ringcast.net.colocation`; empty: none
+    host: str = ""  # its kernel and the name of its host, where the address is a segment; empty: not known

@@ -73,18 +73,18 @@ print(inbox._shared({CONFIG!r}))
 def test_shared_memory_over_two_hosts_is_an_error_that_names_both() -> None:
     """All else may be alike there: users, and the numbers of processes, descriptors and namespaces."""
     one, other = (inbox._open_shm(WorkerConfig(rank=rank, size=2, transport=SHM.name), None) for rank in range(2))
-    kernel, host = one.card.memory.split(" ")
+    kernel, host = one.card.host.split(" ")
     assert kernel == colocation.kernel()
     with pytest.raises(RendezvousError, match=f"rank 0 is on host {host} and rank 1 on host elsewhere.*choose auto"):
-        one.meet([one.card, replace(other.card, memory="another elsewhere")])
+        one.meet([one.card, replace(other.card, host="another elsewhere")])
     one.close()
     other.close()
 
 
 def test_where_kernels_are_not_known_shared_memory_is_tried() -> None:
     one, other = (inbox._open_shm(WorkerConfig(rank=rank, size=2, transport=SHM.name), None) for rank in range(2))
-    one.meet([one.card, replace(other.card, memory=" elsewhere")])
-    other.meet([replace(one.card, memory=""), other.card])
+    one.meet([one.card, replace(other.card, host=" elsewhere")])
+    other.meet([replace(one.card, host=""), other.card])
     one.close()
     other.close()
 
