@@ -166,7 +166,9 @@ def test_who_does_not_speak_the_protocol_of_zeromq_harms_nobody(kind: str) -> No
 # A member that lies, and strangers at the control plane.
 
 
-@pytest.mark.parametrize("kind", ["ipc", *(pytest.param(kind, marks=pytest.mark.live) for kind in ("shm", "tcp"))])
+@pytest.mark.parametrize(
+    "kind", ["ipc", *(pytest.param(kind, marks=pytest.mark.live) for kind in ("shm", "sockets", "tcp"))]
+)
 def test_a_member_that_lies_on_real_sockets_is_borne(kind: str) -> None:
     for seed in range(6):
         job = Job(kind, 3)

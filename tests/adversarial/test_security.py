@@ -778,7 +778,7 @@ print("done")
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "sockets", "ipc", "tcp"])
 def test_without_pickles_all_ranks_refuse_objects_and_arrays_travel(tmp_path: Path, transport: str) -> None:
     done = launch(tmp_path, NO_PICKLES, "--transport", transport, RINGCAST_NO_PICKLE="1")
     assert (done.returncode, done.stdout) == (0, "done\n" * 3), done.stderr
