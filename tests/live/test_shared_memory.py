@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -227,6 +229,73 @@ os._exit(0)
     )
     assert "got" not in done.stdout, done.stdout
     assert "revoked True" in done.stdout, done.stderr
+
+
+FREES = """
+import ctypes, mmap, sys, tempfile, threading, time
+owner, kept = int(sys.argv[1]), int(sys.argv[2])
+size = 1 << 23
+file = tempfile.TemporaryFile()
+file.truncate(size)
+mapped = mmap.mmap(file.fileno(), size)
+memory = np.frombuffer(mapped)
+comm = ringcast.init(timeout=60)
+
+def path(name):
+    return os.path.join(os.environ["RINGCAST_DIR"], name)
+
+def wait_for(name):
+    while not os.path.exists(path(name)):
+        time.sleep(0.001)
+
+def free():
+    wait_for("in use")
+    if kept:  # the file is cut off behind this byte
+        file.truncate(kept)
+    else:  # at the address is no memory any more, and none that comes later
+        map_fixed, address = ctypes.CDLL(None).mmap, memory.ctypes.data
+        map_fixed.restype, map_fixed.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3]
+        assert map_fixed(address, size, 0, 0x32, -1, ctypes.c_long(0)) == address  # PROT_NONE; MAP_FIXED and anonymous
+    open(path("freed"), "x").close()
+
+if comm.rank == owner:
+    threading.Thread(target=free).start()
+try:
+    if comm.rank == 0 == owner:
+        comm.send(memory, 1)
+    elif comm.rank == 0:
+        wait_for("freed")
+        comm.send(memory, 1)
+    elif owner == 0:
+        comm.probe(0)  # its memory is offered
+        open(path("in use"), "x").close()
+        wait_for("freed")
+        comm.recv(0)
+    else:
+        request = comm.irecv(0, out=memory)
+        open(path("in use"), "x").close()
+        request.wait()
+except ringcast.PeerFailed as error:
+    print(error.rank, "heard of", error.peer, error.cause)
+"""
+
+
+@pytest.mark.parametrize("kept", [0, mmap.PAGESIZE, 1 << 22], ids=["unmapped", "a page is left", "half is left"])
+@pytest.mark.parametrize("owner", [0, 1], ids=["sender", "receiver"])
+def test_a_rank_whose_thread_frees_a_buffer_in_use_is_named_and_nobody_waits(
+    owner: int, kept: int, folder: Path, tmp_path: Path
+) -> None:
+    """The owner ends by its own access to what it has freed, as on any transport; the other rank gets an error."""
+    program = tmp_path / "frees.py"
+    program.write_text("import os, ringcast, numpy as np\n" + FREES)
+    done = launch(folder, "-n", "2", str(program), str(owner), str(kept))
+    end = signal.SIGBUS if kept else signal.SIGSEGV
+    name = end.name
+    assert done.returncode == 128 + end, done.stderr
+    assert re.search(rf"rank {owner} \(.*\) failed: killed by {name}", done.stderr.splitlines()[-1]), done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"[{1 - owner}] {1 - owner} heard of {owner} killed by {name}"), done.stdout
+    assert not living(folder)
 
 
 @pytest.mark.parametrize("size", [8, 3000, 200_000, 5_000_000])
