@@ -24,7 +24,7 @@ import pytest
 from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.workers import start_workers
 from support import needs
-from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, run_ranks
+from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
 from support.fleets import Fleet, finished, last_line, until
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_on_hosts")]
@@ -168,6 +168,11 @@ def test_a_connection_that_was_forgotten_is_known_while_its_sender_computes(host
     assert done.returncode == 1
 
 
+def over(transport: str, *arguments: str) -> list[str]:
+    """Return the command by which a rank that has no launcher uses this transport."""
+    return ["env", f"RINGCAST_TRANSPORT={transport}", sys.executable, *arguments]
+
+
 EXCHANGES = """
 import json, sys, time
 import numpy as np
@@ -182,12 +187,13 @@ except ringcast.RingcastError as error:
 """
 
 
-def test_a_link_that_never_comes_up_is_known_to_all() -> None:
+@TRANSPORTS
+def test_a_link_that_never_comes_up_is_known_to_all(transport: str) -> None:
     with make_bed("8") as bed:  # of which h1 and h4 are no neighbours on the graph: init is content
         for here, there in (1, 4), (4, 1):
             drop(bed, here, bed.hosts[there].address)
         files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        workers = start_workers(bed, [sys.executable, "-c", EXCHANGES], ENVIRONMENT, **files)
+        workers = start_workers(bed, over(transport, "-c", EXCHANGES), ENVIRONMENT, **files)
         ends = [json.loads(worker.communicate(timeout=100)[0]) for worker in workers]
     began = max(end["began"] for end in ends)
     for rank, end in enumerate(ends):
@@ -241,19 +247,25 @@ assert (total == 6).all()
 """
 
 
-def test_a_rank_that_computes_for_a_minute_has_no_dead_link(hosts: Fleet) -> None:
-    done = hosts.launch("-H", "h0,h1,h2,h3", hosts.program(COMPUTES))
+@TRANSPORTS
+def test_a_rank_that_computes_for_a_minute_has_no_dead_link(hosts: Fleet, transport: str) -> None:
+    done = hosts.launch("-H", "h0,h1,h2,h3", "--transport", transport, hosts.program(COMPUTES))
     assert done.returncode == 0, done.stderr
 
 
-def test_a_slow_link_with_a_full_queue_is_not_dead() -> None:
+@TRANSPORTS
+def test_a_slow_link_with_a_full_queue_is_not_dead(transport: str) -> None:
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with make_bed("4x256kbit") as bed:
-        said = run_ranks(bed, "without_end.py", "alltoall", "400000", "2", timeout=110)
+        command = over(transport, FOREVER, "alltoall", "400000", "2")
+        said = outputs(start_workers(bed, command, ENVIRONMENT, **files), 110)
     assert said == ["null\n"] * 4
 
 
-def test_a_link_that_loses_a_third_is_not_dead(hosts: Fleet) -> None:
-    with healed(hosts), hosts.started("-H", "h0,h1,h2,h3", FOREVER, "allreduce", "8000", "200") as process:
+@TRANSPORTS
+def test_a_link_that_loses_a_third_is_not_dead(hosts: Fleet, transport: str) -> None:
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, FOREVER, "allreduce", "8000", "200"]
+    with healed(hosts), hosts.started(*arguments) as process:
         running(process)
         for here, there in (A, B), (B, A):
             dropped(hosts.bed, here, there, "numgen random mod 100 < 30")
@@ -277,8 +289,10 @@ def test_a_link_that_is_away_for_two_seconds_is_not_dead(hosts: Fleet, transport
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_that_is_frozen_for_forty_seconds_goes_on(hosts: Fleet) -> None:
-    with hosts.started("-H", "h0,h1,h2,h3", FOREVER, "allreduce", "400000", "40") as process:
+@TRANSPORTS
+def test_a_job_that_is_frozen_for_forty_seconds_goes_on(hosts: Fleet, transport: str) -> None:
+    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, FOREVER, "allreduce", "400000", "40"]
+    with hosts.started(*arguments) as process:
         running(process)
         frozen = [*hosts.processes()]
         for pid in frozen:
