@@ -191,7 +191,7 @@ print("sum", comm.allreduce(1))
     assert done.returncode == 0, done.stderr
     for attempt in range(3):
         assert [f"rank {r}, attempt {attempt}" in done.stdout.splitlines() for r in range(3)] == [True] * 3
-    assert done.stdout.splitlines()[-3:] == ["sum 3"] * 3
+    assert done.stdout.splitlines().count("sum 3") == 3  # what different ranks print has no order
     assert done.stderr.count("ringcast-launch: rank 1 (") == 2
     assert "starting the job afresh (restart 1 of 3)" in done.stderr
     assert "starting the job afresh (restart 2 of 3)" in done.stderr
