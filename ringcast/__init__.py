@@ -1,4 +1,4 @@
-"""Collective communication for numpy programs over ZeroMQ, without MPI.
+"""Collective communication for numpy programs, without MPI.
 
 >>> import numpy, ringcast
 >>> comm = ringcast.init()  # a world of one rank, unless started with: ringcast-launch -n 4 program.py

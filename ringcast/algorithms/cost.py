@@ -47,7 +47,7 @@ class Network:
     lookahead: int = (
         0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
     )
-    ranks_per_cpu: float = 1.0  # where they share memory, and so copy each message themselves; 1.0: no more than that
+    ranks_per_cpu: float = 1.0  # at least 1; more where ranks share memory, and the processors that copy it
 
     def __hash__(self) -> int:
         """Return the hash of one constant: every call looks its choice up, and a program has one network or two."""

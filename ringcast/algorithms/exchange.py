@@ -8,6 +8,7 @@ these, which the model cannot tell apart, the one whose rounds overlap wins wher
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ringcast.algorithms.algorithm import Algorithm, log_rounds, power_of_two
 from ringcast.algorithms.load import Call, Formula, Load, even, uneven
@@ -85,6 +86,7 @@ def _pairwise(collective: str) -> tuple[Algorithm, ...]:
 
 
 TESTED = "tests/collectives/test_alltoall.py"
+_LINEAR, _XOR = _pairwise("alltoallv")
 ALGORITHMS = (
     Algorithm(
         name="circulant",
@@ -143,16 +145,13 @@ ALGORITHMS = (
         volume_formula="d*m/4",
         fits=power_of_two,
     ),
-    Algorithm(
+    replace(
+        _LINEAR,
         name="scattered",
-        collective="alltoallv",
         build=lambda p, rank: exchange.scattered(p.size, rank),
-        rounds=lambda p: p.size - 1,
-        load=_straight,
         paper=THAKUR,
         place="all-to-all of medium-size messages",
-        rounds_formula="p-1",
-        volume_formula="(p-1)*m/(2*p)",
     ),
-    *_pairwise("alltoallv"),
+    _LINEAR,
+    _XOR,
 )

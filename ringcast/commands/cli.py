@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     lines = "\n".join(f"  {name:10} {help}" for name, (_, help) in _COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="ringcast",
-        description="Collective communication for numpy programs over ZeroMQ, without MPI.",
+        description="Collective communication for numpy programs, without MPI.",
         epilog=f"commands (each has --help):\n{lines}\n\n"
         "Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -267,7 +267,7 @@ class Endpoint:
 
     @property
     def undelivered(self) -> bool:
-        """Whether the transport holds something for ranks that are still there.
+        """Whether the transport still holds messages for ranks that have not left.
 
         A transport without a thread would go on with it in the next call only, for which others might wait in vain.
         """

@@ -177,9 +177,7 @@ class Operation:
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
-        self.on_ready: Callable[[], object] | None = (
-            None  # called once, when no more than `slack` is pending or it failed
-        )
+        self.on_ready: Callable[[], object] | None = None  # called once, when at most `slack` is pending, or it failed
 
     @property
     def segment(self) -> int:

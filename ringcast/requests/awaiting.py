@@ -151,11 +151,9 @@ class _Watch:
                 self._set_timer()
 
     def _is_over(self, wait: _Wait) -> bool:
-        endpoint = self._endpoint
-        task = wait.task
-        if not task.done or task.error is not None:
-            return bool(task.done)
-        return not endpoint.undelivered or endpoint.transport.clock() >= wait.deadline
+        endpoint, task = self._endpoint, wait.task
+        late = endpoint.transport.clock() >= wait.deadline
+        return task.done and (task.error is not None or late or not endpoint.undelivered)
 
     def _make_progress(self) -> None:
         endpoint, clock = self._endpoint, self._endpoint.transport.clock

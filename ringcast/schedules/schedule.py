@@ -139,7 +139,7 @@ class Schedule(Sequence[Step]):
 
     @property
     def concurrent(self) -> bool:
-        """Whether all rounds may be under way at the same time: none uses a slot that another one receives."""
+        """Whether all rounds may be under way at a time: no round uses a slot that another round receives into."""
         return False
 
     @property

@@ -33,7 +33,7 @@ from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS,
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives
-FEWEST, MOST = 16, 8192  # times that a rank looks before it waits; each takes 0.1 us …
+FEWEST, MOST = 16, 8192  # times that a rank looks before it waits; each takes 0.1 us, and all together SHORT …
 MOST_YIELDS = 128  # … and most where it lets others run in between, which takes 0.5 us where no other wants to
 SHORT = 500e-6  # seconds of a wait in place of which a rank should have looked more often
 _BELLS = (1 << 32) - 1
@@ -178,14 +178,15 @@ class ShmTransport:
         if seconds <= 0:
             return False
         own, consumed, injected, let_others_run = self._own.tails, self._consumed, self._injected, self._yield
-        end = self.clock() + min(seconds, SHORT)
-        for i in range(self._looks):
+        clock = self.clock
+        end = clock() + min(seconds, SHORT)
+        for _ in range(self._looks):
             if own != consumed or injected:
                 return True
             if let_others_run is not None:
                 let_others_run()
-            if (let_others_run is not None or i % FEWEST == 0) and self.clock() >= end:
-                break  # others may have run for long
+            if clock() >= end:  # others may have run for long
+                break
         return False
 
     def _wait(self, seconds: float) -> bool:

@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def readable(self) -> bool:
-        """Whether there may be something to read of which the kernel does not tell."""
+        """Whether data may be there that the kernel does not report."""
 
     def recv_into(self, view: memoryview) -> int:
         """Fill `view`, which is not empty, from its start; return how many bytes, or 0 if the other end has ended.
@@ -61,7 +61,7 @@ class PlainSource:
         self._sock, self.recv_into = sock, sock.recv_into
         self._arrived = array("i", [0])  # bytes in the kernel, where it tells of them
 
-    def read_into(self, view: memoryview) -> int:  # noqa: ARG002
+    def read_into(self, view: memoryview) -> int:  # noqa: ARG002 (the kernel has all)
         return 0
 
     def has(self, size: int) -> bool:
@@ -87,7 +87,7 @@ class TlsSource:
         return self._stream.held > 0 and not self._dry
 
     def recv_into(self, view: memoryview) -> int:
-        # Who has room for more than a record gets a full one next; to find that it is not all held takes longer.
+        # A reader with room for more than a record expects a full one. If less is held, the kernel is asked at once.
         least = RECORD if len(view) > RECORD else 0
         while True:
             if self._dry or self._stream.held <= least:

@@ -1,4 +1,4 @@
-"""What a rank says at the start of neighbours with which it is connected in one direction only."""
+"""The error at the start where a rank has a connection to a neighbour, or from it, but not both."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_a_step_touches_what_it_receives_and_what_its_local_steps_write() -> Non
 
 @pytest.mark.parametrize("p", [2, 4, 5, 6])
 def test_rounds_go_on_where_some_ranks_lend_and_others_grant(p: int) -> None:
-    """What is read in the memory of one rank lets another one's message be granted, which was to come after it."""
+    """A rank withholds the grant for one message while it reads another one; when that is read, it has to grant."""
     counts = [30_000] + [0] * (p - 1)
 
     def work(c: Communicator) -> None:

@@ -1,4 +1,4 @@
-"""What `--verbose` says of the ways on which ranks talk."""
+"""The line of `--verbose` that names the transport of a job."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def path(name):
     return os.path.join(os.environ["RINGCAST_DIR"], name)
 
 def wait_for(name):
-    while not os.path.exists(path(name)):
+    while not os.path.exists(path(name)):  # another process makes it; the launcher's time bounds this
         time.sleep(0.001)
 
 def free():

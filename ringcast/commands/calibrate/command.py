@@ -15,7 +15,7 @@ from typing import TextIO
 
 from ringcast._util import output_files
 from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit
@@ -85,8 +85,10 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
-        ranks_per_cpu = comm._group.network.ranks_per_cpu
-        return _report(samples, (local, ranks_per_cpu), lookahead, options, transport, where)
+        fitted = fit(samples, local, comm._group.network.ranks_per_cpu)
+        # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
+        network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
+        return _report(samples, network, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
         print(f"ringcast calibrate: {error}", file=sys.stderr)
         return _FAILED
@@ -112,17 +114,9 @@ def _progress(screen: TextIO | None) -> Callable[[CalibrationCase], None]:
 
 
 def _report(
-    samples: Sequence[Sample],
-    known: tuple[float, float],
-    lookahead: int,
-    options: argparse.Namespace,
-    transport: str,
-    where: str,
+    samples: Sequence[Sample], network: Network, options: argparse.Namespace, transport: str, where: str
 ) -> int:
-    """Print the table and the constants, and write the files; local and ranks_per_cpu are `known`."""
-    fitted = fit(samples, *known)
-    # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
-    network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
+    """Print the table and the constants, and write the files."""
     accuracy = report.accuracy(samples, network)
     remarks = [f"Measured by ringcast calibrate (ringcast {version()}), {date.today()}:", f"{where}; {accuracy}."]
     print(report.table(samples, network))
