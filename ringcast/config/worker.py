@@ -82,6 +82,14 @@ class WorkerConfig:
     launch_context: cluster.LaunchContext | None = None  # where an engine gave rank, size or rendezvous
 
     @property
+    def medium(self) -> str:
+        """The transport, and of one that others may listen to whether it is encrypted, for people to read."""
+        kind = KINDS.get(self.transport)
+        if kind is None or kind.local:
+            return self.transport
+        return f"{self.transport}, encrypted" if self.security == CURVE else f"{self.transport}, not encrypted"
+
+    @property
     def _wish(self) -> str:
         """The value of RINGCAST_TRANSPORT that means this transport."""
         if not self.near:

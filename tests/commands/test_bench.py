@@ -34,9 +34,10 @@ from ringcast.commands.bench.run import main
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.systems.workload import COMBINING
 from ringcast.commands.bench.tune import tune
+from ringcast.commands.bench.workers import start_workers
 from ringcast.config.worker import from_environment
 from ringcast.events import Event, RoundEnd, RoundStart
-from support.beds import make_bed
+from support.beds import make_bed, outputs
 from support.cases import each
 from support.jobs import Jobs
 from support.places import ROOT
@@ -778,6 +779,16 @@ def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
         assert 0.7 < row["limit_ratio"] == pytest.approx(row["median_s"] / row["limit_s"])
     slices = [one for one in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if one["ph"] == "X"]
     assert {one["tid"] for one in slices} == {1, 2, 3}
+
+
+@pytest.mark.live
+def test_ranks_on_emulated_hosts_are_as_open_as_the_user_wants() -> None:
+    command = [sys.executable, "-c", "import os; print(os.environ['RINGCAST_SECURITY'])"]
+    files = {"stdout": subprocess.PIPE, "text": True}
+    with make_bed("2") as bed:
+        for wanted in ("none", "curve"):
+            workers = start_workers(bed, command, {**os.environ, "RINGCAST_SECURITY": wanted}, **files)
+            assert outputs(workers) == [f"{wanted}\n"] * 2
 
 
 @pytest.mark.live

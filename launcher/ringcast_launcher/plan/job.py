@@ -181,15 +181,15 @@ def environment_tags(world: WorkerConfig, *names: str) -> list[bytes]:
 def transport_text(world: WorkerConfig) -> str:
     """Return over what the ranks talk, and on this host why, as `--verbose` says it."""
     if world.transport == TCP.name and world.near:
-        return f"ranks talk over {world.transport}, within a host over {IPC.name}"
+        return f"ranks talk over {world.medium}; within a host over {IPC.name}"
     if unshared := reason_not_shared():
-        return f"ranks talk over {world.transport}; they cannot share memory: {unshared}"
+        return f"ranks talk over {world.medium}; they cannot share memory: {unshared}"
     unread = reason_not_read()
     large = f"copied twice: {unread}" if unread else "read out of the sender's memory"
     if world.transport == SHM.name:
         return f"ranks talk over shm: large messages are {large}"
-    return f"ranks talk over {world.transport}" + (
-        f", within a host over shm: large messages are {large}" if world.near else ""
+    return f"ranks talk over {world.medium}" + (
+        f"; within a host over shm: large messages are {large}" if world.near else ""
     )
 
 

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,7 +99,7 @@ def _description(comm: Communicator, config: WorkerConfig) -> str:
     """Return where the ranks are, and by which constants they choose; on ranks but 0 of no use."""
     hosts = comm.gather(socket.gethostname()) or ()
     constants = config.file or "the transport's defaults"
-    return f"on {', '.join(sorted(set(hosts)))}, over {config.transport}; constants of the network: {constants}"
+    return f"on {', '.join(sorted(set(hosts)))}, over {config.medium}; constants of the network: {constants}"
 
 
 def _by_itself(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
@@ -109,7 +110,7 @@ def _by_itself(options: argparse.Namespace, cases: Sequence[Case], config: Worke
         with TemporaryDirectory(prefix="ringcast-bench-") as folder:
             if options.one_host:
                 return _on_one_host(options, cases, config, argv, Path(folder))
-            return _on_bed(options, cases, argv, Path(folder))
+            return _on_bed(options, cases, config, argv, Path(folder))
     except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
         return _complain(error, 1)
     except KeyboardInterrupt:
@@ -125,19 +126,22 @@ def _on_one_host(
     return _bench(options, cases, SideBySide(OneHost(options.one_host, folder)), where, speaks=True)
 
 
-def _on_bed(options: argparse.Namespace, cases: Sequence[Case], argv: Sequence[str], folder: Path) -> int:
+def _on_bed(
+    options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str], folder: Path
+) -> int:
     count, rate = options.bed
     links = f"links of {rate / 1e6:g} Mbit/s each way" if rate else "links of no limited rate"
     with Bed(count, rate) as bed:
         source = options.config or "measured just now"
-        where = f"on emulated hosts, {links}, over tcp; constants of the network: {source}"
+        medium = replace(config, transport=TRANSPORT).medium
+        where = f"on emulated hosts, {links}, over {medium}; constants of the network: {source}"
         _say(_heading(cases, where, argv))
-        config = options.config or folder / "network.toml"
+        file = options.config or folder / "network.toml"
         if options.config is None:
             _say(["# measuring the links, which takes up to a minute"])
-            calibrate(bed, config)
-            _say(report.constants(network_file.read(config, TRANSPORT)))
-        return _bench(options, cases, SideBySide(OnBed(bed, config)), where, speaks=True)
+            calibrate(bed, file)
+            _say(report.constants(network_file.read(file, TRANSPORT)))
+        return _bench(options, cases, SideBySide(OnBed(bed, file)), where, speaks=True)
 
 
 def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Start the ranks of a job on emulated hosts without a launcher, over tcp, encrypted."""
+"""Start the ranks of a job on emulated hosts without a launcher, over the transport of `auto` between hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringcast.control import new_key
 # Variables that the job leaves as they are.
 _OF_THE_USER = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
-    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE"),
+    *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY"),
 )
 
 
