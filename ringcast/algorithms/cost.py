@@ -22,7 +22,7 @@ from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
-# most 256 kB, so that little is gained beyond that.
+# most so many, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
 MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
 TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far

@@ -12,7 +12,7 @@ from ringcast.wire.call import NOWHERE, Call, Site
 from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, call_of
 from ringcast.wire.reports import CallRecord
 
-SEGMENT = 256 << 10  # bytes of a DATA message at most
+SEGMENT = 512 << 10  # bytes of a DATA message at most
 WINDOW = 4 * SEGMENT  # bytes of a transfer that may be under way
 
 
