@@ -469,10 +469,10 @@ def test_every_algorithm_on_large_arrays(jobs: Jobs, kind: str, entry: Any) -> N
 
 
 def check_large_values_in_whole(job: Job, entry: Any) -> None:
-    """One block of 1.2 MB: more than the window of credits."""
+    """One block of 2.4 MB: more than the window of credits."""
     if entry.collective in ("bcast", "reduce", "allreduce"):
         how: dict[str, Any] = {"nblocks": 1} if entry.blocks else {}
-        force(job, entry.collective, {"algorithm": entry.name, **how}, 600_000, 1)
+        force(job, entry.collective, {"algorithm": entry.name, **how}, 1_200_000, 1)
 
 
 @pytest.mark.parametrize(
