@@ -21,8 +21,8 @@ from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, 
 from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
-# Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of at
-# most so many, so that little is gained beyond that.
+# Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of
+# 512 kB at most, so that little is gained beyond that.
 MAX_BLOCK = 1 << 19
 MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
 TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far
