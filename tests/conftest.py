@@ -26,13 +26,18 @@ for _end in signal.SIGQUIT, signal.SIGHUP:
 
 
 LIVE_ROOMS = {"clusters", "hosts", "live"}  # of whose tests each starts hosts, clusters or jobs
+# Seconds: a limit ends a test that hangs, and must not end one that is slow because other tests share its processors.
+LIMITS = {"long": 900, "live": 300}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`."""
+    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`; give them time."""
     for item in items:
         if item.path.relative_to(TESTS).parts[0] in LIVE_ROOMS and item.get_closest_marker("smoke") is None:
             item.add_marker(pytest.mark.live)
+        mark = next((mark for mark in LIMITS if item.get_closest_marker(mark)), None)
+        if mark is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMITS[mark]))
 
 
 @pytest.fixture
