@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         ScheduleError,
         UsageError,
     )
-    from ringcast.ops import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.ops import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, Op
     from ringcast.requests.persistent import Persistent
     from ringcast.requests.request import Request, wait_all, wait_any, wait_some
     from ringcast.topology.cartesian import Grid, dims_create
@@ -44,8 +44,10 @@ __all__ = [
     "ANY_TAG",
     "BAND",
     "BOR",
+    "BXOR",
     "LAND",
     "LOR",
+    "LXOR",
     "MAX",
     "MIN",
     "PROD",
@@ -112,7 +114,7 @@ _HOMES = {
         "requests.request": ("Request", "wait_all", "wait_any", "wait_some"),
         "topology.cartesian": ("Grid", "dims_create"),
         "topology.graph": ("Topology",),
-        "ops": ("BAND", "BOR", "LAND", "LOR", "MAX", "MIN", "PROD", "SUM", "Op"),
+        "ops": ("BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAX", "MIN", "PROD", "SUM", "Op"),
     }.items()
     for name in names
 }

@@ -18,8 +18,9 @@ Array: TypeAlias = "NDArray[Any]"
 class Op:
     """An associative operator: `fn(left, right)`, where left comes from lower ranks.
 
-    The built-in ones are SUM, PROD, MIN, MAX, LAND, LOR, BAND and BOR, which are commutative and elementwise. Whatever
-    the operator, an allreduce gives all ranks the same bits.
+    The built-in ones are SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR and BXOR, which are commutative and
+    elementwise; numpy's functions of the same meaning, as np.add, stand for them. Whatever the operator, an allreduce
+    gives all ranks the same bits.
 
     Args:
         fn: a numpy ufunc or any function of two values. Functions get whole values in rank order and return the
@@ -125,9 +126,17 @@ MIN = _built_in("MIN", np.minimum, min)
 MAX = _built_in("MAX", np.maximum, max)
 LAND = _built_in("LAND", np.logical_and, lambda a, b: bool(a and b))
 LOR = _built_in("LOR", np.logical_or, lambda a, b: bool(a or b))
+LXOR = _built_in("LXOR", np.logical_xor, lambda a, b: bool(a) != bool(b))
 BAND = _built_in("BAND", np.bitwise_and, operator.and_)
 BOR = _built_in("BOR", np.bitwise_or, operator.or_)
-BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR
+BXOR = _built_in("BXOR", np.bitwise_xor, operator.xor)
+BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR
+# Python's operator.add and the like are not among them: they also join texts, which is not commutative.
+_SAME = {id(op.fn): op for op in BUILT_IN} | {
+    id(fn): op
+    for op, functions in ((SUM, (sum, np.sum)), (PROD, (np.prod,)), (MIN, (min, np.min)), (MAX, (max, np.max)))
+    for fn in functions
+}
 _IDENTITIES = frozenset(map(id, BUILT_IN))
 
 
@@ -140,11 +149,11 @@ def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
     """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order.
 
     Args:
-        op: an Op, or a function of two values; Python's own sum, min and max mean SUM, MIN and MAX.
+        op: an Op, or a function of two values; what means the same as a built-in operator is that one: the ufuncs
+            np.add, np.multiply, np.minimum, np.maximum, np.logical_and, np.bitwise_or and the like, the functions
+            np.sum, np.prod, np.min and np.max, and Python's own sum, min and max.
 
-    >>> as_op(max), as_op(np.hypot)
-    (<Op MAX>, <Op hypot>)
+    >>> as_op(np.add), as_op(max), as_op(np.hypot)
+    (<Op SUM>, <Op MAX>, <Op hypot>)
     """
-    if isinstance(op, Op):
-        return op
-    return next((meant for python, meant in ((sum, SUM), (min, MIN), (max, MAX)) if op is python), None) or Op(op)
+    return op if isinstance(op, Op) else _SAME.get(id(op)) or Op(op)

@@ -49,8 +49,8 @@ class Communicator(
 
     Arguments that mean the same in all methods:
         root: the rank that has or gets everything, 0 <= root < size; equal on all ranks.
-        op: an `Op`, or any associative function of two values; Python's sum, min and max mean SUM, MIN and MAX. Equal
-            on all ranks.
+        op: an `Op`, or any associative function of two values; np.add, np.maximum and the like, and Python's sum, min
+            and max, mean SUM, MAX and so on. Equal on all ranks.
         out: a writeable C-contiguous array of the shape and dtype of the result, which is put there and returned; for
             arrays only. None: a new array.
         algorithm: a name from `explain`, instead of the automatic choice; equal on all ranks (bcast: the root's

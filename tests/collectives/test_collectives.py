@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
+from ringcast import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.collectives.rows import even
@@ -696,6 +696,8 @@ LEGAL = {
     LOR: ("?", "i4", "u1", "f8", "D"),
     BAND: ("?", "i4", "u1", "i8", ">i8"),
     BOR: ("?", "i4", "u1", "i8", ">i8"),
+    LXOR: ("?", "i4", "u1", "f8"),
+    BXOR: ("?", "i4", "u1", ">i8"),
 }
 ILLEGAL = {
     SUM: ("M8[s]", "S5", "U3", STRUCT),

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import BAND, BOR, LAND, LOR, MAX, MIN, PROD, SUM, ArgumentError, Op
+from ringcast import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, ArgumentError, Op
 from ringcast.engine.datatypes import check_op
 from ringcast.ops import as_op
 
-OPS = (SUM, PROD, MIN, MAX, LAND, LOR, BAND, BOR)
+OPS = (SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR)
 PLAIN = {
     SUM: operator.add,
     PROD: operator.mul,
@@ -24,6 +24,20 @@ PLAIN = {
     LOR: lambda a, b: bool(a or b),
     BAND: operator.and_,
     BOR: operator.or_,
+    LXOR: lambda a, b: bool(a) != bool(b),
+    BXOR: operator.xor,
+}
+SAME = {
+    SUM: (np.add, np.sum, sum),
+    PROD: (np.multiply, np.prod),
+    MIN: (np.minimum, np.min, min),
+    MAX: (np.maximum, np.max, max),
+    LAND: (np.logical_and,),
+    LOR: (np.logical_or,),
+    LXOR: (np.logical_xor,),
+    BAND: (np.bitwise_and,),
+    BOR: (np.bitwise_or,),
+    BXOR: (np.bitwise_xor,),
 }
 
 
@@ -71,11 +85,16 @@ def test_a_function_is_taken_for_neither_commutative_nor_elementwise() -> None:
     assert as_op(SUM) is SUM
 
 
+@pytest.mark.parametrize("op", OPS, ids=str)
+def test_functions_of_the_same_meaning_are_the_operator_itself(op: Op) -> None:
+    assert all(as_op(fn) is op for fn in SAME[op])
+
+
 def test_operators_are_named_after_what_they_do() -> None:
     def weigh(a: Any, b: Any) -> Any:
         return a
 
-    assert [str(op) for op in OPS] == ["SUM", "PROD", "MIN", "MAX", "LAND", "LOR", "BAND", "BOR"]
+    assert [str(op) for op in OPS] == ["SUM", "PROD", "MIN", "MAX", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"]
     assert "weigh" in str(Op(weigh))
     assert str(Op(weigh, name="scale")) == "scale"
     assert str(Op(np.add))
