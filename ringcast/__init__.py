@@ -125,9 +125,21 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name not in _HOMES:
-        raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
+        raise AttributeError(f"module 'ringcast' has no attribute {name!r}{_advice(name)}", name=name)
     value = globals()[name] = getattr(import_module(f"ringcast.{_HOMES[name]}"), name)
     return value
+
+
+def _advice(name: str) -> str:
+    """Return where a name is that people look for in the module: in communicators."""
+    from importlib.util import find_spec
+
+    # Python asks for modules of the package before it imports them; these must not wait for numpy either.
+    if name.startswith("_") or find_spec(f"ringcast.{name}") is not None:
+        return ""
+    from ringcast.communicator import Communicator
+
+    return f", but communicators have it: comm = ringcast.init(); comm.{name}" if hasattr(Communicator, name) else ""
 
 
 def __dir__() -> list[str]:

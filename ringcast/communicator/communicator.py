@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.stage import Choice
@@ -12,6 +12,7 @@ from ringcast.communicator.exchange import Exchange
 from ringcast.communicator.groups import Groups
 from ringcast.communicator.lifetime import Lifetime
 from ringcast.communicator.messages import Messages
+from ringcast.communicator.mpi_names import own_name
 from ringcast.communicator.nonblocking import NonblockingCalls
 from ringcast.communicator.persistent import PersistentCalls
 from ringcast.communicator.recovery import Recovery
@@ -77,6 +78,17 @@ class Communicator(
 
     def __repr__(self) -> str:
         return f"<Communicator: rank {self.rank} of {self.size}>"
+
+    if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse a name that does not exist, and say what ringcast calls what MPI calls so."""
+            text, own = f"a communicator has no attribute {name!r}", own_name(name)
+            if own.removeprefix("i").startswith("neighbor_"):
+                text += f"; ringcast has comm.graph(...).{own} and comm.cart(...).{own}"
+            elif own != name and hasattr(Communicator, own):
+                text += f"; ringcast calls it comm.{own}"
+            raise AttributeError(text, name=name, obj=self)
 
     def explain(
         self,

@@ -16,7 +16,9 @@ from ringcast.requests.calls import Calls
 class Lifetime(Calls):
     """Beginning and end of a communicator, and of the rank's part in the job."""
 
-    def __init__(self, group: Group, timeout: float | None = None) -> None:
+    def __init__(self, group: Group | None = None, timeout: float | None = None) -> None:
+        if not isinstance(group, Group):
+            raise UsageError("communicators are not made by Communicator(); call ringcast.init(), which returns one")
         super().__init__(group, timeout)
         endpoint = group.endpoint
         endpoint.gate = endpoint.gate.replaced_by(gate_of_this_thread())
