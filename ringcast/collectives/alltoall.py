@@ -16,6 +16,7 @@ from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_n
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.slots import ObjectSlots
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 
@@ -25,7 +26,7 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     several = value.ndim > 0 if isinstance(value, np.ndarray | np.generic) else isinstance(value, Sequence)
     if not several or len(value) != group.size:
         expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
-        got = f"{len(value)} of them" if several else type(value).__name__
+        got = f"{len(value)} of them; alltoallv takes any number" if several else in_words(value)
         raise ArgumentError(group.endpoint.rank, "alltoall", "value", f"{expected}, got {got}")
     array = as_array(value)
     if array is None:

@@ -12,6 +12,7 @@ from ringcast.collectives.stage import NO_DATA, Choice, Data, Group, plan, run_s
 from ringcast.engine.datatypes import as_array, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ReceiveBuffer
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, Slots, Step
@@ -70,7 +71,7 @@ def _checked(group: Group, value: Any) -> Array:
     """Return `value` if it is a sorted array."""
     array = as_array(value)
     if array is None or array.ndim != 1:
-        kind = type(value).__name__ if array is None else f"one of {array.ndim} dimensions"
+        kind = in_words(value) if array is None or not array.ndim else f"one of {array.ndim} dimensions"
         problem = f"expected an array of 1 dimension, without Python objects in it, got {kind}"
     elif array.dtype.kind == "V":
         problem = f"expected items with an order, got dtype {dtype_name(array.dtype)}"

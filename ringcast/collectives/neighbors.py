@@ -20,6 +20,7 @@ from ringcast.engine.execute import Steps
 from ringcast.engine.objects import Codec
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.slots import ObjectSlots
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array
@@ -87,7 +88,7 @@ def neighbor_alltoall(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
     several = value.ndim > 0 if isinstance(value, np.ndarray | np.generic) else isinstance(value, Sequence)
     if not several or len(value) != places:
         expected = f"expected an array with {places} rows, or a sequence of {places} values, one for each destination"
-        got = f"{len(value)} of them" if several else type(value).__name__
+        got = f"{len(value)} of them; neighbor_alltoallv takes any number" if several else in_words(value)
         raise ArgumentError(group.endpoint.rank, name, "value", f"{expected}, got {got}")
     array = as_array(value)
     if array is None:

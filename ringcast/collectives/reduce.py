@@ -26,6 +26,7 @@ from ringcast.collectives.stage import (
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, NoSlots, ObjectSlots
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op, built_in
 from ringcast.schedules.schedule import Schedule
@@ -144,7 +145,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     """The same for a sequence of one object per rank: combined as whole sequences, element by element."""
     if not isinstance(values, Sequence) or len(values) != group.size:
         expected = f"expected an array, or a sequence of {group.size} values"
-        raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {type(values).__name__}")
+        raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {in_words(values)}")
 
     codec = pickled(group, "reduce_scatter")
 

@@ -10,6 +10,7 @@ from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, ru
 from ringcast.engine.datatypes import as_array, check_counts, check_out
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ObjectSlots
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 
@@ -18,10 +19,8 @@ def rows_of(group: Group, operation: str, value: Any) -> Array:
     """Return an array that can be concatenated with those of other ranks."""
     array = as_array(value)
     if array is None or array.ndim == 0:
-        kind = type(value).__name__ if array is None else "one of 0 dimensions"
-        raise ArgumentError(
-            group.endpoint.rank, operation, "value", f"expected an array of 1 dimension or more, got {kind}"
-        )
+        expected = f"expected an array of 1 dimension or more, got {in_words(value)}"
+        raise ArgumentError(group.endpoint.rank, operation, "value", expected)
     return array
 
 
@@ -30,6 +29,7 @@ def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[in
     rows = check_counts(group.endpoint.rank, operation, counts, group.size)
     if rows[group.rank] != mine:
         expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
+        expected += "; where counts are left out, on all ranks, they are exchanged"
         raise ArgumentError(group.endpoint.rank, operation, "counts", expected)
     return rows
 

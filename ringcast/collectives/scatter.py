@@ -14,6 +14,7 @@ from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data
 from ringcast.engine.datatypes import as_array, check_counts, describe_dtype, dtype_name, parse_dtype
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
+from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 from ringcast.wire.collective import COLLECTIVES, Parts
@@ -30,7 +31,7 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
         several = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim)
         if not several or len(values) != group.size:
             expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
-            got = f"{len(values)} of them" if several else type(values).__name__
+            got = f"{len(values)} of them; scatterv divides any number" if several else in_words(values)
             raise ArgumentError(group.endpoint.rank, "scatter", "values", f"{expected}, got {got}")
         array = None if array is None else np.ascontiguousarray(array)  # a copy, if any, is made when the call begins
         record = _describe_rows(array, (1,) * group.size)

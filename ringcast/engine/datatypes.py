@@ -113,6 +113,8 @@ _kept_dtype = lru_cache(maxsize=256)(_parsed_dtype)
 @lru_cache(maxsize=256)  # numpy takes its time to put a name together
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype for error messages and fingerprints."""
+    if dtype.kind in "SU" and dtype.isnative:  # numpy names these after bits
+        return dtype.str[1:]
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
 
 

@@ -261,7 +261,7 @@ def test_what_is_explained_is_what_is_done(jobs: Jobs) -> None:
         (np.float64(1), "got one of 0 dimensions"),
         ([1, 2], "got list"),
         (None, "got NoneType"),
-        (np.array([1, 2], object), "without Python objects in it, got ndarray"),
+        (np.array([1, 2], object), "without Python objects in it, got array of Python objects"),
         (np.zeros(2, [("a", "i4")]), "expected items with an order"),
         (np.zeros(2, "V4"), "expected items with an order, got dtype void32"),
     ],
