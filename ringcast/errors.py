@@ -171,6 +171,7 @@ class CollectiveMismatch(RingcastError):
         their_site: where `theirs` is.
         where: what this rank was doing, a `Where`.
         complete: whether `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
+        differs: what differs between the two, as "root differs: mine 0, theirs 1"; empty where that is not known.
 
     >>> print(str(CollectiveMismatch(0, 1, "bcast", "gather", Where("bcast", 1)))[:74])
     rank 0: mismatch with rank 1 in bcast #1: mine is bcast, theirs is gather;
@@ -187,15 +188,18 @@ class CollectiveMismatch(RingcastError):
         *,
         my_site: str = "",
         their_site: str = "",
+        differs: str = "",
     ) -> None:
         here, there = (f" at {site}" if site else "" for site in (my_site, their_site))
+        calls = f"mine is {mine}{here}, theirs is {theirs}{there}"
+        first = f"{differs}; " if differs else ""
         super().__init__(
-            f"rank {rank}: mismatch with rank {peer} in {where}: mine is {mine}{here}, theirs is {theirs}{there}; "
+            f"rank {rank}: mismatch with rank {peer} in {where}: {first}{calls}; "
             "every rank must make the same collective calls in the same order with matching arguments"
         )
         self.rank, self.peer, self.mine, self.theirs, self.where = rank, peer, mine, theirs, where
         self.my_site, self.their_site = my_site, their_site
-        self.complete = complete
+        self.complete, self.differs = complete, differs
 
 
 class CollectiveTimeout(RingcastError, TimeoutError):

@@ -19,6 +19,7 @@ from ringcast.engine.slots import ObjectSlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
+from ringcast.wire.call import COUNTS_OF
 
 
 def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
@@ -67,7 +68,7 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
 
 def _counts(group: Group, array: Array, rows: tuple[int, ...]) -> Steps[tuple[int, ...]]:
     """Tell every rank how many rows there are for it: an alltoall of 8 bytes for each, in ceil(log2 p) rounds."""
-    name, row = f"{dtype_name(array.dtype)} (counts of)", array.shape[1:]
+    name, row = f"{dtype_name(array.dtype)}{COUNTS_OF}", array.shape[1:]
     stage = plan(group, "alltoall", AUTOMATIC, Data(name, row, 16 * group.size), name="alltoallv")
     ones = (1,) * group.size
     theirs = yield from _swap(group, stage, np.array(rows, np.int64), ones, ones, None)

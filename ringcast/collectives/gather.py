@@ -14,6 +14,7 @@ from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtyp
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
 from ringcast.ops import Array
+from ringcast.wire.call import COUNTS_OF
 from ringcast.wire.collective import COLLECTIVES, Parts
 
 
@@ -76,7 +77,7 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
     """Return the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds of 8 bytes a rank)."""
     if counts is not None:
         return check_rows(group, operation, len(array), counts)
-    name = f"{dtype_name(array.dtype)} (counts of)"
+    name = f"{dtype_name(array.dtype)}{COUNTS_OF}"
     stage = plan(group, "allgather", AUTOMATIC, Data(name, array.shape[1:], 8 * group.size), name=operation)
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)

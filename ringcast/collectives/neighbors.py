@@ -26,7 +26,7 @@ from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array
 from ringcast.schedules.neighborhood import Neighborhood
 from ringcast.schedules.schedule import Step, relabel
-from ringcast.wire.call import OBJECT, Call
+from ringcast.wire.call import COUNTS_OF, OBJECT, Call
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 _NOTHING = memoryview(b"")
@@ -139,7 +139,7 @@ def _told(near: Neighbors, name: str, argument: str, counts: Any, mine: tuple[in
 
 def _exchange_counts(near: Neighbors, name: str, array: Array, mine: tuple[int, ...]) -> Steps[tuple[int, ...]]:
     """Tell every destination how many rows there are for it: 8 bytes in the same rounds as the rows."""
-    stage = _plan(near, name, f"{dtype_name(array.dtype)} (counts of)", array.shape[1:])
+    stage = _plan(near, name, f"{dtype_name(array.dtype)}{COUNTS_OF}", array.shape[1:])
     ones, places = (1,) * len(mine), len(near.schedule.sources)
     theirs = yield from _swap(near, stage, np.array(mine, np.int64), ones, (1,) * places, None)
     return tuple(theirs.tolist())

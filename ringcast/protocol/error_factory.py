@@ -19,6 +19,7 @@ from ringcast.errors import (
 from ringcast.protocol.communicators import Context
 from ringcast.protocol.operations import Operation
 from ringcast.wire.codec import encode
+from ringcast.wire.differences import differences
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LOST, Header
 from ringcast.wire.reports import Deadlock
@@ -93,8 +94,9 @@ class ErrorFactory:
             theirs = known.theirs if theirs == mine else theirs  # same text: the difference says more
         elif theirs == mine:
             theirs = "the same, with messages of other sizes"
+        sites = {"my_site": site, "their_site": their_site}
         return CollectiveMismatch(
-            self.rank, peer, mine, theirs, where, complete=True, my_site=site, their_site=their_site
+            self.rank, peer, mine, theirs, where, complete=True, **sites, differs=differences(mine, theirs)
         )
 
     def deadlock(self, op: Operation, found: Deadlock) -> CollectiveTimeout:

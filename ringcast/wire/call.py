@@ -56,6 +56,8 @@ class Call:
         if self.collective == "cart":
             axes = len(self.shape) // 2
             return f"dims {_short(_plain(self.shape[:axes]))}, periods {_short(tuple(map(bool, self.shape[axes:])))}"
+        if self.dtype.endswith(COUNTS_OF):
+            return f"dtype {self.dtype.removesuffix(COUNTS_OF)}, rows of shape {_short(self.shape)}, counts left out"
         return f"dtype {self.dtype}, shape {_short(_plain(self.shape))}" if self.dtype else ""
 
     @cached_property
@@ -83,6 +85,7 @@ class Call:
         return text
 
 
+COUNTS_OF = " (counts of)"  # ends the dtype of a stage in which ranks tell how many rows of it they have
 OBJECT = "object"  # the dtype of everything that is not sent as a raw buffer
 _ASPECTS = ("dtype", "op", "root")
 _NUMBERS = {"create": "list of ranks", "cart": "dims or periods"}  # of calls without data

@@ -335,7 +335,7 @@ def test_a_wrong_argument_is_found_before_anything_is_sent(jobs: Jobs, call: Any
         (lambda c: c.alltoall(np.ones(4) if c.rank else [1, 2, 3, 4]), "dtype object"),
         (lambda c: c.alltoall(np.ones(4), algorithm="ring" if c.rank else "linear"), "algorithm ring"),
         (lambda c: c.alltoallv(np.ones((4, 1 + c.rank % 2)), [1] * 4), "shape"),
-        (lambda c: c.alltoallv(np.ones(4), [1] * 4, [1] * 4 if c.rank else None), "counts of"),
+        (lambda c: c.alltoallv(np.ones(4), [1] * 4, [1] * 4 if c.rank else None), "counts left out"),
         (
             lambda c: c.alltoallv(np.ones(4), [1] * 4, [1 + (c.rank != j) for j in range(4)]),
             "8 bytes where 16 are expec",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -318,6 +319,42 @@ def test_a_mismatch_says_what_differs(jobs: Jobs) -> None:
         for error in all_fail(jobs("threads", 2), call):
             assert isinstance(error, CollectiveMismatch)
             assert word in error.theirs + error.mine, error
+
+
+FIRST_SAID: list[tuple[str, Call]] = [
+    (r"dtype differs: mine float(32|64), theirs float(64|32); mine", DIFFERENT[5][1]),
+    (r"op differs: mine (SUM|MAX), theirs (SUM|MAX); mine", lambda c: c.allreduce(x, ringcast.MAX if c.rank else SUM)),
+    (r"root differs: mine [01], theirs [01]; mine", lambda c: c.reduce(x, root=1 - c.rank)),
+    (r"shape differs: mine \([23], [23]\), theirs", lambda c: c.allreduce(np.zeros((2, 3) if c.rank else (3, 2)))),
+    (r"counts or shape differs: mine \([12], [12]\),", lambda c: c.allgatherv(x[: 1 + c.rank], [1 + c.rank] * 2)),
+    (
+        r"counts differ: mine (given|left out), theirs",
+        lambda c: c.allgatherv(x, [6] * c.size if c.rank else None),
+    ),
+    (
+        r"algorithm differs: mine (ring|circulant), theirs",
+        lambda c: c.allgather(x, algorithm="ring" if c.rank else "circulant"),
+    ),
+    (r"dtype differs: .*\(a Python object on one side", lambda c: c.allreduce(1 if c.rank else np.int64(1))),
+    (
+        r"dtype differs: .*the same width on all ranks, as value.astype\('U5'\)\)",
+        lambda c: c.gather(np.array(["a" * (3 + 2 * c.rank)])),
+    ),
+    (
+        r"dtype differs: .*the same unit on all ranks",
+        lambda c: c.allgather(np.zeros(2, "M8[s]" if c.rank else "M8[ns]")),
+    ),
+    (r"the call differs: mine all(reduce|gather), theirs", lambda c: c.allreduce(x) if c.rank else c.allgather(x)),
+]
+
+
+@pytest.mark.parametrize(("words", "call"), FIRST_SAID, ids=[words for words, _ in FIRST_SAID])
+def test_what_differs_is_said_first(jobs: Jobs, words: str, call: Call) -> None:
+    found = [error for error in all_fail(jobs("threads", 2), call) if isinstance(error, CollectiveMismatch)]
+    assert found
+    for error in found:
+        assert re.match(rf"rank \d: mismatch with rank \d in \w+ #1(, round \d)?: {words}", str(error)), error
+        assert "(counts of)" not in str(error)
 
 
 def test_a_revoked_communicator_stays_revoked_and_names_the_cause(jobs: Jobs) -> None:

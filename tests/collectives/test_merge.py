@@ -258,7 +258,7 @@ def test_what_is_explained_is_what_is_done(jobs: Jobs) -> None:
         (np.array(["b", "a"]), r"at \[1\] belongs"),
         (np.array([True, False]), r"at \[1\] belongs"),
         (np.zeros((2, 2)), "expected an array of 1 dimension, without Python objects in it, got one of 2 dimensions"),
-        (np.float64(1), "got one of 0 dimensions"),
+        (np.float64(1), "got float64; pass np.atleast_1d"),
         ([1, 2], "got list"),
         (None, "got NoneType"),
         (np.array([1, 2], object), "without Python objects in it, got array of Python objects"),

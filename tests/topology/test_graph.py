@@ -347,7 +347,7 @@ MISMATCHES: list[tuple[str, Callable[[Topology[Communicator]], object]]] = [
     ("shape", lambda t: t.neighbor_alltoall(np.zeros((1, 2 + t.comm.rank)))),
     ("neighbor_alltoall", lambda t: t.neighbor_alltoall([1]) if t.comm.rank else t.neighbor_allgather(1)),
     ("sizes|bytes", lambda t: t.neighbor_allgatherv(np.zeros(2), [2 + t.comm.rank])),
-    ("counts of", lambda t: t.neighbor_allgatherv(np.zeros(2), (None, [2])[t.comm.rank])),
+    ("counts left out", lambda t: t.neighbor_allgatherv(np.zeros(2), (None, [2])[t.comm.rank])),
     ("sizes|bytes", lambda t: t.neighbor_alltoallv(np.zeros(2), [2], [2 + t.comm.rank])),
     ("barrier", lambda t: t.neighbor_allgather(1) if t.comm.rank else t.comm.barrier()),
 ]
