@@ -5,6 +5,7 @@
 # make test-compiled  run those of make test on the compiled build
 #                   with TESTS="tests/protocol tests/wire" both run only these
 # make check        style, types and the direction of imports
+# make docs         build the pages, with a reference of the API, as a site in site
 # make package      build the source distribution and the wheel in dist, and check them
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-long test-compiled check package
+.PHONY: demo test test-live test-long test-compiled check docs package
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
@@ -47,6 +48,10 @@ check: .venv/installed-test
 	$(BIN)/mypy
 	PYTHONPATH=launcher $(BIN)/lint-imports
 
+# Nothing is fetched but the packages. Material warns of a mkdocs that is not there yet.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 package: .venv/installed-package
 	rm -rf dist
 	$(BIN)/validate-pyproject pyproject.toml
@@ -68,8 +73,12 @@ $(BIN)/python:
 	touch $@ .venv/installed
 
 # Dask and Ray, in whose clusters some tests run, are large.
-.venv/installed-live: .venv/installed-test
+.venv/installed-live: .venv/installed-docs
 	$(INSTALL) -e '.[dask,ray]'
+	touch $@
+
+.venv/installed-docs: .venv/installed-test
+	$(INSTALL) --group docs
 	touch $@
 
 .venv/installed-package: .venv/installed-test

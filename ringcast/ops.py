@@ -121,15 +121,25 @@ def _built_in(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) ->
 
 
 SUM = _built_in("SUM", np.add, operator.add)
+"""The sum; of booleans whether any is true, as numpy adds them; of other objects what `+` makes of them."""
 PROD = _built_in("PROD", np.multiply, operator.mul)
+"""The product; of other objects what `*` makes of them."""
 MIN = _built_in("MIN", np.minimum, min)
+"""The least, item by item; NaN where any value is NaN."""
 MAX = _built_in("MAX", np.maximum, max)
+"""The largest, item by item; NaN where any value is NaN."""
 LAND = _built_in("LAND", np.logical_and, lambda a, b: bool(a and b))
+"""Whether all are true, as 1 or 0 of the values' dtype; of other objects as True or False."""
 LOR = _built_in("LOR", np.logical_or, lambda a, b: bool(a or b))
+"""Whether any is true, as 1 or 0 of the values' dtype; of other objects as True or False."""
 LXOR = _built_in("LXOR", np.logical_xor, lambda a, b: bool(a) != bool(b))
+"""Whether an odd number is true, as 1 or 0 of the values' dtype; of other objects as True or False."""
 BAND = _built_in("BAND", np.bitwise_and, operator.and_)
+"""The bits that all have: whole numbers and booleans only."""
 BOR = _built_in("BOR", np.bitwise_or, operator.or_)
+"""The bits that any has: whole numbers and booleans only."""
 BXOR = _built_in("BXOR", np.bitwise_xor, operator.xor)
+"""The bits that an odd number has: whole numbers and booleans only."""
 BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR
 # Python's operator.add and the like are not among them: they also join texts, which is not commutative.
 _SAME = {id(op.fn): op for op in BUILT_IN} | {

@@ -18,7 +18,9 @@ class Wildcard(Enum):
 
 
 ANY_SOURCE = Wildcard.SOURCE
+"""As `source` of a receive or a probe: a message of any rank."""
 ANY_TAG = Wildcard.TAG
+"""As `tag` of a receive or a probe: a message with any tag."""
 
 
 class Status:
