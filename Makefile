@@ -6,7 +6,7 @@
 #                   with TESTS="tests/protocol tests/wire" both run only these
 # make check        style, types and the direction of imports
 # make docs         build the pages, with a reference of the API, as a site in site
-# make package      build the source distribution and the wheel in dist, and check them
+# make dist         build the source distribution and the wheel in dist, check and try them
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-long test-compiled check docs package
+.PHONY: demo test test-live test-long test-compiled check docs dist
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
@@ -52,12 +52,13 @@ check: .venv/installed-test
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-package: .venv/installed-package
+dist: .venv/installed-dist
 	rm -rf dist
 	$(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+	.ci/try-dist dist $(PYTHON)
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
@@ -81,6 +82,6 @@ $(BIN)/python:
 	$(INSTALL) --group docs
 	touch $@
 
-.venv/installed-package: .venv/installed-test
-	$(INSTALL) --group package
+.venv/installed-dist: .venv/installed-test
+	$(INSTALL) --group dist
 	touch $@

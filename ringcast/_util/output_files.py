@@ -32,7 +32,9 @@ def image_reason_not(path: Path) -> str:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return "needs matplotlib: pip install 'ringcast[bench]'"
+        from ringcast._util.optional import how_to_install
+
+        return f"needs matplotlib: {how_to_install('matplotlib')}"
     known = Figure().canvas.get_supported_filetypes()
     return "" if path.suffix[1:] in known else f"{path}: expected a file *.{', *.'.join(known)}"
 

@@ -157,7 +157,7 @@ def test_without_matplotlib_the_remedy_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = refused(capsys, "bcast", "--plot", str(tmp_path / "a.png"))
-    assert said == "ringcast explain: --plot needs matplotlib: pip install 'ringcast[bench]'\n"
+    assert said == "ringcast explain: --plot needs matplotlib: pip install 'matplotlib>=3.8'\n"
 
 
 def test_a_disk_that_is_full_is_one_sentence(

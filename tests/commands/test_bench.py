@@ -409,7 +409,7 @@ def test_a_plot_of_nothing_is_empty_but_there(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_reason_and_the_remedy_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'ringcast[bench]'" in plot.reason_not(Path("out.png"))
+    assert "pip install 'matplotlib>=3.8'" in plot.reason_not(Path("out.png"))
 
 
 # Options

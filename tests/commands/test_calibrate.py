@@ -316,7 +316,7 @@ def test_one_rank_speaks_for_all_about_the_arguments(tmp_path: Path, arguments: 
 def test_without_matplotlib_there_is_no_plot_but_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     options = command._parser().parse_args(["--plot", "times.png"])
-    assert command._reason_not(options) == "--plot needs matplotlib: pip install 'ringcast[bench]'"
+    assert command._reason_not(options) == "--plot needs matplotlib: pip install 'matplotlib>=3.8'"
     assert command._reason_not(command._parser().parse_args([])) == ""
 
 

@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringcast._util.optional import how_to_install
 from ringcast._util.output_files import write_whole
 from ringcast.commands.bench.cases import title
 from ringcast.commands.bench.figures import Row
@@ -25,7 +26,7 @@ MARKERS = "osD^vP"
 def reason_not(path: Path) -> str:
     """Return why nothing could be drawn into `path`, or nothing; asked before hours of measuring."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "a plot needs matplotlib, which is not installed: pip install 'ringcast[bench]'"
+        return f"a plot needs matplotlib, which is not installed: {how_to_install('matplotlib')}"
     if path.suffix.removeprefix(".") not in FORMATS:
         return f"{path} must end with one of .{', .'.join(FORMATS)}"
     return ""
