@@ -286,7 +286,7 @@ def watching(repeat: int) -> None:
 
 def merge_of_all(wire: SimulatedWire, groups: Sequence[Group], runs: Sequence[np.ndarray]) -> None:
     """Call merge_sorted on all ranks."""
-    steps = [collectives.merge_sorted(group, run, Choice()) for group, run in zip(groups, runs, strict=True)]
+    steps = [collectives.merge_sorted(group, run, None, Choice()) for group, run in zip(groups, runs, strict=True)]
     drive_together(wire, [group.endpoint for group in groups], steps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -34,6 +35,10 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
 
 def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return the concatenation of all arrays at the root; see `Communicator.gatherv`."""
+    if isinstance(value, list | tuple):
+        no_out(group, "gatherv", out if group.rank == root else None)
+        lists = yield from _gather_lists(group, "gatherv", value, counts, root, choice)
+        return lists if group.rank == root else None
     array = rows_of(group, "gatherv", value)
     plan(group, "gather", choice, NO_DATA, root=root, name="gatherv")  # a wrong root is found before anything is sent
     check_out_rows(group, "gatherv", out if group.rank == root else None, array)
@@ -60,10 +65,7 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     """Return the concatenation of all arrays on every rank; see `Communicator.allgatherv`."""
     if isinstance(value, list | tuple):
         no_out(group, "allgatherv", out)
-        if counts is not None:
-            check_rows(group, "allgatherv", len(value), counts)
-        slots = yield from spread_objects(group, "allgather", [list(value)], None, choice, "allgatherv")
-        return list(chain.from_iterable(slots.values))
+        return (yield from _gather_lists(group, "allgatherv", value, counts, None, choice))
     array = rows_of(group, "allgatherv", value)
     if counts is None:
         plan(group, "allgatherv", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
@@ -71,6 +73,17 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     rows = yield from exchange_counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
+
+
+def _gather_lists(
+    group: Group, operation: str, value: Sequence[Any], counts: Any, root: int | None, choice: Choice
+) -> Steps[list[Any]]:
+    """Return the objects of all ranks in one list, at the root or everywhere."""
+    if counts is not None:
+        check_rows(group, operation, len(value), counts)
+    regular = operation.removesuffix("v")  # to its schedule, a list is one value
+    slots = yield from spread_objects(group, regular, [list(value)], root, choice, operation)
+    return list(chain.from_iterable(slots.values if root in (None, group.rank) else ()))
 
 
 def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:

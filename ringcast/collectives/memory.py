@@ -92,6 +92,7 @@ def _scatter(given: Arguments) -> Iterator[Use]:
     value = _array(given["values" if "values" in given else "value"])
     if _at_root(given):
         yield from _read(value, later=value is not None and value.flags.c_contiguous)
+    yield from _written(given["out"])
 
 
 def _gather(given: Arguments) -> Iterator[Use]:
@@ -115,6 +116,7 @@ def _exscan(given: Arguments) -> Iterator[Use]:
 
 def _merge_sorted(given: Arguments) -> Iterator[Use]:
     yield from _read(given["value"], later=True)
+    yield from _written(given["out"])
 
 
 def _reduce_scatter(given: Arguments) -> Iterator[Use]:
@@ -146,8 +148,7 @@ def _straight(given: Arguments, *, exchanged: bool) -> Iterator[Use]:
 
 
 def _shift(given: Arguments) -> Iterator[Use]:
-    value = _array(given["value"])
-    yield from _read(value, later=value is not None and value.flags.c_contiguous)
+    return _straight(given, exchanged=False)
 
 
 def _send(given: Arguments) -> Iterator[Use]:

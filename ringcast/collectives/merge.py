@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.gather import exchange_counts
+from ringcast.collectives.rows import check_out_rows
 from ringcast.collectives.stage import NO_DATA, Choice, Data, Group, plan, run_stage
-from ringcast.engine.datatypes import as_array, dtype_name
+from ringcast.engine.datatypes import as_array, check_out, dtype_name
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, ReceiveBuffer
 from ringcast.engine.unsendable import in_words
@@ -18,15 +19,18 @@ from ringcast.ops import Array
 from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, Slots, Step
 
 
-def merge_sorted(group: Group, value: Any, choice: Choice) -> Steps[Array]:
+def merge_sorted(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Array]:
     """Return the sorted sequence of all items of all ranks; see `Communicator.merge_sorted`."""
     mine = _checked(group, value)
     plan(group, "merge_sorted", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
+    check_out_rows(group, "merge_sorted", out, mine)
     counts = yield from exchange_counts(group, "merge_sorted", mine, None)
+    if out is not None:
+        check_out(group.endpoint.rank, "merge_sorted", out, (sum(counts),), mine.dtype)
     data = Data(dtype_name(mine.dtype), counts, sum(counts) * mine.itemsize, mine.itemsize, counts)
     stage = plan(group, "merge_sorted", choice, data)
     slots: RunSlots = yield from run_stage(group, stage, lambda s: RunSlots(mine, s, counts))
-    return slots.result()
+    return slots.result(out)
 
 
 class RunSlots:
@@ -45,9 +49,13 @@ class RunSlots:
         self._slots = ArraySlots(self._data, layout, (*counts[r:], *counts[:r]) * rows)
         self._places = [row * p + (j - r) % p for row in range(rows) for j in range(p)]
 
-    def result(self) -> Array:
-        """Return all items, when all are merged."""
-        return self._data if len(self._data) == self._total else self._data[: self._total].copy()
+    def result(self, out: Array | None) -> Array:
+        """Return all items, when all are merged: in `out`, if that is given."""
+        merged = self._data[: self._total]
+        if out is None:
+            return self._data if len(self._data) == self._total else merged.copy()
+        out[...] = merged
+        return out
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         return self._slots.pack(self._at(slots))

@@ -67,6 +67,8 @@ def sendrecv(
     tag = _tag(group, "sendrecv", tag)
     message = _message(group, "sendrecv", out, status)
     frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
+    if out is not None:
+        frames = [_apart(frame, out) for frame in frames]
     op = _begin(group, "sendrecv", dest, origin, tag)
     to = None if dest is None else group.in_job(dest)
     if origin is None:
@@ -102,6 +104,12 @@ def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: i
     op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
     op.label = label
     return op
+
+
+def _apart(frame: memoryview, out: Array) -> memoryview:
+    """Return what a frame has in other memory than `out`: what arrives must not overwrite what has not been sent."""
+    shared = np.may_share_memory(np.frombuffer(frame, np.uint8), out)
+    return memoryview(bytes(frame)) if shared else frame
 
 
 def _message(group: Group, name: str, out: Any, status: Any) -> SelfDescribing:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ringcast.collectives.announce import announce
-from ringcast.collectives.rows import even, rows_of, spread_objects
+from ringcast.collectives.rows import even, no_out, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run_stage
-from ringcast.engine.datatypes import as_array, check_counts, describe_dtype, dtype_name, parse_dtype
+from ringcast.engine.datatypes import (
+    as_array,
+    check_buffer,
+    check_counts,
+    check_out,
+    describe_dtype,
+    dtype_name,
+    parse_dtype,
+)
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
+from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES, Parts
 
 
-def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
+def scatter(group: Group, values: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return one of the root's values on each rank; see `Communicator.scatter`."""
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatter")
     plan(group, "scatter", choice, NO_DATA, root=root)  # a wrong algorithm is found before anything is sent
+    _check_memory(group, "scatter", out)
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
@@ -34,51 +45,93 @@ def scatter(group: Group, values: Any, root: int, choice: Choice) -> Steps[Any]:
             got = f"{len(values)} of them; scatterv divides any number" if several else in_words(values)
             raise ArgumentError(group.endpoint.rank, "scatter", "values", f"{expected}, got {got}")
         array = None if array is None else np.ascontiguousarray(array)  # a copy, if any, is made when the call begins
-        record = _describe_rows(array, (1,) * group.size)
+        record = _described(array, (1,) * group.size)
+        _check_out(group, "scatter", out, record)
     record = (yield from announce(group, describe, record)).values[0]
-    if record["dtype"] == "object":
+    _check_out(group, "scatter", out, record)
+    if record["dtype"] == OBJECT:
         given = list(values) if group.rank == root else [None] * group.size
         slots = yield from spread_objects(group, "scatter", given, root, choice)
         return slots.values[group.rank]
     part = yield from _hand_out(group, "scatter", array, record, root, choice)
-    return part[0]
+    return _result(part[0], out)
 
 
-def scatterv(group: Group, value: Any, counts: Any, root: int, choice: Choice) -> Steps[Any]:
+def scatterv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return a run of the root's rows on each rank; see `Communicator.scatterv`."""
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
     plan(group, "scatter", choice, NO_DATA, root=root, name="scatterv")
     if counts is not None:
         counts = check_counts(group.endpoint.rank, "scatterv", counts, group.size)
+    _check_memory(group, "scatterv", out)
     record: dict[str, Any] = {}
     array = None
     if group.rank == root:
-        array = rows_of(group, "scatterv", value)
-        rows = even(len(array), group.size) if counts is None else counts
-        if sum(rows) != len(array):
-            expected = f"expected numbers that add up to the {len(array)} rows of the array, got {sum(rows)}"
+        array = None if isinstance(value, list | tuple) else rows_of(group, "scatterv", value)
+        rows = even(len(value), group.size) if counts is None else counts
+        if sum(rows) != len(value):
+            what = "values" if array is None else "rows of the array"
+            expected = f"expected numbers that add up to the {len(value)} {what}, got {sum(rows)}"
             raise ArgumentError(group.endpoint.rank, "scatterv", "counts", expected)
-        array = np.ascontiguousarray(array)  # as in `scatter`
-        record = _describe_rows(array, rows)
+        array = None if array is None else np.ascontiguousarray(array)  # as in `scatter`
+        record = _described(array, rows)
+        _check_out(group, "scatterv", out, record)
     record = (yield from announce(group, describe, record)).values[0]
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(
             group.endpoint.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}"
         )
-    return (yield from _hand_out(group, "scatterv", array, record, root, choice))
+    _check_out(group, "scatterv", out, record)
+    if record["dtype"] == OBJECT:
+        given = _runs(value, rows) if group.rank == root else [None] * group.size
+        slots = yield from spread_objects(group, "scatter", given, root, choice, "scatterv")
+        return slots.values[group.rank]
+    part = yield from _hand_out(group, "scatterv", array, record, root, choice)
+    return _result(part, out)
 
 
-def _describe_rows(array: Array | None, rows: tuple[int, ...]) -> dict[str, Any]:
+def _runs(values: Sequence[Any], rows: tuple[int, ...]) -> list[Any]:
+    """Return for each rank a list of so many values."""
+    return [list(values[a:b]) for a, b in pairwise(accumulate(rows, initial=0))]
+
+
+def _described(array: Array | None, rows: tuple[int, ...]) -> dict[str, Any]:
     if array is None:
-        return {"dtype": "object"}
+        return {"dtype": OBJECT, "rows": rows}
     return {"dtype": describe_dtype(array.dtype), "rows": rows, "row": array.shape[1:]}
+
+
+def _check_memory(group: Group, operation: str, out: Any) -> None:
+    """Check what does not depend on what the root sends."""
+    if out is not None:
+        check_buffer(group.endpoint.rank, operation, out)
+
+
+def _check_out(group: Group, operation: str, out: Any, record: dict[str, Any]) -> None:
+    """Check that what the root sends to this rank fits into `out`."""
+    if out is None:
+        return
+    if record["dtype"] == OBJECT:
+        no_out(group, operation, out)
+        return
+    row = tuple(record["row"])
+    shape = row if operation == "scatter" else (record["rows"][group.rank], *row)
+    check_out(group.endpoint.rank, operation, out, shape, parse_dtype(record["dtype"]))
+
+
+def _result(part: Any, out: Any) -> Any:
+    """Return this rank's part in memory of its own, or in `out`."""
+    if out is None:
+        return part.copy()
+    out[...] = part
+    return out
 
 
 def _hand_out(
     group: Group, operation: str, array: Array | None, record: dict[str, Any], root: int, choice: Choice
 ) -> Steps[Array]:
-    """Scatter the rows of the root's array; returns those of this rank in memory of their own.
+    """Scatter the rows of the root's array; returns those of this rank, which lie in it, or in what has come.
 
     Inner ranks of the tree receive what they pass on into an array of the full size, of which the system backs only
     the pages that are used.
@@ -91,4 +144,4 @@ def _hand_out(
     stage = plan(group, "scatter", choice, data, root=root, name=operation)
     yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
     first = sum(rows[: group.rank])
-    return whole[first : first + rows[group.rank]].copy()
+    return whole[first : first + rows[group.rank]]

@@ -6,26 +6,35 @@ from typing import Any
 
 import numpy as np
 
+from ringcast.collectives.rows import no_out
 from ringcast.collectives.stage import OBJECTS, Choice, Data, Group, pickled, plan, run_stage
-from ringcast.engine.datatypes import as_array, like
+from ringcast.engine.datatypes import as_array, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.slots import ObjectSlots
 from ringcast.errors import ArgumentError
 
 
-def shift(group: Group, value: Any, distance: int, choice: Choice) -> Steps[Any]:
+def shift(group: Group, value: Any, distance: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return the value of the rank that is `distance` behind; see `Communicator.shift`."""
     around = whole_distance(group, distance)
     array = as_array(value)
     if array is None:
+        no_out(group, "shift", out)
         codec = pickled(group, "shift")
         stage = plan(group, "shift", choice, OBJECTS, distance=around)
         slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value, value], s, codec))
         return slots.values[1]
     stage = plan(group, "shift", choice, Data.of(array, times=2), distance=around)
     mine = np.asarray(array, order="C")
-    result = np.empty(array.shape, array.dtype) if around else mine.copy()
+    if out is None:
+        result = np.empty(array.shape, array.dtype)
+    else:
+        result = check_out(group.endpoint.rank, "shift", out, array.shape, array.dtype)
+        if np.may_share_memory(mine, result):  # what arrives must not overwrite what has not been sent
+            mine = mine.copy()
+    if not around:
+        result[...] = mine
     pieces = [*cut(mine, (mine.size,)), *cut(result, (result.size,))]
     yield from run_stage(group, stage, lambda s: PieceSlots(pieces, s))
     return like(value, result)

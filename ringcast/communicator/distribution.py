@@ -69,7 +69,13 @@ class Distribution(Calls):
 
     @overload
     def scatter(
-        self, values: Array | None = None, root: int = 0, *, algorithm: str | None = None, timeout: float | None = None
+        self,
+        values: Array | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Any: ...
     @overload
     def scatter(
@@ -77,11 +83,18 @@ class Distribution(Calls):
         values: Sequence[Value] | None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Value: ...
     def scatter(
-        self, values: Any = None, root: int = 0, *, algorithm: str | None = None, timeout: float | None = None
+        self,
+        values: Any = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Return on each rank its own one of the root's p values.
 
@@ -89,16 +102,22 @@ class Distribution(Calls):
         Memory as for `gather`.
 
         Args:
-            values: at the root an array with p rows, or a sequence of p objects; other ranks pass None.
+            values: at the root an array with p rows, or a sequence of p objects, as arrays of any shapes; other ranks
+                pass None.
+            out: of the shape of a row; each rank may give one or not.
 
         Returns:
             `values[rank]` of the root: an array of the shape of a row (a scalar if rows have no dimension), or an
             object.
 
+        Raises:
+            ArgumentError: `out` does not fit what the root sends: found when that arrives, so that the communicator is
+                given up.
+
         >>> comm.scatter([{"part": 0}])
         {'part': 0}
         """
-        return self._call(collectives.scatter(self._group, values, root, Choice(algorithm)), timeout)
+        return self._call(collectives.scatter(self._group, values, root, out, Choice(algorithm)), timeout)
 
     @overload
     def scatterv(
@@ -107,9 +126,10 @@ class Distribution(Calls):
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
         timeout: float | None = None,
-    ) -> Array: ...
+    ) -> Any: ...
     @overload
     def scatterv(
         self,
@@ -117,15 +137,28 @@ class Distribution(Calls):
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> NDArray[Scalar]: ...
+    @overload
+    def scatterv(
+        self,
+        value: list[Value] | tuple[Value, ...] | None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Value]: ...
     def scatterv(
         self,
         value: Any = None,
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
@@ -134,21 +167,22 @@ class Distribution(Calls):
         Cost: as `scatter`.
 
         Args:
-            value: at the root an array of one dimension or more; other ranks pass None.
+            value: at the root an array of one dimension or more, or a list or tuple of objects; other ranks pass None.
             counts: p numbers, which add up to the root's rows. None: as even as possible, the first ranks get one more.
                 Other ranks than the root pass the same, or None.
+            out: with `counts[rank]` rows; each rank may give one or not.
 
         Returns:
-            An array with `counts[rank]` rows, of the root's dtype.
+            An array with `counts[rank]` rows, of the root's dtype, or a list of `counts[rank]` objects.
 
         Raises:
-            ArgumentError: counts do not add up; or, found when the root's arrive, they are others, and the communicator
-                is given up.
+            ArgumentError: counts do not add up; or, found when the root's arrive, they are others, or `out` does not
+                fit, and the communicator is given up.
 
         >>> comm.scatterv(np.arange(4.0), counts=[4])
         array([0., 1., 2., 3.])
         """
-        return self._call(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)), timeout)
+        return self._call(collectives.scatterv(self._group, value, counts, root, out, Choice(algorithm)), timeout)
 
     @overload
     def gather(
@@ -207,6 +241,7 @@ class Distribution(Calls):
         """
         return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)), timeout)
 
+    @overload
     def gatherv(
         self,
         value: NDArray[Scalar],
@@ -216,18 +251,40 @@ class Distribution(Calls):
         out: Array | None = None,
         algorithm: str | None = None,
         timeout: float | None = None,
-    ) -> NDArray[Scalar] | None:
+    ) -> NDArray[Scalar] | None: ...
+    @overload
+    def gatherv(
+        self,
+        value: list[Value] | tuple[Value, ...],
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Value] | None: ...
+    def gatherv(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Return the rows of all ranks, of which each has any number, at the root, in rank order.
 
         Cost: q rounds of 8 bytes a rank if counts are left out; then as `gather`.
 
         Args:
-            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype.
+            value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
+                a list or tuple of objects.
             counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged.
             out: with sum(counts) rows; ignored on ranks other than the root.
 
         Returns:
-            At the root an array with sum(counts) rows; None elsewhere.
+            At the root an array with sum(counts) rows, or a list of sum(counts) objects; None elsewhere.
 
         Raises:
             ArgumentError: `counts[rank]` is not len(value). Or `out` has a wrong number of rows: if counts are left

@@ -129,7 +129,12 @@ class Exchange(Calls):
         return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout)
 
     def merge_sorted(
-        self, array: NDArray[Scalar], *, algorithm: str | None = None, timeout: float | None = None
+        self,
+        array: NDArray[Scalar],
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> NDArray[Scalar]:
         """Return the sorted sequence of the items of all ranks, of which each gives any number, sorted.
 
@@ -141,17 +146,19 @@ class Exchange(Calls):
 
         Args:
             array: a sorted array of one dimension and any length, also 0; of one dtype on all ranks.
+            out: with as many items as all ranks have together.
 
         Returns:
             An array of one dimension and of the same dtype, with the items of all ranks.
 
         Raises:
-            ArgumentError: the array is not sorted, has not one dimension, or has items without an order.
+            ArgumentError: the array is not sorted, has not one dimension, or has items without an order. Or, found when
+                the counts have been exchanged, so that the communicator is given up: a wrong length of `out`.
 
         >>> comm.merge_sorted(np.array([1, 2, 2]))
         array([1, 2, 2])
         """
-        return self._call(collectives.merge_sorted(self._group, array, Choice(algorithm)), timeout)
+        return self._call(collectives.merge_sorted(self._group, array, out, Choice(algorithm)), timeout)
 
     @overload
     def alltoall(
@@ -253,7 +260,13 @@ class Exchange(Calls):
         return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
 
     def shift(
-        self, value: Value, distance: int, *, algorithm: str | None = None, timeout: float | None = None
+        self,
+        value: Value,
+        distance: int,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
     ) -> Value:
         """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
 
@@ -263,6 +276,7 @@ class Exchange(Calls):
         Args:
             value: an array or scalar, of one shape and dtype on all ranks, or an object.
             distance: any whole number, equal on all ranks.
+            out: of the shape of `value`, which it may be; that is copied first.
 
         Returns:
             An array (scalar, object) like `value`, in memory of its own, also for a distance of 0.
@@ -270,4 +284,4 @@ class Exchange(Calls):
         >>> comm.shift(np.arange(3), 1)
         array([0, 1, 2])
         """
-        return self._call(collectives.shift(self._group, value, distance, Choice(algorithm)), timeout)
+        return self._call(collectives.shift(self._group, value, distance, out, Choice(algorithm)), timeout)

@@ -167,7 +167,7 @@ class Messages(Calls):
             dest: the rank that gets it; None: nothing is sent.
             source: the rank whose value is awaited; ANY_SOURCE: whichever; None: nothing is received.
             tag: 0 to 2**32-1, the same on both ends of a message.
-            out: see `recv`.
+            out: see `recv`; what it shares with `value` is copied first.
             status: see `recv`.
 
         Returns:

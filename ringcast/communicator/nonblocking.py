@@ -46,23 +46,33 @@ class NonblockingCalls(Calls):
         return self._begin(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)))
 
     @overload
-    def iscatter(self, values: Array | None = None, root: int = 0, *, algorithm: str | None = None) -> Request[Any]: ...
+    def iscatter(
+        self, values: Array | None = None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
+    ) -> Request[Any]: ...
     @overload
     def iscatter(
-        self, values: Sequence[Value] | None, root: int = 0, *, algorithm: str | None = None
+        self, values: Sequence[Value] | None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Value]: ...
-    def iscatter(self, values: Any = None, root: int = 0, *, algorithm: str | None = None) -> Request[Any]:
+    def iscatter(
+        self, values: Any = None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
+    ) -> Request[Any]:
         """Begin `scatter`, and return a request for what that returns.
 
         >>> comm.iscatter([{"part": 0}]).wait()
         {'part': 0}
         """
-        return self._begin(collectives.scatter(self._group, values, root, Choice(algorithm)))
+        return self._begin(collectives.scatter(self._group, values, root, out, Choice(algorithm)))
 
     @overload
     def iscatterv(
-        self, value: None = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
-    ) -> Request[Array]: ...
+        self,
+        value: None = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Request[Any]: ...
     @overload
     def iscatterv(
         self,
@@ -70,17 +80,34 @@ class NonblockingCalls(Calls):
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
     ) -> Request[NDArray[Scalar]]: ...
+    @overload
     def iscatterv(
-        self, value: Any = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
+        self,
+        value: list[Value] | tuple[Value, ...] | None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Request[list[Value]]: ...
+    def iscatterv(
+        self,
+        value: Any = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
     ) -> Request[Any]:
         """Begin `scatterv`, and return a request for what that returns.
 
         >>> comm.iscatterv(np.arange(4.0), counts=[4]).wait()
         array([0., 1., 2., 3.])
         """
-        return self._begin(collectives.scatterv(self._group, value, counts, root, Choice(algorithm)))
+        return self._begin(collectives.scatterv(self._group, value, counts, root, out, Choice(algorithm)))
 
     @overload
     def igather(
@@ -104,6 +131,7 @@ class NonblockingCalls(Calls):
         """
         return self._begin(collectives.gather(self._group, value, root, out, Choice(algorithm)))
 
+    @overload
     def igatherv(
         self,
         value: NDArray[Scalar],
@@ -112,7 +140,26 @@ class NonblockingCalls(Calls):
         *,
         out: Array | None = None,
         algorithm: str | None = None,
-    ) -> Request[NDArray[Scalar] | None]:
+    ) -> Request[NDArray[Scalar] | None]: ...
+    @overload
+    def igatherv(
+        self,
+        value: list[Value] | tuple[Value, ...],
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Request[list[Value] | None]: ...
+    def igatherv(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Request[Any]:
         """Begin `gatherv`, and return a request for what that returns.
 
         >>> comm.igatherv(np.ones((2, 2)), counts=[2]).wait()
@@ -184,13 +231,15 @@ class NonblockingCalls(Calls):
         """
         return self._begin(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
 
-    def imerge_sorted(self, array: NDArray[Scalar], *, algorithm: str | None = None) -> Request[NDArray[Scalar]]:
+    def imerge_sorted(
+        self, array: NDArray[Scalar], *, out: Array | None = None, algorithm: str | None = None
+    ) -> Request[NDArray[Scalar]]:
         """Begin `merge_sorted`, and return a request for what that returns.
 
         >>> comm.imerge_sorted(np.array([1, 2, 2])).wait()
         array([1, 2, 2])
         """
-        return self._begin(collectives.merge_sorted(self._group, array, Choice(algorithm)))
+        return self._begin(collectives.merge_sorted(self._group, array, out, Choice(algorithm)))
 
     @overload
     def ialltoall(
@@ -245,13 +294,15 @@ class NonblockingCalls(Calls):
         choice = Choice(algorithm)
         return self._begin(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice))
 
-    def ishift(self, value: Value, distance: int, *, algorithm: str | None = None) -> Request[Value]:
+    def ishift(
+        self, value: Value, distance: int, *, out: Array | None = None, algorithm: str | None = None
+    ) -> Request[Value]:
         """Begin `shift`, and return a request for what that returns.
 
         >>> comm.ishift(np.arange(3), 1).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.shift(self._group, value, distance, Choice(algorithm)))
+        return self._begin(collectives.shift(self._group, value, distance, out, Choice(algorithm)))
 
     def ireduce(
         self,

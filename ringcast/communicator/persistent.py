@@ -49,13 +49,15 @@ class PersistentCalls(Calls):
 
     @overload
     def scatter_init(
-        self, values: Array | None = None, root: int = 0, *, algorithm: str | None = None
+        self, values: Array | None = None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
     ) -> Persistent[Any]: ...
     @overload
     def scatter_init(
-        self, values: Sequence[Value] | None, root: int = 0, *, algorithm: str | None = None
+        self, values: Sequence[Value] | None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
     ) -> Persistent[Value]: ...
-    def scatter_init(self, values: Any = None, root: int = 0, *, algorithm: str | None = None) -> Persistent[Any]:
+    def scatter_init(
+        self, values: Any = None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
+    ) -> Persistent[Any]:
         """Prepare `scatter`, and return a call that can be started any number of times.
 
         >>> call = comm.scatter_init([{"part": 0}])
@@ -63,12 +65,18 @@ class PersistentCalls(Calls):
         >>> call.wait()
         {'part': 0}
         """
-        return self._prepare(partial(collectives.scatter, self._group, values, root, Choice(algorithm)))
+        return self._prepare(partial(collectives.scatter, self._group, values, root, out, Choice(algorithm)))
 
     @overload
     def scatterv_init(
-        self, value: None = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
-    ) -> Persistent[Array]: ...
+        self,
+        value: None = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Persistent[Any]: ...
     @overload
     def scatterv_init(
         self,
@@ -76,10 +84,27 @@ class PersistentCalls(Calls):
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
+        out: Array | None = None,
         algorithm: str | None = None,
     ) -> Persistent[NDArray[Scalar]]: ...
+    @overload
     def scatterv_init(
-        self, value: Any = None, counts: Sequence[int] | None = None, root: int = 0, *, algorithm: str | None = None
+        self,
+        value: list[Value] | tuple[Value, ...] | None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Persistent[list[Value]]: ...
+    def scatterv_init(
+        self,
+        value: Any = None,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
     ) -> Persistent[Any]:
         """Prepare `scatterv`, and return a call that can be started any number of times.
 
@@ -88,7 +113,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0., 1., 2., 3.])
         """
-        return self._prepare(partial(collectives.scatterv, self._group, value, counts, root, Choice(algorithm)))
+        return self._prepare(partial(collectives.scatterv, self._group, value, counts, root, out, Choice(algorithm)))
 
     @overload
     def gather_init(
@@ -114,6 +139,7 @@ class PersistentCalls(Calls):
         """
         return self._prepare(partial(collectives.gather, self._group, value, root, out, Choice(algorithm)))
 
+    @overload
     def gatherv_init(
         self,
         value: NDArray[Scalar],
@@ -122,7 +148,26 @@ class PersistentCalls(Calls):
         *,
         out: Array | None = None,
         algorithm: str | None = None,
-    ) -> Persistent[NDArray[Scalar] | None]:
+    ) -> Persistent[NDArray[Scalar] | None]: ...
+    @overload
+    def gatherv_init(
+        self,
+        value: list[Value] | tuple[Value, ...],
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Persistent[list[Value] | None]: ...
+    def gatherv_init(
+        self,
+        value: Any,
+        counts: Sequence[int] | None = None,
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        algorithm: str | None = None,
+    ) -> Persistent[Any]:
         """Prepare `gatherv`, and return a call that can be started any number of times.
 
         >>> call = comm.gatherv_init(np.ones((2, 2)), counts=[2])
@@ -202,7 +247,9 @@ class PersistentCalls(Calls):
             partial(collectives.allgatherv, self._group, value, counts, out, Choice(algorithm, nblocks))
         )
 
-    def merge_sorted_init(self, array: NDArray[Scalar], *, algorithm: str | None = None) -> Persistent[NDArray[Scalar]]:
+    def merge_sorted_init(
+        self, array: NDArray[Scalar], *, out: Array | None = None, algorithm: str | None = None
+    ) -> Persistent[NDArray[Scalar]]:
         """Prepare `merge_sorted`, and return a call that can be started any number of times.
 
         >>> call = comm.merge_sorted_init(np.array([1, 2, 2]))
@@ -210,7 +257,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([1, 2, 2])
         """
-        return self._prepare(partial(collectives.merge_sorted, self._group, array, Choice(algorithm)))
+        return self._prepare(partial(collectives.merge_sorted, self._group, array, out, Choice(algorithm)))
 
     @overload
     def alltoall_init(
@@ -269,7 +316,9 @@ class PersistentCalls(Calls):
         choice = Choice(algorithm)
         return self._prepare(partial(collectives.alltoallv, self._group, value, counts, recvcounts, out, choice))
 
-    def shift_init(self, value: Value, distance: int, *, algorithm: str | None = None) -> Persistent[Value]:
+    def shift_init(
+        self, value: Value, distance: int, *, out: Array | None = None, algorithm: str | None = None
+    ) -> Persistent[Value]:
         """Prepare `shift`, and return a call that can be started any number of times.
 
         >>> call = comm.shift_init(np.arange(3), 1)
@@ -277,7 +326,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 1, 2])
         """
-        return self._prepare(partial(collectives.shift, self._group, value, distance, Choice(algorithm)))
+        return self._prepare(partial(collectives.shift, self._group, value, distance, out, Choice(algorithm)))
 
     def reduce_init(
         self,

@@ -52,9 +52,24 @@ def test_only_the_root_uses_its_out(groups: list[Group]) -> None:
 def test_only_the_root_reads_what_it_hands_out(groups: list[Group]) -> None:
     x = np.zeros((2, BIG))
     for rank, group in enumerate(groups):
-        for steps in collectives.scatter(group, x, 1, AUTOMATIC), collectives.scatterv(group, x, None, 1, AUTOMATIC):
+        for steps in (
+            collectives.scatter(group, x, 1, None, AUTOMATIC),
+            collectives.scatterv(group, x, None, 1, None, AUTOMATIC),
+        ):
             assert used(steps, x=x) == ({"reads x later"} if rank == 1 else set())
         assert used(collectives.bcast(group, x, 1, AUTOMATIC), x=x) == {"reads x later" if rank == 1 else "writes x"}
+
+
+def test_every_rank_writes_its_out_of_what_is_handed_out_moved_on_or_merged(groups: list[Group]) -> None:
+    x, y = np.zeros((2, BIG)), np.zeros(BIG)
+    for rank, group in enumerate(groups):
+        given = {"reads x later"} if rank == 1 else set()
+        assert used(collectives.scatter(group, x, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
+        assert used(collectives.scatterv(group, x, None, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
+        assert used(collectives.shift(group, x, 1, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
+        assert used(collectives.merge_sorted(group, x, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
+        in_place = collectives.shift(group, x, 1, x, AUTOMATIC)
+        assert [(use.writes, use.later) for use in uses_of(in_place)] == [(False, False), (True, True)]
 
 
 def test_a_small_broadcast_is_copied_but_for_one_whose_algorithm_is_given(groups: list[Group]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import LXOR, MAX, SUM, ArgumentError, Communicator
+from ringcast import LXOR, MAX, SUM, ArgumentError, Communicator, Revoked
 from support.jobs import Jobs
 
 SIZES = [1, 2, 3, 5, 33]
@@ -117,3 +117,186 @@ def test_a_wrong_count_says_whose_and_that_counts_may_be_left_out(jobs: Jobs) ->
         return c.allreduce(1)
 
     assert jobs("threads", 3).ask(work) == [3] * 3
+
+
+# Lists in rows.
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_lists_are_gathered_and_divided_like_rows(jobs: Jobs, p: int) -> None:
+    """scatterv of a list is undone by gatherv, with counts and without, from a root and to a root that is not 0."""
+    root = p // 2
+    everything = [{"item": n, "rows": np.arange(n)} for n in range(2 * p + 1)]
+    counts = [2] * (p - 1) + [3]
+
+    def work(c: Communicator) -> Any:
+        whole = everything if c.rank == root else None
+        even, told = c.scatterv(whole, root=root), c.scatterv(whole, counts, root)
+        return even, told, c.gatherv(even, root=root), c.gatherv(tuple(told), np.array(counts), root)
+
+    results = jobs("threads", p).ask(work)
+    ends = np.cumsum([0, *counts])
+    for rank, (even, told, first, second) in enumerate(results):
+        assert [item["item"] for item in told] == list(range(ends[rank], ends[rank + 1]))
+        assert type(even) is type(told) is list
+        if rank != root:
+            assert first is second is None
+            continue
+        for gathered in first, second:
+            assert [item["item"] for item in gathered] == list(range(2 * p + 1))
+            assert all(np.array_equal(item["rows"], np.arange(item["item"])) for item in gathered)
+    assert [item["item"] for even, *_ in results for item in even] == list(range(2 * p + 1))
+
+
+def test_lists_may_be_empty(jobs: Jobs) -> None:
+    assert jobs("threads", 3).ask(lambda c: c.gatherv([], root=1)) == [None, [], None]
+    assert jobs("threads", 3).ask(lambda c: c.scatterv([] if c.rank == 1 else None, root=1)) == [[], [], []]
+    assert jobs("threads", 3).ask(lambda c: c.gatherv([c.rank] * c.rank, [0, 1, 2])) == [[1, 2, 2], None, None]
+
+
+def test_pieces_of_any_shape_are_scattered_as_a_list(jobs: Jobs) -> None:
+    pieces = [np.arange(3.0), np.zeros((0, 2)), np.float32(1)]
+    results = jobs("threads", 3).ask(lambda c: c.scatter(pieces if c.rank == 0 else None))
+    for piece, result in zip(pieces, results, strict=True):
+        assert np.array_equal(piece, result)
+
+
+def test_wrong_lists_are_refused_before_anything_is_sent(jobs: Jobs) -> None:
+    def work(c: Communicator) -> int:
+        with pytest.raises(ArgumentError, match=r"expected 2 at \[\d\], the rows of this rank's value, got 1"):
+            c.gatherv([1, 2], [1, 1, 1])
+        with pytest.raises(ArgumentError, match="expected numbers that add up to the 2 values, got 3"):
+            c.scatterv([1, 2], [1, 1, 1], c.rank)
+        with pytest.raises(ArgumentError, match="argument out: expected None, as the value is a Python object"):
+            c.gatherv([1, 2], root=c.rank, out=np.zeros(6))
+        with pytest.raises(ArgumentError, match="argument out: expected None, as the value is a Python object"):
+            c.scatterv([1, 2], root=c.rank, out=np.zeros(6))
+        return c.allreduce(1)
+
+    assert jobs("threads", 3).ask(work) == [3] * 3
+
+
+@pytest.mark.parametrize("counts", [(0, 1, 2), np.array([0, 1, 2], np.uint8), range(3), np.arange(3.0)], ids=str)
+def test_counts_are_any_whole_numbers(jobs: Jobs, counts: Any) -> None:
+    def work(c: Communicator) -> Any:
+        rows = np.full(c.rank, c.rank)
+        table = np.array([1, 2, 2]) if c.rank == 1 else None
+        return c.allgatherv(rows, counts), c.scatterv(table, counts, 1), c.alltoallv(np.arange(3), counts)
+
+    for rank, (joined, part, swapped) in enumerate(jobs("threads", 3).ask(work)):
+        assert joined.tolist() == [1, 2, 2]
+        assert part.tolist() == [rank] * rank
+        assert swapped.tolist() == [[], [0, 0, 0], [1, 2] * 3][rank]
+
+
+# Results in `out`.
+
+SHAPES = [(), (0,), (1,), (3, 2), (3000,)]
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_scatter_and_scatterv_fill_out(jobs: Jobs, p: int) -> None:
+    root = p - 1
+    for shape in SHAPES:
+        table = np.random.default_rng(1).integers(0, 256, (p, *shape)).astype(np.uint8)
+        counts = [2 * p if rank == p // 2 else 0 for rank in range(p)]
+        rows = np.concatenate([table, table])
+
+        def work(c: Communicator, table: Any = table, rows: Any = rows, counts: Any = counts) -> Any:
+            one, some = np.zeros(table.shape[1:], np.uint8), np.zeros((counts[c.rank], *table.shape[1:]), np.uint8)
+            assert c.scatter(table if c.rank == root else None, root, out=one) is one
+            assert c.scatterv(rows if c.rank == root else None, counts, root, out=some) is some
+            some_more = c.scatter(table if c.rank == root else None, root, out=one if c.rank % 2 else None)
+            return one, some, some_more
+
+        for rank, (one, some, again) in enumerate(jobs("threads", p).ask(work)):
+            assert np.array_equal(one, table[rank])
+            assert np.array_equal(again, table[rank])
+            assert np.array_equal(some, rows if rank == p // 2 else rows[:0])
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_shift_fills_out_which_may_be_the_value(jobs: Jobs, p: int) -> None:
+    for shape in SHAPES:
+        for distance in 0, 1, -1, p + 2:
+            table = np.random.default_rng(1).integers(0, 256, (p, *shape)).astype(np.uint8)
+
+            def work(c: Communicator, table: Any = table, distance: int = distance) -> Any:
+                mine, out = table[c.rank, ...].copy(), np.zeros(table.shape[1:], np.uint8)
+                assert c.shift(mine, distance, out=out) is out
+                assert np.array_equal(mine, table[c.rank])
+                assert c.shift(mine, distance, out=mine) is mine
+                return out, mine
+
+            for rank, results in enumerate(jobs("threads", p).ask(work)):
+                assert all(np.array_equal(result, table[(rank - distance) % p]) for result in results)
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_merge_sorted_fills_out(jobs: Jobs, p: int) -> None:
+    runs = [np.sort(np.random.default_rng(rank).integers(0, 99, 7 * rank % 5)) for rank in range(p)]
+    expected = np.sort(np.concatenate(runs))
+
+    def work(c: Communicator) -> Any:
+        out = np.zeros(len(expected), int)
+        assert c.merge_sorted(runs[c.rank], out=out) is out
+        return out
+
+    assert all(np.array_equal(out, expected) for out in jobs("threads", p).ask(work))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c: c.scatter(np.zeros((3, 2)), c.rank, out=np.zeros(3)), r"expected shape \(2,\) and dtype float64"),
+        (lambda c: c.scatter(np.zeros((3, 2)), c.rank, out=np.zeros(2, int)), "got .* and int64"),
+        (lambda c: c.scatter([1, 2, 3], c.rank, out=np.zeros(2)), "expected None, as the value is a Python object"),
+        (lambda c: c.scatter(None, (c.rank + 1) % 3, out=np.zeros((2, 2))[:, 0]), "expected a C-contiguous array"),
+        (lambda c: c.scatterv(np.zeros(6), None, c.rank, out=np.zeros(3)), r"expected shape \(2,\)"),
+        (lambda c: c.shift(np.zeros(2), 1, out=np.zeros(3)), r"expected shape \(2,\)"),
+        (lambda c: c.shift("a", 1, out=np.zeros(3)), "expected None, as the value is a Python object"),
+        (lambda c: c.merge_sorted(np.zeros(2), out=np.zeros(6, int)), "and dtype float64, got .*int64"),
+    ],
+)
+def test_an_out_that_does_not_fit_is_refused_before_anything_is_sent(jobs: Jobs, call: Any, words: str) -> None:
+    def work(c: Communicator) -> int:
+        with pytest.raises(ArgumentError, match=f"argument out: .*{words}"):
+            call(c)
+        return c.allreduce(1)
+
+    assert jobs("threads", 3).ask(work) == [3] * 3
+
+
+def test_an_out_that_does_not_fit_what_others_send_is_an_error_of_all(jobs: Jobs) -> None:
+    for call in (
+        lambda c: c.scatter(np.zeros(3) if c.rank == 0 else None, out=np.zeros(2 if c.rank else ())),
+        lambda c: c.scatterv(np.zeros(3) if c.rank == 0 else None, out=np.zeros(1 + c.rank)),
+        lambda c: c.merge_sorted(np.zeros(2), out=np.zeros(5)),
+    ):
+        errors = jobs("threads", 3).run(lambda c, call=call: (call(c), c.barrier()))
+        assert all(isinstance(error, ArgumentError | Revoked) for error in errors), errors
+        assert any(isinstance(error, ArgumentError) for error in errors)
+
+
+# A message that is received where another one is sent from.
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 3_000_000])
+def test_sendrecv_in_place_swaps_what_was_there(jobs: Jobs, size: int) -> None:
+    def work(c: Communicator) -> Any:
+        mine = np.full(size, 1 + c.rank, np.uint8)
+        part = np.full(size + 3, 1 + c.rank, np.uint8)
+        inside = np.full(size, 1 + c.rank, np.uint8)
+        c.sendrecv(mine, 1 - c.rank, 1 - c.rank, out=mine)
+        c.sendrecv(part[3:], 1 - c.rank, 1 - c.rank, out=part[:size])  # both have memory in common
+        if c.rank == 0:
+            c.sendrecv(["in a list", inside], 1, 1, out=inside)
+        else:
+            inside = c.sendrecv(inside, 0, 0)[1]
+        return mine, part[:size], inside
+
+    for kind in "threads", "shm":
+        for rank, results in enumerate(jobs(kind, 2).ask(work)):
+            for result in results:
+                assert len(result) == size
+                assert (result == 2 - rank).all()

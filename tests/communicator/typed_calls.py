@@ -33,7 +33,10 @@ def values_that_move(
     assert_type(comm.scatter(), Any)
     assert_type(comm.scatterv(floats, [1, 2]), Floats)
     assert_type(comm.scatterv(at_root), Floats)
-    assert_type(comm.scatterv(), NDArray[Any])
+    assert_type(comm.scatterv(["a"], [1]), list[str])
+    assert_type(comm.scatterv(["a"] if comm.rank == 0 else None), list[str])
+    assert_type(comm.scatterv(at_root, out=floats), Floats)
+    assert_type(comm.scatterv(), Any)  # an array or a list
 
     assert_type(comm.gather(floats), FloatsAtRoot)
     assert_type(comm.gather(some), NDArray[Any] | None)
@@ -41,6 +44,7 @@ def values_that_move(
     assert_type(comm.gather("a", root=1), TextsAtRoot)
     assert_type(comm.gather(anything), Any)
     assert_type(comm.gatherv(floats), FloatsAtRoot)
+    assert_type(comm.gatherv(["a"]), TextsAtRoot)
 
     assert_type(comm.allgather(floats, out=floats), Floats)
     assert_type(comm.allgather(some), NDArray[Any])
@@ -49,7 +53,7 @@ def values_that_move(
     assert_type(comm.allgatherv(floats, [1, 2]), Floats)
     assert_type(comm.allgatherv(["a"]), list[str])
     assert_type(comm.allgatherv((1, 2)), list[int])
-    assert_type(comm.merge_sorted(floats), Floats)
+    assert_type(comm.merge_sorted(floats, out=floats), Floats)
 
     assert_type(comm.alltoall(floats), Floats)
     assert_type(comm.alltoall(["a"]), list[str])
@@ -118,6 +122,7 @@ def forms_that_do_not_block(comm: Communicator, floats: Floats, at_root: FloatsA
     assert_type(comm.igather(floats), Request[FloatsAtRoot])
     assert_type(comm.igather("a"), Request[TextsAtRoot])
     assert_type(comm.igatherv(floats), Request[FloatsAtRoot])
+    assert_type(comm.igatherv(["a"]), Request[TextsAtRoot])
     assert_type(comm.iallgather(floats), Request[Floats])
     assert_type(comm.iallgather("a"), Request[list[str]])
     assert_type(comm.iallgatherv(floats), Request[Floats])
@@ -126,7 +131,7 @@ def forms_that_do_not_block(comm: Communicator, floats: Floats, at_root: FloatsA
     assert_type(comm.ialltoall(floats), Request[Floats])
     assert_type(comm.ialltoall(["a"]), Request[list[str]])
     assert_type(comm.ialltoallv(floats, [1]), Request[Floats])
-    assert_type(comm.ishift(floats, 1), Request[Floats])
+    assert_type(comm.ishift(floats, 1, out=floats), Request[Floats])
     assert_type(comm.ireduce(floats), Request[FloatsAtRoot])
     assert_type(comm.iallreduce(floats), Request[Floats])
     assert_type(comm.iallreduce(1).wait(), int)
