@@ -26,6 +26,7 @@ from ringcast.config import worker
 from ringcast.wire import header
 from ringcast.wire.control_messages import NOTICES
 from ringcast_launcher.cli import _parser
+from support import needs
 from support.beds import run_on
 from support.places import ROOT
 from support.public import PUBLIC
@@ -123,6 +124,8 @@ def test_the_python_of_a_page_runs_alone_and_on_three_ranks(page: Path, folder: 
 @pytest.mark.parametrize("page", sorted({b.page for b in BLOCKS if b.language == "pycon"}), ids=path_of)
 def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) -> None:
     text = "\n".join(block.text for block in blocks_of(page) if block.language == "pycon")
+    for name in re.findall(r"^>>> import (pandas|pyarrow)\b", text, re.MULTILINE):
+        needs.package(name)
     example = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     told: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)
