@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ringcast
+from ringcast.communicator.nonblocking import NonblockingCalls
+from ringcast.communicator.persistent import PersistentCalls
 
-FORMS = "^i(?!probe$|d$)[a-z]+.*|.*_init$"  # of calls, which have pages of their own
 PAGES = {  # of the reference: title, and what it says first
     "start": ("Starting and running", "How a program becomes a rank, or calls ranks."),
     "communicator": ("Communicator", "All collectives and messages, in the form that blocks."),
@@ -29,7 +30,7 @@ BELOW = (
     "ringcast.analysis.bounds",
     "ringcast.transports.base",
 )
-CALLS = {"nonblocking": "NonblockingCalls", "persistent": "PersistentCalls"}
+FORMS = {"nonblocking": NonblockingCalls, "persistent": PersistentCalls}  # of the calls of a communicator
 
 
 def pages() -> dict[str, str]:
@@ -41,11 +42,13 @@ def _items(page: str) -> list[str]:
     """Return what a page shows."""
     if page == "schedules":
         return [_item(name, "show_root_full_path", "true") for name in BELOW]
-    if page in CALLS:
-        return [_item(f"ringcast.communicator.{page}.{CALLS[page]}")]
+    if page in FORMS:
+        return [_item(f"{FORMS[page].__module__}.{FORMS[page].__name__}")]
     names = [name for name in ringcast.__all__ if ROOMS.get(_room(name), "start") == page]
-    filters = f'["!^_", "!{FORMS}"]'
-    return [_item(f"ringcast.{name}", "filters", filters) for name in names]
+    if page == "communicator":
+        forms = "|".join(name for kind in FORMS.values() for name in vars(kind) if not name.startswith("_"))
+        return [_item(f"ringcast.{name}", "filters", f'["!^_", "!^({forms})$"]') for name in names]
+    return [_item(f"ringcast.{name}") for name in names]
 
 
 def _room(name: str) -> str:

@@ -1,0 +1,137 @@
+"""The site of the pages builds without a warning, and a real browser shows it, light and dark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import image
+
+import ringcast
+from support import needs
+from support.places import ROOT
+from support.public import BETWEEN_NEIGHBORS, NONBLOCKING, PERSISTENT, PUBLIC
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+BROWSER = "chromium"
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+    "--window-size=1200,900", "--virtual-time-budget=5000",
+)  # fmt: skip
+SECONDS = 120  # of anything, on a machine that does much else
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server that tells nobody what it is asked for."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs.package("material")
+    needs.package("mkdocstrings_handlers.python")
+    folder = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def browse(folder: Path, *options: str) -> str:
+    """Return what the browser prints; it and all that it starts end."""
+    needs.programs([] if shutil.which(BROWSER) else [BROWSER], BROWSER)
+    command = [BROWSER, *OPTIONS, f"--user-data-dir={folder / 'user'}", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        told, complained = process.communicate(timeout=SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 0, complained
+    return told
+
+
+def brightness(folder: Path, url: str, *options: str) -> tuple[float, float]:
+    """Return the mean and the deviation of the pixels of a picture of the page, 0 black to 1 white."""
+    picture = folder / "page.png"
+    browse(folder, f"--screenshot={picture}", *options, url)
+    pixels = image.imread(picture)[..., :3]
+    return float(pixels.mean()), float(pixels.std())
+
+
+@pytest.mark.parametrize("page", ["index.html", "understand/drawings.html", "figures/collectives/bcast.svg"])
+def test_a_browser_shows_a_page_light(address: str, page: str, tmp_path: Path) -> None:
+    mean, deviation = brightness(tmp_path, f"{address}/{page}")
+    assert mean > 0.7
+    assert deviation > 0.02
+
+
+@pytest.mark.parametrize("page", ["index.html", "understand/drawings.html"])
+def test_a_browser_shows_a_page_dark(address: str, page: str, tmp_path: Path) -> None:
+    mean, deviation = brightness(tmp_path, f"{address}/{page}", "--force-dark-mode")
+    assert mean < 0.4
+    assert deviation > 0.02
+
+
+def test_the_search_knows_names_and_sections(site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    assert any("merge_sorted" in entry["title"] and "reference/" in entry["location"] for entry in entries)
+    assert any(entry["location"] == "understand/drawings.html#bcast" for entry in entries)
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    there = set()
+    for page in (site / "reference").glob("*.html"):
+        there |= set(re.findall(r'id="(ringcast\.[\w.]+)"', page.read_text()))
+    wanted = {f"ringcast.{name}" for name in ringcast.__all__}
+    wanted |= {f"ringcast.Communicator.{name}" for name in PUBLIC}
+    wanted |= {f"ringcast.communicator.nonblocking.NonblockingCalls.{name}" for name in NONBLOCKING}
+    wanted |= {f"ringcast.communicator.persistent.PersistentCalls.{name}" for name in PERSISTENT}
+    wanted |= {f"ringcast.Topology.{name}" for name in BETWEEN_NEIGHBORS if name.startswith("neighbor_")}
+    assert sorted(wanted - there) == []
+
+
+def test_the_lists_for_language_models_have_every_page(site: Path) -> None:
+    listed = set(re.findall(r"\]\((\S+)\): \S", (site / "llms.txt").read_text()))
+    made = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html", "pages.html"}
+    assert listed == made
+    assert "Return the root's value on every rank." in (site / "llms-full.txt").read_text()
+
+
+def test_a_page_needs_nothing_from_elsewhere(site: Path) -> None:
+    loads = re.compile(r"""(?:<script[^>]* src|<img[^>]* src|<link[^>]* href)=["']?(?:https?:)?//""")
+    assert [page for page in site.rglob("*.html") if loads.search(page.read_text())] == []
+    assert [sheet for sheet in site.rglob("*.css") if re.search(r"url\(['\"]?https?:", sheet.read_text())] == []
