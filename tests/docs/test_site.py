@@ -30,13 +30,58 @@ BROWSER = "chromium"
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-    "--window-size=1200,900", "--virtual-time-budget=5000",
+    "--window-size=1200,900",
 )  # fmt: skip
-SECONDS = 120  # of anything, on a machine that does much else
+SECONDS = 240  # of anything, on a machine that does much else
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """A server that tells nobody what it is asked for."""
+# The image is there when the search of the inner page has found something; until then the browser waits for it.
+SEARCHES = b"""<!doctype html>
+<iframe src="/index.html?q=merge_sorted" width="1200" height="800"></iframe>
+<img src="/found">
+<script>
+const look = setInterval(() => {
+    const results = document.querySelector("iframe").contentDocument?.querySelectorAll("a.md-search-result__link")
+    if (results?.length) { clearInterval(look); fetch("/results", {method: "POST", body: [...results].join(" ")}) }
+}, 100)
+</script>"""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the site, and a page that searches in it."""
+
+    def __init__(self, site: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(site)))
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self.found = threading.Event()
+        self.results = ""
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Answers a browser, and takes what its search has found."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        if self.path == "/searches.html":
+            self.answer(SEARCHES)
+        elif self.path == "/found":
+            self.server.found.wait(SECONDS)
+            self.answer(b"")
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        self.server.results = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.found.set()
+        self.answer(b"")
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -50,21 +95,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * SECONDS, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+@pytest.fixture
+def server(site: Path) -> Iterator[Server]:
+    with Server(site) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.found.set()
+        made.shutdown()
+        thread.join()
 
 
 def browse(folder: Path, *options: str) -> str:
@@ -87,23 +132,28 @@ def browse(folder: Path, *options: str) -> str:
 def brightness(folder: Path, url: str, *options: str) -> tuple[float, float]:
     """Return the mean and the deviation of the pixels of a picture of the page, 0 black to 1 white."""
     picture = folder / "page.png"
-    browse(folder, f"--screenshot={picture}", *options, url)
+    browse(folder, "--virtual-time-budget=5000", f"--screenshot={picture}", *options, url)
     pixels = image.imread(picture)[..., :3]
     return float(pixels.mean()), float(pixels.std())
 
 
 @pytest.mark.parametrize("page", ["index.html", "understand/drawings.html", "figures/collectives/bcast.svg"])
-def test_a_browser_shows_a_page_light(address: str, page: str, tmp_path: Path) -> None:
-    mean, deviation = brightness(tmp_path, f"{address}/{page}")
+def test_a_browser_shows_a_page_light(server: Server, page: str, tmp_path: Path) -> None:
+    mean, deviation = brightness(tmp_path, f"{server.address}/{page}")
     assert mean > 0.7
     assert deviation > 0.02
 
 
 @pytest.mark.parametrize("page", ["index.html", "understand/drawings.html"])
-def test_a_browser_shows_a_page_dark(address: str, page: str, tmp_path: Path) -> None:
-    mean, deviation = brightness(tmp_path, f"{address}/{page}", "--force-dark-mode")
+def test_a_browser_shows_a_page_dark(server: Server, page: str, tmp_path: Path) -> None:
+    mean, deviation = brightness(tmp_path, f"{server.address}/{page}", "--force-dark-mode")
     assert mean < 0.4
     assert deviation > 0.02
+
+
+def test_a_browser_finds_what_it_searches(server: Server, tmp_path: Path) -> None:
+    browse(tmp_path, "--dump-dom", f"{server.address}/searches.html")
+    assert "/reference/communicator.html" in server.results
 
 
 def test_the_search_knows_names_and_sections(site: Path) -> None:
