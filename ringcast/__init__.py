@@ -6,9 +6,13 @@
 array([0., 1., 2.])
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ringcast.version import __version__ as __version__
+
+if sys.platform == "win32":
+    raise ImportError("ringcast does not run on Windows: use Linux, for instance in WSL")
 
 if TYPE_CHECKING:
     from ringcast.bootstrap.dask import on_dask

@@ -5,6 +5,7 @@ python docs/scripts/measure.py schedules               time to make schedules
 python docs/scripts/measure.py growth                  CPU per rank of merge_sorted, for more and more ranks
 python docs/scripts/measure.py recorder                what the flight recorder takes for an operation
 python docs/scripts/measure.py rendezvous              from the last Hello until all of 64 ranks have the roster
+python docs/scripts/measure.py enter                   from Enter to the first line of four ranks, and past a barrier
 python docs/scripts/measure.py start                   64 ranks until their first line, beside 64 imports of numpy
 ringcast-launch -n 4 docs/scripts/measure.py watching  allreduce with and without the flight recorder, in turn
 ringcast-launch -n 4 docs/scripts/measure.py memory    memory of a broadcast of 100 MB beside the user's buffer
@@ -59,7 +60,7 @@ SERIES = 100  # calls that are timed together
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    repeated = rounds, schedules, growth, recorder, rendezvous, start, watching, calls, forms, merge
+    repeated = rounds, schedules, growth, recorder, rendezvous, enter, start, watching, calls, forms, merge
     actions = {action.__name__: action for action in repeated}
     parser.add_argument("what", choices=(*actions, "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
@@ -199,6 +200,41 @@ def last_to_join(address: str, p: int) -> float:
         list(pool.map(ControlClient.close, clients))
         served.result()
     return end - begin
+
+
+FIRST = """
+import time
+first = time.time()
+import numpy
+from_numpy = time.time()
+import ringcast
+imported = time.time()
+comm = ringcast.init()
+comm.barrier()
+print(first, imported - from_numpy, time.time(), flush=True)
+"""
+
+
+def enter(repeat: int) -> None:
+    """Start jobs of four ranks; of each the last rank counts."""
+    heading(f"median of {repeat}")
+    compileall.compile_dir(Path(ringcast.__file__).parent, quiet=1)  # as an installed package is
+    first, imported, past = map(median, zip(*[moments(4) for _ in range(repeat)], strict=True))
+    print(
+        f"4 ranks: first line after {first:.2f} s, past init and a barrier after {past:.2f} s, "
+        f"import ringcast {imported * 1e3:.0f} ms beyond numpy"
+    )
+
+
+def moments(p: int) -> tuple[float, float, float]:
+    """Return the seconds of the slowest of p ranks until its first line, for its import, and until past a barrier."""
+    with TemporaryDirectory() as folder:
+        (script := Path(folder) / "first.py").write_text(FIRST)
+        command = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--output", "none", str(script)]
+        begin = time.time()
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True)
+    first, imported, past = zip(*(map(float, line.split()) for line in done.stdout.splitlines()), strict=True)
+    return max(first) - begin, max(imported), max(past) - begin
 
 
 def start(repeat: int) -> None:

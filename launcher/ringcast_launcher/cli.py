@@ -22,7 +22,8 @@ from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
 from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
 from ringcast.procs.libc import reason_not_shared
-from ringcast.transports.registry import KINDS, SHM
+from ringcast.procs.portable import reason_not_sockets
+from ringcast.transports.registry import KINDS, SHM, SOCKETS
 from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
@@ -246,6 +247,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError(f"--transport {options.transport}: only on one host", USAGE)
     if options.transport == SHM.name and (reason := reason_not_shared()):
         raise JobError(f"--transport shm: {reason}; use ipc, or leave the choice to the launcher", USAGE)
+    if options.transport == SOCKETS.name and (reason := reason_not_sockets()):
+        raise JobError(f"--transport sockets: {reason}; use tcp, or leave the choice to the launcher", USAGE)
     if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
     directory = _absolute(options.wdir or ".")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ringcast.procs.portable import processors
 from ringcast_launcher.hosts.ssh import remote_argv
 from ringcast_launcher.plan.job import Job, elsewhere, thread_limits, worker_environment
 from ringcast_launcher.plan.ranklist import compact
@@ -42,7 +42,7 @@ def _variables(job: Job, i: int) -> dict[str, str]:
     Addresses and keys are made when the job starts; other hosts share their cores by themselves.
     """
     node = job.nodes[i]
-    limits = thread_limits(job.environment, len(node.ranks), len(os.sched_getaffinity(0))) if node.here else {}
+    limits = thread_limits(job.environment, len(node.ranks), processors()) if node.here else {}
     world = replace(job.settings, size=job.size, hosted=True, advertise=job.settings.advertise if node.here else "")
     own = worker_environment({**job.exports, **limits}, world, node.ranks[0], 0, len(node.ranks), i)
     return {name: value for name, value in own.items() if value and name not in ("RINGCAST_KEY", "RINGCAST_NONCE")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +52,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], objec
         with _open_directly(target) as file:
             write(file)
         return
-    part = target.with_name(f".ringcast-{secrets.token_hex(8)}")
+    part = target.with_name(f".ringcast-{os.urandom(8).hex()}")
     new = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with open(new, "wb") as file:

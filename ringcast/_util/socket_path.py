@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 
 LONGEST = 107  # bytes that the path of a socket may have (sun_path, without the zero behind it)
 REMEDY = "set TMPDIR to a directory in which you can make files"
@@ -59,6 +58,8 @@ def everywhere(session: str) -> list[str]:
 
 def temporary() -> str:
     """Return the directory for temporary files; "" if there is none."""
+    import tempfile  # with all that it imports takes 3 ms, for which no rank waits
+
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:

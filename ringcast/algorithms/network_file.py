@@ -7,7 +7,6 @@ nothing else may be there, so that a slip of the pen is noticed.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +100,8 @@ def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
 
 
 def _parse(path: str | Path) -> dict[str, Any]:
+    import tomllib  # takes 4 ms, for which a job without a file does not wait
+
     try:
         return tomllib.loads(input_files.read(path).decode())
     except OSError as error:

@@ -1,4 +1,7 @@
-"""A rank's inbox: its addresses, and the endpoint card that the other ranks get."""
+"""A rank's inbox: its addresses, and the endpoint card that the other ranks get.
+
+Only the transport that is used is imported: on one host no start waits for TLS, and epoll need not be there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 
@@ -21,14 +24,15 @@ from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
 from ringcast.procs.libc import reason_not_shared
+from ringcast.procs.portable import processors, reason_not_sockets
 from ringcast.transports.base import Transport
 from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP
-from ringcast.transports.routed import RoutedTransport
-from ringcast.transports.segment import parse, unreachable
-from ringcast.transports.shm import ShmTransport
-from ringcast.transports.sockets import SocketTransport
-from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
+
+if TYPE_CHECKING:
+    from ringcast.transports.shm import ShmTransport
+    from ringcast.transports.sockets import SocketTransport
+    from ringcast.transports.zeromq import ZeroMQTransport
 
 _ALIKE = "start all ranks as one user on one host, or choose a transport (--transport, RINGCAST_TRANSPORT)"
 
@@ -60,12 +64,15 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, Inbox]:
 
 
 def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
+    from ringcast.transports.segment import parse
+    from ringcast.transports.shm import ShmTransport
+
     if config.control.startswith(IPC.scheme):
         _check_private(str(Path(config.control.removeprefix(IPC.scheme)).parent))
     if reason := reason_not_shared():
         raise ConfigError(f"RINGCAST_TRANSPORT=shm: {reason}; use ipc")
     try:
-        transport = ShmTransport(config.rank, config.size, spin=config.size <= len(os.sched_getaffinity(0)))
+        transport = ShmTransport(config.rank, config.size, spin=config.size <= processors())
     except OSError as error:
         raise RendezvousError(f"rank {config.rank} gets no shared memory: {error}; use --transport ipc") from error
 
@@ -119,6 +126,10 @@ def _zeromq_inbox(config: WorkerConfig, transport: ZeroMQTransport, own: Endpoin
 
 def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     assert place is not None
+    if reason := reason_not_sockets():
+        raise ConfigError(f"RINGCAST_TRANSPORT={SOCKETS.name}: {reason}; use {TCP.name}")
+    from ringcast.transports.sockets import SocketTransport
+
     addresses = _tcp_addresses(config, in_brackets(place.address))
     try:
         transport = SocketTransport(addresses, size=config.size, secure=config.security == CURVE)
@@ -145,6 +156,8 @@ def _shared(config: WorkerConfig) -> ShmTransport | None:
     """Return shared memory for the ranks of this host, if that is wished for and there."""
     if not config.near or not colocation.system() or reason_not_shared():
         return None
+    from ringcast.transports.shm import ShmTransport
+
     try:
         return ShmTransport(config.rank, config.size)
     except OSError as error:
@@ -163,6 +176,7 @@ def _sockets_inbox(transport: SocketTransport, own: EndpointCard) -> Inbox:
 
 def _routed_inbox(config: WorkerConfig, far: SocketTransport, near: ShmTransport, own: EndpointCard) -> Inbox:
     """Return the inbox of a rank that shares memory with the ranks of its host, if there are any."""
+    from ringcast.transports.routed import RoutedTransport
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:
         mapped = _map(config, near, cards)
@@ -195,6 +209,8 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     Raises:
         RendezvousError: one of them cannot be mapped. That one may have mapped this rank's, and both have to do alike.
     """
+    from ringcast.transports.segment import parse, unreachable
+
     found = {}
     for rank, card in enumerate(cards):
         system, _, text = card.memory.partition(" ")
@@ -233,6 +249,8 @@ def _place(config: WorkerConfig) -> ListenAddress | None:
 
 
 def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:
+    from ringcast.transports.zeromq import ZeroMQTransport
+
     try:
         return ZeroMQTransport(
             addresses, size=config.size, secure=config.security == CURVE, near=near and f"ipc://{near}"

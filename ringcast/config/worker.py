@@ -30,7 +30,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import sys
 from collections.abc import Mapping
 
 from ringcast._util import socket_path
@@ -41,6 +40,7 @@ from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
 from ringcast.procs.libc import reason_not_shared
+from ringcast.procs.portable import reason_not_sockets
 from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
@@ -192,7 +192,7 @@ def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:
     if wish == ZEROMQ:
         return TCP if far else IPC
     if far:
-        return SOCKETS if sys.platform.startswith("linux") else TCP
+        return TCP if reason_not_sockets() else SOCKETS
     return IPC if reason_not_shared() else SHM
 
 

@@ -28,6 +28,7 @@ from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.net.link_watch import LinkWatch
+from ringcast.procs.portable import Bell
 from ringcast.transports.registry import TCP
 from ringcast.wire.codec import CodecError, parse
 from ringcast.wire.control_messages import (
@@ -90,7 +91,7 @@ class ControlClient:
         self._outbox: queue.SimpleQueue[ToServer] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[tuple[EndpointCard, ...] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = Bell()
         self._closed = False
         self._heard = False  # something came from the server
         self._pid = os.getpid()
@@ -129,7 +130,7 @@ class ControlClient:
         with self._lock:
             if not self._closed:
                 self._outbox.put(message)
-                os.eventfd_write(self._wake, 1)
+                self._wake.ring()
 
     def close(self) -> None:
         """Wait, for a bounded time, until all is delivered; then end the thread and close everything. Idempotent."""
@@ -142,7 +143,7 @@ class ControlClient:
             self._closed = True
         if self._thread is not None:
             self._thread.join()
-        os.close(self._wake)
+        self._wake.close()
         if self._lifeline is not None:
             self._lifeline.close()
         if self._owns:
@@ -190,7 +191,7 @@ class _Conversation:
     def _talk(self) -> None:
         poller = zmq.Poller()
         poller.register(self._dealer, zmq.POLLIN)
-        poller.register(self._client._wake, zmq.POLLIN)
+        poller.register(self._client._wake.fileno(), zmq.POLLIN)
         now = time.monotonic()
         next_alive = now + self._pace.beat
         while not self._left and (self._leave_by is None or now < self._leave_by):
@@ -216,10 +217,7 @@ class _Conversation:
             self._send(Accuse(self._client._config.rank, peer, cause))
 
     def _send_all(self) -> None:
-        wake = self._client._wake
-        try:
-            os.eventfd_read(wake)
-        except BlockingIOError:
+        if not self._client._wake.silence():
             return
         while True:
             try:

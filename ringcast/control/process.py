@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +22,7 @@ from ringcast.control.events import Joined, Lost
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
 from ringcast.procs.liveness import Hung
+from ringcast.procs.portable import end_of
 from ringcast.procs.process_tree import has_tags, kill, members
 from ringcast.procs.procfs import ProcessProbe
 from ringcast.wire.failure import Failure
@@ -48,6 +47,8 @@ def start_server(config: WorkerConfig, deadline: float) -> tuple[IO[bytes], str]
     Raises:
         RendezvousError: it did not come up; the text has its output.
     """
+    import subprocess  # takes 2 ms, for which the other ranks do not wait
+
     root = str(Path(__file__).resolve().parents[2])
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, root],
@@ -121,6 +122,8 @@ def main() -> None:
         _to_nowhere(1, 2)
         serve(server, lifeline=0, nonce=settings["nonce"])
     if settings["temporary"]:
+        import shutil
+
         shutil.rmtree(settings["temporary"], ignore_errors=True)  # with the sockets of ranks that were killed
 
 
@@ -146,8 +149,9 @@ def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
             match found:
                 case Joined() if family(found.rank):
                     with suppress(ProcessLookupError):
-                        ends[file := os.pidfd_open(found.pid)] = found.rank
-                        poller.register(file, zmq.POLLIN)
+                        if (end := end_of(found.pid)) is not None:
+                            ends[end] = found.rank
+                            poller.register(end, zmq.POLLIN)
                 case Lost() | Hung():
                     kill(partial(family, found.rank))
                     server.declare_failed(found.rank, Failure(found.cause))

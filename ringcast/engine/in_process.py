@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -117,7 +117,7 @@ class LocalControl:
 
 def endpoints(transports: Sequence[Transport]) -> list[Endpoint]:
     """Return one endpoint for each rank of a new job on these transports."""
-    nonce, size = secrets.randbits(64), len(transports)
+    nonce, size = int.from_bytes(os.urandom(8)), len(transports)
     shared = SharedControl(nonce, transports)
     return [Endpoint(r, size, nonce, t, LocalControl(r, shared)) for r, t in enumerate(transports)]
 

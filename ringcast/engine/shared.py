@@ -17,16 +17,15 @@ are probed, and says that the program waits for none of them.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.shared_gate import SharedGate, Sleeper
 from ringcast.errors import JobAborted, RingcastError, UsageError
+from ringcast.procs.portable import Bell
 from ringcast.wire.reports import StallReport
 
 BATCH = 16  # messages after which other threads come first
@@ -71,7 +70,7 @@ class SharedEndpoint(Endpoint):
         self._told = self.ended  # how many calls had ended when those that wait were last told
         self._reported = False  # whether the control plane has a report of this rank
         self.gate = SharedGate(self._settle)
-        self._more = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for the thread: something is left to do
+        self._more = Bell()  # for the thread: something is left to do
         self._thread = threading.Thread(
             target=self._serve, args=(descriptor,), name=f"ringcast-progress-{self.rank}", daemon=True
         )
@@ -79,7 +78,7 @@ class SharedEndpoint(Endpoint):
             with self.gate:
                 self._thread.start()
         except BaseException:
-            os.close(self._more)
+            self._more.close()
             raise
 
     def progress(self, deadline: float | None) -> bool:
@@ -137,7 +136,7 @@ class SharedEndpoint(Endpoint):
                 busy = True
         finally:
             if not all_taken:
-                os.eventfd_write(self._more, 1)
+                self._more.ring()
             self._arrivals -= protocol.keepalives - talk
             if self._reported and self._arrivals != before:
                 self._reported = False
@@ -182,7 +181,7 @@ class SharedEndpoint(Endpoint):
     def _serve(self, descriptor: int) -> None:
         """Make progress until the rank leaves, or is torn."""
         poller, gate = select.poll(), self.gate
-        for each in descriptor, self._more:
+        for each in descriptor, self._more.fileno():
             poller.register(each, select.POLLIN)
         try:
             while not (gate.refusal or self.torn):
@@ -196,8 +195,7 @@ class SharedEndpoint(Endpoint):
         """Take what has arrived; return for how many milliseconds nothing else is to be done."""
         try:
             with self.gate:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(self._more)
+                self._more.silence()
                 self._take()
                 due = self.wakes(None)
         except BaseException:
@@ -215,11 +213,11 @@ class SharedEndpoint(Endpoint):
             self.closed = self.silent = True  # to the others these calls end as all do when a rank leaves
             gate.refusal = f"rank {self.rank}: another thread has called finalize(); call it when all calls have ended"
             gate.ring()
-            os.eventfd_write(self._more, 1)
+            self._more.ring()
             while {*gate.inside} - {threading.get_ident()}:
                 self._wait(Sleeper(), None)  # who goes out rings
         self._thread.join()
-        os.close(self._more)
+        self._more.close()
         self.silent = False
         _turn_into(Endpoint, self)
         self.leave(error, mistake)  # that of an ordinary one

@@ -20,6 +20,7 @@ from math import isfinite
 from struct import Struct
 
 from ringcast._util.dataclass import dataclass
+from ringcast.procs.portable import reserve
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call, Site
 from ringcast.wire.header import STAGES, label_of
@@ -113,7 +114,7 @@ def mapped(directory: str, rank: int, size: int) -> Recorder:
         path = os.path.join(directory, FILE.format(rank=rank))
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, SIZE)  # where a mapped page finds no room, the process would be killed
+            reserve(file, SIZE)  # where a mapped page finds no room, the process would be killed
             return Recorder(rank, size, mmap.mmap(file, SIZE))
         finally:
             os.close(file)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import UsageError
+from ringcast.procs.portable import end_of
 
 LONGEST = select.PIPE_BUF  # bytes of an error; so many are written at once or not at all
 PATIENCE = 10.0  # seconds that a child which called `init` waits for the end of its rank
@@ -112,12 +113,12 @@ def _tell(parent: RankProcess, text: str) -> None:
 
 def _ended(pid: int) -> bool:
     """Wait at most PATIENCE seconds for the end of a process; return whether it has ended."""
-    if not hasattr(os, "pidfd_open"):
-        return False
     try:
-        file = os.pidfd_open(pid)
+        file = end_of(pid)
     except OSError as error:
         return isinstance(error, ProcessLookupError)
+    if file is None:
+        return False
     try:
         poller = select.poll()
         poller.register(file, select.POLLIN)

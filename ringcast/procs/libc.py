@@ -20,6 +20,7 @@ _SET_PTRACER = 0x59616D61  # of prctl: who else may read this process's memory, 
 _GET_DUMPABLE, _DUMPABLE = 3, 1  # of prctl: whether others of this user may look into this process
 PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_prctl = getattr(ctypes.PyDLL(None), "prctl", None)  # looked up before any fork
 _BLOCKED = {errno.EPERM, errno.ENOSYS, errno.EACCES}
 
 
@@ -39,7 +40,7 @@ def reason_not_shared() -> str:
     reason = _reason_not()
     if reason:
         return reason
-    if _short().prctl(_GET_DUMPABLE, 0, 0, 0, 0) != _DUMPABLE:
+    if prctl(_GET_DUMPABLE, 0, 0, 0, 0) != _DUMPABLE:
         return f"others may not open the files of this process: {PROTECTED}"
     try:
         descriptor = os.memfd_create("ringcast", os.MFD_CLOEXEC)
@@ -52,11 +53,18 @@ def reason_not_shared() -> str:
     return ""
 
 
+def prctl(option: int, *arguments: object) -> int | None:
+    """Set or get a property of this process; None where the system has no such call."""
+    return None if _prctl is None else int(_prctl(option, *arguments))
+
+
 def reason_not_read() -> str:
     """Return why no process may read another one's memory here, where that shows beforehand; empty if it may.
 
     Beyond this it takes the same user, and that the other one is not protected (as programs with the set-user bit).
     """
+    if not sys.platform.startswith("linux"):
+        return f"{sys.platform} has no process_vm_readv"
     with suppress(OSError, ValueError):
         if int(_YAMA.read_text()) > 1:
             return f"{_YAMA} leaves that to administrators"
@@ -159,4 +167,4 @@ def let_family_read() -> None:
 
     Any of this user may do so anyway where /proc/sys/kernel/yama/ptrace_scope is 0 or absent.
     """
-    _short().prctl(_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)
+    prctl(_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)

@@ -103,6 +103,8 @@ class LivenessMonitor:
 
     def judge(self, rank: int, silent: float, seen: Activity, now: float) -> Judgement | None:
         """Return the judgement on a rank that was silent for `silent` seconds and has been observed just now."""
+        if not seen.states:  # they have ended, or the system tells nothing about processes
+            return None
         limits, past = self._limits, self._observations.get(rank)
         if past is None or seen.traced or self._active(past.first, seen):
             self._observations[rank] = _Observations(seen, now)

@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
+from ringcast.procs.portable import processes
 from ringcast.procs.timing import TIMING
 
 PATIENCE = TIMING.kill
@@ -47,7 +48,7 @@ def members(leaders: Collection[int], tags: Collection[bytes], imprints: range =
         tags: environment entries (NAME=value) that a process of the job has, all of them.
         imprints: those of its workers.
     """
-    seen = _processes()
+    seen = processes()
     wanted, found = set(leaders), set()
     for pid, (_, *groups, _) in seen.items():
         if pid in wanted or wanted.intersection(groups) or has_tags(pid, tags) or _imprinted(pid, imprints):
@@ -59,7 +60,7 @@ def members(leaders: Collection[int], tags: Collection[bytes], imprints: range =
 
 def orphans(parent: int, known: Collection[int]) -> set[int]:
     """Return the children of `parent` that are not `known`: those that came to it when their own parent ended."""
-    return {pid for pid, (above, *_) in _processes().items() if above == parent} - set(known)
+    return {pid for pid, (above, *_) in processes().items() if above == parent} - set(known)
 
 
 def kill(find: Callable[[], set[int]]) -> None:
@@ -75,18 +76,6 @@ def send(pids: Collection[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _processes() -> dict[int, tuple[int, int, int, str]]:
-    """Return parent, process group, session and state of every process."""
-    seen: dict[int, tuple[int, int, int, str]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
-                seen[int(name)] = int(parent), int(group), int(session), state.decode()
-    return seen
 
 
 def has_tags(pid: int, tags: Collection[bytes]) -> bool:

@@ -18,7 +18,6 @@ import errno
 import fcntl
 import mmap
 import os
-import secrets
 
 from ringcast._util.dataclass import dataclass
 from ringcast.procs.libc import PROTECTED
@@ -152,7 +151,7 @@ def make(size: int) -> tuple[Segment, int]:
         os.close(descriptor)
         raise
     segment = Segment(memory, size)
-    segment.set_token(secrets.randbits(63))
+    segment.set_token(int.from_bytes(os.urandom(8)) >> 1)
     return segment, descriptor
 
 

@@ -5,25 +5,25 @@ caller's memory into the kernel, and what has come from the kernel into the read
 authenticated by TLS 1.3, by a certificate that each rank makes for itself (`ringcast.net.tls`).
 
 As there is no thread, what the kernel does not take at once waits until this rank polls, sends again or closes;
-`unsent` tells of that. Connections are made and admitted while both ranks poll. Linux only, by epoll and eventfd.
+`unsent` tells of that. Connections are made and admitted while both ranks poll. Linux only, by epoll.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from math import inf
 
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
+from ringcast.procs.portable import Bell
 from ringcast.transports.base import LINGER, Frame, MemoryArrival, NoLoans
 from ringcast.transports.door import Door
 from ringcast.transports.greeting import hello
@@ -79,9 +79,9 @@ class SocketTransport(NoLoans):
             undo.callback(listener.close)
             self._watcher = Watcher()
             undo.callback(self._watcher.close)
-            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            undo.callback(os.close, self._bell)
-            self._watcher.add(self._bell, IN, self._silence)
+            self._bell = Bell()
+            undo.callback(self._bell.close)
+            self._watcher.add(self._bell.fileno(), IN, self._silence)
             self._door = Door(listener, self._watcher, self._enter, members=size, tls=server)
             undo.pop_all()
 
@@ -185,7 +185,7 @@ class SocketTransport(NoLoans):
         with self._lock:
             if not self._closed:  # else nobody listens any more
                 self._injected.append(frames)
-                os.eventfd_write(self._bell, 1)
+                self._bell.ring()
 
     def fileno(self) -> int:
         return self._watcher.fileno()
@@ -206,7 +206,7 @@ class SocketTransport(NoLoans):
             for link in self._links.values():
                 link.close()
             self._watcher.close()
-            os.close(self._bell)
+            self._bell.close()
 
     def _wait(self, seconds: float | None) -> None:
         """Wait for something to happen, at most so long."""
@@ -264,5 +264,4 @@ class SocketTransport(NoLoans):
             connection.sock.close()
 
     def _silence(self) -> None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+        self._bell.silence()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
 import threading
 import time
 from collections.abc import Sequence
 
 from ringcast.errors import LinkLost
+from ringcast.procs.portable import Bell
 from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 
 
@@ -27,7 +26,7 @@ class _Inbox:
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Sequence[Frame]] = queue.SimpleQueue()
         self.open = True
-        self.bell: int | None = None  # an eventfd, made only for callers that wait with select or asyncio
+        self.bell: Bell | None = None  # made only for callers that wait with select or asyncio
         self.lock = threading.Lock()  # so that nobody rings a bell that is being closed
 
     def put(self, frames: Sequence[Frame]) -> None:
@@ -35,7 +34,7 @@ class _Inbox:
         if self.bell is not None:
             with self.lock:
                 if self.bell is not None:
-                    os.eventfd_write(self.bell, 1)
+                    self.bell.ring()
 
 
 class ThreadTransport(NoLoans):
@@ -65,7 +64,7 @@ class ThreadTransport(NoLoans):
         except queue.Empty:
             if inbox.bell is None:
                 return None
-        _silence(inbox.bell)
+        inbox.bell.silence()
         try:  # a message that came before the bell was silenced would not ring it again
             return MemoryArrival(inbox.messages.get_nowait())
         except queue.Empty:
@@ -76,17 +75,12 @@ class ThreadTransport(NoLoans):
 
     def fileno(self) -> int:
         if self._inbox.bell is None:
-            self._inbox.bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        return self._inbox.bell
+            self._inbox.bell = Bell(rung=True)
+        return self._inbox.bell.fileno()
 
     def close(self, within: float | None = None) -> None:  # noqa: ARG002 (what was sent is there already)
         self._inbox.open = False
         with self._inbox.lock:
             bell, self._inbox.bell = self._inbox.bell, None
             if bell is not None:
-                os.close(bell)
-
-
-def _silence(bell: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.eventfd_read(bell)
+                bell.close()

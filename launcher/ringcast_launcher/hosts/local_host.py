@@ -24,6 +24,7 @@ from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.progress import progress_snapshot
 from ringcast.monitoring.rank_state import RankState, States
 from ringcast.net.fd_limits import why_not_started
+from ringcast.procs.portable import processors
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
 from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSignal
@@ -156,7 +157,7 @@ class LocalHost:
         for tag in self._tags:
             self.watchdog.tell("tag", tag.decode())
         environment = {**self._environment, **command.environment}
-        self._limits = thread_limits(environment, len(command.ranks), len(os.sched_getaffinity(0)))
+        self._limits = thread_limits(environment, len(command.ranks), processors())
         self._environment = {**environment, **self._limits}
         self._started_by, self._to_start = command, deque(command.ranks)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
-from ringcast.monitoring.stacks import FILE, SIGNAL
+from ringcast.monitoring.stacks import FILE
+from ringcast.procs.portable import STACKS
 
 LIMIT = 1.0  # seconds for all ranks together
 STILL = 0.05  # seconds without growth after which a file counts as written
@@ -39,19 +41,19 @@ def _ask(path: Path, worker: int) -> _Growing | None:
     """Send the signal to the rank's process if it has a handler; without one the signal would kill it."""
     try:
         pid, size = int(path.read_bytes().split(b"\n", 1)[0]), path.stat().st_size
-        if os.getsid(pid) != worker or not _listens(pid):
+        if STACKS is None or os.getsid(pid) != worker or not _listens(pid, STACKS):
             return None
-        os.kill(pid, SIGNAL)
+        os.kill(pid, STACKS)
     except (OSError, ValueError):
         return None
     return _Growing(path, size, size)
 
 
-def _listens(pid: int) -> bool:
+def _listens(pid: int, number: int) -> bool:
     """Return True if the process, which may have become another program, has a handler for the signal."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> SIGNAL - 1 & 1)
+            return bool(int(line.split()[1], 16) >> number - 1 & 1)
     return False
 
 
@@ -64,6 +66,8 @@ def _grows(file: _Growing) -> bool:
 
 
 def _written(file: _Growing | None) -> str:
+    if STACKS is None:
+        return f"  no stacks: {sys.platform} has no signal for them\n"
     if file is None:
         return "  no stacks: it has not called ringcast.init, or has ended\n"
     with file.path.open("rb") as stream:

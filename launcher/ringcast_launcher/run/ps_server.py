@@ -7,6 +7,7 @@ import socket
 from contextlib import ExitStack, suppress
 
 from ringcast.monitoring.jobs import INQUIRIES
+from ringcast.procs.portable import nameless_file
 
 
 class PsServer:
@@ -50,7 +51,7 @@ class PsServer:
             for asker in asking:
                 stack.enter_context(asker)
             # If there can be no more files, or no room for one, they get none, and see what they can see themselves.
-            with suppress(OSError), open(os.memfd_create(INQUIRIES), "wb") as file:
+            with suppress(OSError), open(nameless_file(INQUIRIES), "wb") as file:
                 file.write(told)
                 file.flush()
                 for asker in asking:

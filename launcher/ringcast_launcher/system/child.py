@@ -13,11 +13,12 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
+from ringcast.procs.libc import prctl
+from ringcast.procs.portable import exit_code
 from ringcast.procs.process_tree import take_imprint
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
 class Process:
@@ -34,7 +35,7 @@ class Process:
         launcher = os.getpid()
 
         def before_exec() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != launcher:  # it ended before the line above
                 os._exit(1)
             take_imprint(imprint)
@@ -59,10 +60,7 @@ class Process:
 
     def status(self) -> int | None:
         """Return the exit code, or minus the signal that killed it; None while it runs."""
-        info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if info is None:
-            return None
-        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        return exit_code(self._child)
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the worker and all that it started, unless they left its session."""
@@ -81,9 +79,9 @@ class Process:
 def subreaper() -> Iterator[None]:
     """Be the subreaper: descendants whose parents have ended become our children, so that none is lost."""
     before = ctypes.c_int()
-    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield
     finally:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+        prctl(_PR_SET_CHILD_SUBREAPER, before.value)

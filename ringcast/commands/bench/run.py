@@ -37,6 +37,7 @@ from ringcast.control import version
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.events import Event
 from ringcast.monitoring.trace import summary, write_chrome
+from ringcast.procs.portable import processors
 
 
 def main(argv: Sequence[str]) -> int:
@@ -121,7 +122,7 @@ def _on_one_host(
     options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str], folder: Path
 ) -> int:
     constants = config.file or "the transport's defaults"
-    where = f"on this host, {len(os.sched_getaffinity(0))} processors; constants of the network: {constants}"
+    where = f"on this host, {processors()} processors; constants of the network: {constants}"
     _say(_heading(cases, where, argv))
     return _bench(options, cases, SideBySide(OneHost(options.one_host, folder)), where, speaks=True)
 

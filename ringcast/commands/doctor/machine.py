@@ -18,6 +18,7 @@ from ringcast.config.worker import directories
 from ringcast.monitoring import jobs
 from ringcast.net import fd_limits
 from ringcast.procs.libc import reason_not_read, reason_not_shared
+from ringcast.procs.portable import processors
 
 RANK_MEMORY = 200_000_000  # bytes of a rank that imports numpy and ringcast and does a little
 RANK_THREADS = 6  # of a rank without those of its numerical libraries
@@ -28,7 +29,7 @@ _FIX = "set TMPDIR to a directory on a local disk"
 def check(question: Question) -> list[Finding]:
     """Return what was found on this machine."""
     return [
-        judge_processors(len(os.sched_getaffinity(0)), question.here),
+        judge_processors(processors(), question.here),
         judge_memory(psutil.virtual_memory().available, question.here),
         judge_files(_hard(resource.RLIMIT_NOFILE), question.size),
         judge_processes(None if os.getuid() == 0 else _hard(resource.RLIMIT_NPROC), _threads(), question.here),

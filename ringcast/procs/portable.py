@@ -1,0 +1,156 @@
+"""What only Linux has, and what takes its place on other systems: nobody else asks which system this is.
+
+Where there is nothing to take its place, a function says so by its result (None, False), and what depends on it is off:
+docs/operate/platforms.md tells what is lost. Imports little, as the watchdog and every start wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
+
+STACKS: int | None = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else None  # a signal that nobody else uses
+_ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
+_AT_ONCE = 4096  # bytes
+_PS = ("ps", "-A", "-o", "pid=,ppid=,pgid=,stat=")
+
+
+class Bell:
+    """A file that becomes readable when another thread, or a handler of a signal, rings."""
+
+    def __init__(self, *, rung: bool = False) -> None:
+        """Open it, an eventfd or else a pipe.
+
+        Raises:
+            OSError: too many files are open.
+        """
+        if hasattr(os, "eventfd"):
+            self._file = self._other = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._file, self._other = os.pipe()
+            os.set_blocking(self._file, False)
+            os.set_blocking(self._other, False)
+        if rung:
+            self.ring()
+
+    def fileno(self) -> int:
+        """Return the file's descriptor, for `select` and the like."""
+        return self._file
+
+    def ring(self) -> None:
+        """Make the file readable; from any thread."""
+        with suppress(BlockingIOError):  # it has been rung more often than anybody counts
+            os.write(self._other, _ONE)
+
+    def silence(self) -> bool:
+        """Return whether it was rung, and make the file unreadable until it is rung again."""
+        rung, more = False, True
+        with suppress(BlockingIOError):
+            while more:  # a pipe may be full
+                more = len(os.read(self._file, _AT_ONCE)) == _AT_ONCE
+                rung = True
+        return rung
+
+    def close(self) -> None:
+        """Close it; call it once."""
+        os.close(self._file)
+        if self._other != self._file:
+            os.close(self._other)
+
+
+def reason_not_sockets() -> str:
+    """Return why the transport `sockets` cannot be used here; empty if it can."""
+    return "" if hasattr(select, "epoll") else f"{sys.platform} has no epoll"
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def end_of(pid: int) -> int | None:
+    """Return a file that becomes readable when the process has ended; None where there are no such files.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        OSError: too many files are open.
+    """
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+
+
+def nameless_file(name: str) -> int:
+    """Return a new file that needs no removal; `name` is for those who look at the descriptors of this process.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    import tempfile
+
+    with tempfile.TemporaryFile(prefix=name) as file:
+        return os.dup(file.fileno())
+
+
+def reserve(file: int, size: int) -> None:
+    """Give an empty file so many bytes, for which there is room.
+
+    Raises:
+        OSError: there is none.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.write(file, bytes(size))
+
+
+def exit_code(child: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a child, or minus the signal that killed it; None while it runs.
+
+    It stays a zombie, so that its number means nobody else; but where the system cannot tell the code of one, it is
+    reaped.
+    """
+    if not hasattr(os, "waitid"):
+        return child.poll()
+    info = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def processes() -> dict[int, tuple[int, int, int, str]]:
+    """Return parent, process group, session and state of every process: from /proc, or from what `ps` prints."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = []
+    return _from_proc(names) if "self" in names else _from_ps()
+
+
+def _from_proc(names: list[str]) -> dict[int, tuple[int, int, int, str]]:
+    seen: dict[int, tuple[int, int, int, str]] = {}
+    for name in names:
+        if name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
+                seen[int(name)] = int(parent), int(group), int(session), state.decode()
+    return seen
+
+
+def _from_ps() -> dict[int, tuple[int, int, int, str]]:
+    import subprocess
+
+    seen: dict[int, tuple[int, int, int, str]] = {}
+    for line in subprocess.run(_PS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout.splitlines():
+        pid, parent, group, state = line.split()[:4]
+        with suppress(OSError):  # it has ended meanwhile, or is of others, as `ps` itself
+            seen[int(pid)] = int(parent), int(group), os.getsid(int(pid)), state[:1].decode()
+    return seen
