@@ -31,8 +31,20 @@ def encode(value: Any) -> bytes:
 def encode_apart(value: Any, least: int = 0) -> list[memoryview]:
     """Return the pickle of `value`, and the buffers in it of `least` bytes or more, which are not copied.
 
-    What is smaller, or comes after MOST_APART of them, is in the pickle.
+    What is smaller, or comes after MOST_APART of them, is in the pickle. What plain pickle does not take, as a lambda,
+    or a class of a notebook that this rank has got as a value, travels as a value: by cloudpickle.
     """
+    try:
+        return _parts(pickle.dumps, value, least)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass  # an error of the other attempt is told without that of this one
+    import cloudpickle  # it takes a while, and few programs need it
+
+    return _parts(cloudpickle.dumps, value, least)
+
+
+def _parts(dumps: Callable[..., bytes], value: Any, least: int) -> list[memoryview]:
+    """Return the pickle that `dumps` makes of `value`, and the buffers in it; see `encode_apart`."""
     buffers: list[memoryview] = []
 
     def within(buffer: pickle.PickleBuffer) -> bool:
@@ -42,7 +54,7 @@ def encode_apart(value: Any, least: int = 0) -> list[memoryview]:
             buffers.append(raw)
         return not apart
 
-    body = pickle.dumps(value, protocol=5, buffer_callback=within)
+    body = dumps(value, protocol=5, buffer_callback=within)
     return [memoryview(body), *buffers]
 
 
