@@ -15,6 +15,7 @@ if sys.platform == "win32":
     raise ImportError("ringcast does not run on Windows: use Linux, for instance in WSL")
 
 if TYPE_CHECKING:
+    from ringcast.bootstrap.cluster.cluster import Cluster, cluster
     from ringcast.bootstrap.dask import on_dask
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         Revoked,
         RingcastError,
         RunFailed,
+        RunTimeout,
         ScheduleError,
         UsageError,
     )
@@ -57,6 +59,7 @@ __all__ = [
     "PROD",
     "SUM",
     "ArgumentError",
+    "Cluster",
     "CollectiveMismatch",
     "CollectiveTimeout",
     "Communicator",
@@ -73,10 +76,12 @@ __all__ = [
     "Revoked",
     "RingcastError",
     "RunFailed",
+    "RunTimeout",
     "ScheduleError",
     "Status",
     "Topology",
     "UsageError",
+    "cluster",
     "dims_create",
     "finalize",
     "init",
@@ -92,6 +97,7 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
+        "bootstrap.cluster.cluster": ("Cluster", "cluster"),
         "bootstrap.dask": ("on_dask",),
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),
@@ -111,6 +117,7 @@ _HOMES = {
             "Revoked",
             "RingcastError",
             "RunFailed",
+            "RunTimeout",
             "ScheduleError",
             "UsageError",
         ),

@@ -317,6 +317,27 @@ class RunFailed(RingcastError):
         self.rank, self.cause, self.remote_traceback = rank, cause, remote_traceback
 
 
+class RunTimeout(RunFailed, TimeoutError):
+    """A function given to `run` or to a cluster took longer than the time limit of the run.
+
+    Attributes:
+        ranks: all ranks that had not ended; `rank` is the first one.
+        seconds: the limit.
+        running: those that still run, as nothing ends a thread from outside.
+
+    >>> print(RunTimeout((1, 2), 5.0))
+    rank 1: the run did not finish within 5 s; rank 1, 2 had not ended
+    """
+
+    def __init__(
+        self, ranks: tuple[int, ...], seconds: float, remote_traceback: str = "", running: tuple[int, ...] = ()
+    ) -> None:
+        late = f"rank {', '.join(map(str, ranks))} had not ended"
+        still = f"; rank {', '.join(map(str, running))} still runs" if running else ""
+        super().__init__(ranks[0], f"the run did not finish within {seconds:g} s; {late}{still}", remote_traceback)
+        self.ranks, self.seconds, self.running = ranks, seconds, running
+
+
 class ScheduleError(RingcastError):
     """A schedule breaks a rule of the one-ported model or misses its collective's postcondition (raised by `verify`).
 

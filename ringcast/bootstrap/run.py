@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import operator
 import pickle
 import subprocess
@@ -21,6 +20,7 @@ import cloudpickle
 
 from ringcast._util.streams import flush, write_text
 from ringcast.algorithms.cost import NETWORKS
+from ringcast.bootstrap.launched import failure, read_report
 from ringcast.bootstrap.world import WORLD, adopt
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
@@ -190,9 +190,9 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             finally:
                 errors.join()
         # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
-        told = _read_report(report)
+        told = read_report(report)
         if code := launcher.returncode or told["exit_code"]:
-            raise _failure("".join(tail), code, told)
+            raise failure("".join(tail), code, told)
         if lost:
             raise lost[0]
         results = [folder / f"result-{rank}" for rank in range(n)]
@@ -200,15 +200,6 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             if not file.exists():
                 raise RunFailed(rank, "it ended without a result", "".join(tail))
         return [pickle.loads(file.read_bytes()) for file in results]
-
-
-def _read_report(file: Path) -> dict[str, Any]:
-    """Return the launcher's report; if it ended before it could write one, a report of exit code 1 without a rank."""
-    try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {"exit_code": 1, "rank": None}
-    return told
 
 
 def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:
@@ -228,14 +219,3 @@ def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost
     except (OSError, ValueError) as error:  # a ValueError if the program has closed the stream
         lost.append(error)
         tail.extend(source)
-
-
-def _failure(output: str, code: int, report: dict[str, Any]) -> RunFailed:
-    """Return the error that names the rank which the launcher holds responsible."""
-    rank = report["rank"]
-    if rank is None:
-        return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)
-    reported = report["ranks"][rank]
-    if reported["error"]:
-        return RunFailed(rank, reported["error"], reported["traceback"])
-    return RunFailed(rank, report["cause"].partition("\n")[0].removeprefix("failed: "), output)

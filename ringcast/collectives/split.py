@@ -71,6 +71,11 @@ def free(group: Group) -> Steps[None]:
     yield from _meet(group, "free", NO_DATA)
 
 
+def end_of_run(group: Group) -> Steps[None]:
+    """Wait until the function that a cluster runs has returned on all ranks of the group."""
+    yield from _meet(group, "end of the run", NO_DATA)
+
+
 def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
     wanted = tuple(ranks) if isinstance(ranks, Iterable) else ()
     right = all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in wanted)

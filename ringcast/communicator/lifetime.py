@@ -108,3 +108,13 @@ class Lifetime(Calls):
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         self._leave(error)
+
+
+def expire(communicator: Lifetime) -> None:
+    """Let a communicator make no calls any more; whoever has made it retires it."""
+    communicator._closed = True
+
+
+def group_of(communicator: Lifetime) -> Group:
+    """Return the ranks of a communicator, for communicators that are made of it without a call."""
+    return communicator._group

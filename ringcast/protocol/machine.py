@@ -155,6 +155,10 @@ class Protocol:
         """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
         self._aborter.enrol(context, members)
 
+    def communicators(self) -> list[int]:
+        """Return the numbers of all communicators that are not retired, also of those that only peers have named."""
+        return [*self._contexts]
+
     def retire(self, context: int, *, by_all: bool = False) -> None:
         """End the use of a communicator, by all members or by this rank alone; messages that still arrive are refused.
 

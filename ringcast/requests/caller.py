@@ -66,10 +66,7 @@ class Caller:
         return timeout
 
     def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
-        named = ", ".join(in_words(operation, site) for operation, site in calls)
-        return UsageError(
-            f"rank {self._group.rank}: a request was dropped without wait: {named}; call wait() of every request"
-        )
+        return not_waited_for(self._group.rank, calls)
 
     def _raised(self, error: BaseException, operation: str, site: Site) -> None:
         """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
@@ -111,3 +108,9 @@ class Caller:
             return float(timeout)
         except OverflowError:  # an int beyond all floats
             return math.inf
+
+
+def not_waited_for(rank: int, calls: Iterable[tuple[str, Site]]) -> UsageError:
+    """Return the error of a rank whose program does not wait for these requests."""
+    named = ", ".join(in_words(operation, site) for operation, site in calls)
+    return UsageError(f"rank {rank}: a request was dropped without wait: {named}; call wait() of every request")

@@ -45,11 +45,10 @@ sys.exit(results.failed > 0 or not all(any(test.examples for test in found) for 
 ROOMS = ringcast.communicator, ringcast.topology
 MODULES = [f"{room.__name__}.{module.name}" for room in ROOMS for module in pkgutil.iter_modules(room.__path__)]
 MODULES += [f"ringcast.requests.{name}" for name in ("caller", "request", "persistent")]
-MODULES += [f"ringcast.{name}" for name in ("errors", "ops", "bootstrap.world", "bootstrap.run")]
-FUNCTIONS = {
-    name: getattr(ringcast, name)
-    for name in ("init", "finalize", "terminal", "run", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
-}
+MODULES += [f"ringcast.{name}" for name in ("errors", "ops")]
+MODULES += [f"ringcast.bootstrap.{name}" for name in ("world", "run", "cluster.cluster")]
+CALLS = ("init", "finalize", "terminal", "run", "cluster", "on_dask", "on_ray", "wait_all", "wait_any", "wait_some")
+FUNCTIONS = {name: getattr(ringcast, name) for name in CALLS}
 FORMS = NONBLOCKING | PERSISTENT | {name for name in BETWEEN_NEIGHBORS if not name.startswith("neighbor_")}
 METHODS = {f"Communicator.{name}": value for name, value in PUBLIC.items()}
 METHODS |= {

@@ -1,0 +1,1 @@
+"""`ringcast.cluster`: ranks that live between calls, each of which has communicators of its own."""

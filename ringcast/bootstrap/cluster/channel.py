@@ -1,0 +1,75 @@
+"""Messages between the caller of a cluster and one rank, on a Unix socket in a folder of this user alone."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+
+HEAD = struct.Struct("<BQ")  # kind, bytes of the body
+CALL, INTERRUPT, OUTCOME = range(3)  # CALL and OUTCOME: a pickle; INTERRUPT: the number of the run
+CHUNK = 1 << 20
+
+
+class Channel:
+    """One end, which never blocks: what cannot be sent yet is kept, and what has not come whole."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._unsent: deque[memoryview] = deque()
+        self._received = bytearray()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether `flush` has something to send."""
+        return bool(self._unsent)
+
+    def put(self, kind: int, body: bytes) -> None:
+        """Keep a message for `flush`."""
+        self._unsent += (memoryview(part) for part in (HEAD.pack(kind, len(body)), body) if part)
+
+    def flush(self) -> None:
+        """Send as much as the system takes.
+
+        Raises:
+            ConnectionError: the other end is gone.
+        """
+        try:
+            while self._unsent:
+                sent = self.connection.send(self._unsent[0])
+                if sent < len(self._unsent[0]):
+                    self._unsent[0] = self._unsent[0][sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            pass
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Return the messages that have come whole, with the one that the system has for us.
+
+        Raises:
+            ConnectionError: the other end is gone.
+        """
+        try:
+            data = self.connection.recv(CHUNK)
+        except BlockingIOError:
+            return []
+        if not data:
+            raise ConnectionResetError("the other end is gone")
+        self._received += data
+        return list(messages(self._received))
+
+
+def messages(received: bytearray) -> list[tuple[int, bytes]]:
+    """Remove the whole messages from what was received, and return them."""
+    whole, start = [], 0
+    while len(received) - start >= HEAD.size:
+        kind, size = HEAD.unpack_from(received, start)
+        end = start + HEAD.size + size
+        if len(received) < end:
+            break
+        whole.append((kind, bytes(memoryview(received)[start + HEAD.size : end])))
+        start = end
+    del received[:start]
+    return whole

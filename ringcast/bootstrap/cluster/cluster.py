@@ -1,0 +1,224 @@
+"""`ringcast.cluster`: a function after the other on the same ranks, as in the cells of a notebook."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Self, TypeVar, overload
+
+from ringcast.bootstrap.cluster.interrupts import Interrupts
+from ringcast.bootstrap.cluster.outcome import Outcome, verdict
+from ringcast.bootstrap.cluster.ranks import BrokenOff, Ranks
+from ringcast.communicator import Communicator
+from ringcast.errors import RunFailed, RunTimeout, UsageError
+
+Returned = TypeVar("Returned")
+
+
+def cluster(n: int, *, backend: str = "processes") -> Cluster:
+    """Start n ranks on this machine that live until the Cluster is closed, and call functions again and again.
+
+    Cost: "processes" starts n interpreters, once; later a call takes a few milliseconds beside the function itself.
+
+    Args:
+        n: number of ranks, 1 or more.
+        backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process, which
+            share its objects and its interpreter lock.
+
+    Returns:
+        A `Cluster`. It ends with `close`, as a context manager, when nobody refers to it any more, or with the program.
+
+    Raises:
+        RunFailed: the ranks did not start; names one of them.
+        ValueError: n or backend make no sense.
+        TypeError: n is no integer.
+
+    >>> with ringcast.cluster(3, backend="threads") as cluster:
+    ...     cluster.run(lambda comm, x: comm.allreduce(x + comm.rank), 10)
+    [33, 33, 33]
+    """
+    n = operator.index(n)
+    if n < 1:
+        raise ValueError(f"n={n}: expected 1 rank or more")
+    if backend == "threads":
+        from ringcast.bootstrap.cluster.threads import ThreadRanks
+
+        return Cluster(ThreadRanks(n), n, backend)
+    if backend == "processes":
+        from ringcast.bootstrap.cluster.processes import ProcessRanks
+
+        return Cluster(ProcessRanks(n), n, backend)
+    raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
+
+
+class Cluster:
+    """Ranks that wait for functions to call; made by `ringcast.cluster`.
+
+    In every run the function gets a communicator of its own, and the ranks meet when they return. What a run leaves
+    behind does not reach the next one: after a function that raised, a mismatch or a deadlock the cluster stays in use.
+    It is closed when a rank has died, or cannot be brought back after an interrupt.
+
+    >>> cluster = ringcast.cluster(2, backend="threads")
+    >>> cluster
+    <Cluster: 2 ranks, threads, idle>
+    >>> cluster.close()
+    >>> cluster
+    <Cluster: 2 ranks, threads, closed>
+    """
+
+    def __init__(self, ranks: Ranks, size: int, backend: str) -> None:
+        self._ranks, self._size, self._backend = ranks, size, backend
+        self._busy = threading.Lock()
+        self._why = ""  # it is closed
+        self._end = weakref.finalize(self, _close, ranks, os.getpid())
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "running" if self._busy.locked() else "idle"
+        why = f": {self._why}" if self.closed and self._why else ""
+        ranks = "1 rank" if self._size == 1 else f"{self._size} ranks"
+        return f"<Cluster: {ranks}, {self._backend}, {state}{why}>"
+
+    @property
+    def size(self) -> int:
+        """Number of ranks.
+
+        >>> with ringcast.cluster(2, backend="threads") as cluster:
+        ...     cluster.size
+        2
+        """
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        """Whether the ranks have ended."""
+        return not self._end.alive
+
+    @overload
+    def run(self, fn: Callable[[Communicator], Returned], *, timeout: float | None = None) -> list[Returned]: ...
+    @overload
+    def run(
+        self, fn: Callable[..., Returned], first: Any, /, *args: Any, timeout: float | None = None
+    ) -> list[Returned]: ...
+    def run(self, fn: Callable[..., Any], *args: Any, timeout: float | None = None) -> list[Any]:
+        """Call `fn(comm, *args)` on all ranks, and return their results by rank.
+
+        What the ranks print by then is shown before this returns.
+
+        Args:
+            fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
+            args: further arguments, the same on all ranks.
+            timeout: seconds, above 0, that this may take as a whole; None: no limit.
+
+        Returns:
+            A list of what `fn` returned, by rank.
+
+        Raises:
+            RunFailed: some rank raised or died; names the first one, with its traceback.
+            RunTimeout: it took longer than `timeout`, which is a RunFailed too.
+            KeyboardInterrupt: it was interrupted; the functions were ended.
+            UsageError: the cluster is closed, or runs a function for another thread.
+            TypeError: fn is no function.
+
+        >>> with ringcast.cluster(2, backend="threads") as cluster:
+        ...     cluster.run(lambda comm: comm.rank)
+        [0, 1]
+        """
+        if not callable(fn):
+            raise TypeError(f"fn={fn!r}: expected a function")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout={timeout!r}: expected a number of seconds above 0")
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._busy.acquire(blocking=False):
+            raise UsageError("the cluster runs a function, for another thread or for this one; wait until it has ended")
+        try:
+            self._check()
+            call = self._ranks.prepare(fn, args)
+            with Interrupts(self._ranks.wake) as interrupts:
+                return self._run(call, until, timeout, interrupts)
+        finally:
+            self._busy.release()
+
+    def _check(self) -> None:
+        if self.closed:
+            why = f": {self._why}" if self._why else ""
+            raise UsageError(f"the cluster is closed{why}; make another one: ringcast.cluster({self._size})")
+
+    def _run(self, call: Any, until: float | None, timeout: float | None, interrupts: Interrupts) -> list[Any]:
+        try:
+            outcomes = self._ranks.run(call, until, interrupts)
+        except BrokenOff as off:
+            self._broken_off(off, timeout)
+        except BaseException as error:  # a rank has died; or nobody knows what the ranks have been told
+            self._give_up(str(error).partition("\n")[0] or type(error).__name__)
+            raise
+        broken = next((one.broken for one in outcomes if one.broken), "")
+        if broken:
+            self._give_up(broken)
+        failed = verdict(outcomes)
+        if failed is None and broken:
+            failed = RunFailed(outcomes[0].rank, broken)
+        if failed is not None:
+            raise self._noted(failed)
+        return [one.result for one in sorted(outcomes, key=lambda one: one.rank)]
+
+    def _broken_off(self, off: BrokenOff, timeout: float | None) -> NoReturn:
+        broken = off.broken or next((one.broken for one in off.outcomes if one.broken), "")
+        if broken:
+            self._give_up(broken)
+        if isinstance(off.error, TimeoutError) and timeout is not None:
+            raise self._noted(_late(timeout, off.outcomes, self._size)) from None
+        raise self._noted(off.error)
+
+    def _noted(self, error: BaseException) -> BaseException:
+        """Return an error with a note on the cluster, if that is of no use any more."""
+        if self.closed:
+            error.add_note(f"the cluster is closed: {self._why}; make another one: ringcast.cluster({self._size})")
+        return error
+
+    def _give_up(self, why: str) -> None:
+        self._why = self._why or why
+        self._end()
+
+    def close(self) -> None:
+        """End the ranks; idempotent. Waits until they have ended.
+
+        Raises:
+            UsageError: a function runs, for another thread.
+
+        >>> ringcast.cluster(1, backend="threads").close()
+        """
+        if not self._busy.acquire(blocking=False):
+            raise UsageError("the cluster runs a function for another thread; it can be closed when that has ended")
+        try:
+            with Interrupts(lambda: None):  # ends in a bounded time; else something would be left behind
+                self._end()
+        finally:
+            self._busy.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Cluster cannot be pickled: a function that it runs must not refer to it")
+
+
+def _close(ranks: Ranks, pid: int) -> None:
+    """End the ranks of a cluster, unless this is a copy of the process that has started them."""
+    if os.getpid() == pid:
+        ranks.close()
+
+
+def _late(seconds: float, outcomes: Sequence[Outcome], size: int) -> RunTimeout:
+    """Return the error of a run that took too long: it names the ranks whose functions had not returned."""
+    running = {*range(size)} - {one.rank for one in outcomes}
+    stopped = {one.rank: one.failure for one in outcomes if one.failure is not None and not one.returned}
+    late = sorted({*running, *stopped}) or range(size)
+    traces = [failure.traceback for _, failure in sorted(stopped.items())]
+    return RunTimeout(tuple(late), seconds, traces[0] if traces else "", running=tuple(sorted(running)))

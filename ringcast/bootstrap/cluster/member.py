@@ -1,0 +1,175 @@
+"""A rank of a cluster: it calls one function after the other, each with a communicator that nothing precedes.
+
+What a run leaves behind, as messages that nobody took or collectives that were broken off, belongs to communicators
+that are retired before the next run. So a run that failed does not disturb the next one, as long as all ranks and their
+links are there. All ranks know the numbers of a run's two communicators from that of the run: nothing is sent for them.
+
+1. The function gets the first one. The ranks meet on the second one when they return: a rank that still waits for one
+   that has returned is then in a deadlock, which is found as any other.
+2. A rank whose function raises revokes all communicators of the run, so that no rank waits for it.
+3. The next run begins when all ranks have told their outcomes. Then all that is left of this one is retired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ringcast.bootstrap.cluster.outcome import Outcome
+from ringcast.bootstrap.world import WORLD, adopt
+from ringcast.collectives.split import derived, end_of_run
+from ringcast.collectives.stage import Group, part
+from ringcast.communicator import Communicator
+from ringcast.communicator.lifetime import expire, group_of
+from ringcast.engine.drive import drive
+from ringcast.errors import JobAborted, PeerFailed, Revoked
+from ringcast.requests.caller import not_waited_for
+from ringcast.wire.control_messages import Freed, Made
+from ringcast.wire.failure import Failure, clean
+from ringcast.wire.unanswered import UnansweredErrors
+
+CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
+_LIBRARY = str(Path(__file__).parents[2])
+
+
+class Member:
+    """One rank of a cluster; `world` has all its ranks, and no program calls it."""
+
+    def __init__(self, world: Group) -> None:
+        self._world = world
+        self._runs = 0
+        self._posted: list[int] = []  # by peer, when the run began
+        self._matched: list[int] = []
+
+    @classmethod
+    def of(cls, world: Communicator) -> Member:
+        """Return the member of a cluster that this process, or this thread, is."""
+        return cls(group_of(world))
+
+    @property
+    def rank(self) -> int:
+        return self._world.rank
+
+    def run(self, call: Callable[[Communicator], Any]) -> Outcome:
+        """Call the function, and return its outcome. Never raises."""
+        comm, returned = None, False
+        try:
+            work, end = self._begin()
+            comm = Communicator(work)
+            adopt(comm)
+            result = call(comm)
+            returned = True
+            self._finish(end)
+        except BaseException as error:
+            return self._failed(error, returned)
+        finally:
+            if comm is not None:
+                expire(comm)
+        caught = self._world.endpoint.unanswered.first
+        if caught is not None:
+            failure = Failure(str(caught), blames=caught.blames)
+            return self._outcome(failure=failure, follows=caught.follows, returned=True)
+        return self._outcome(result=result, returned=True)
+
+    def _begin(self) -> tuple[Group, Group]:
+        """Retire what is left of the last run, and return the communicators of this one."""
+        endpoint = self._world.endpoint
+        protocol = endpoint.protocol
+        self._runs += 1
+        fresh = [derived(WORLD, self._runs, which) for which in range(2)]
+        with endpoint.gate:
+            self._retire_all_but(fresh)
+            self._posted, self._matched = [*protocol.posted], [*protocol.matched]
+            for context in fresh:
+                protocol.enrol(context, range(endpoint.size))
+                endpoint.control.send(Made(endpoint.rank, context, tuple(range(endpoint.size))))
+                endpoint.unanswered.made(context, WORLD)
+        work, end = (part(self._world, context, (), self._world.hosts) for context in fresh)
+        return work, end
+
+    def _retire_all_but(self, fresh: Sequence[int]) -> None:
+        """Retire all communicators but these, of which messages may have come from ranks that are ahead."""
+        endpoint = self._world.endpoint
+        for context in endpoint.protocol.communicators():
+            if context not in (WORLD, *fresh):
+                endpoint.protocol.enrol(context, range(endpoint.size))
+                endpoint.protocol.retire(context, by_all=True)
+                endpoint.control.send(Freed(endpoint.rank, context))
+        endpoint.flush()
+        endpoint.unanswered = UnansweredErrors()
+        endpoint.requests.clear()
+        endpoint.dropped.clear()
+
+    def leave(self) -> None:
+        """Leave the cluster, in which all runs have ended."""
+        endpoint = self._world.endpoint
+        if not endpoint.closed:
+            with endpoint.gate:
+                self._retire_all_but(())
+                endpoint.leave()
+
+    def _finish(self, end: Group) -> None:
+        """Wait until all ranks have returned.
+
+        Raises:
+            UsageError: nobody has waited for a request.
+            CollectiveMismatch: the last call was not the same on other ranks.
+        """
+        endpoint = self._world.endpoint
+        left = [*endpoint.dropped, *((call.operation, call.site) for call in [*endpoint.requests.values()])]
+        if left and not endpoint.protocol.gave_up:
+            raise not_waited_for(self.rank, left)
+        drive(endpoint, end_of_run(end))
+        if (wrong := endpoint.protocol.unreported()) is not None:
+            raise wrong
+
+    def _failed(self, error: BaseException, returned: bool) -> Outcome:
+        """Return the outcome of a rank that an error has ended, which no other rank waits for any more."""
+        endpoint = self._world.endpoint
+        error.__traceback__ = _from_program(error.__traceback__)
+        failure = Failure.of(error)
+        facts: dict[str, Any] = {"failure": failure, "error": error, "returned": returned}
+        try:
+            if not endpoint.closed and not endpoint.torn:
+                cause = clean(f"rank {self.rank} raised {failure.cause}")
+                with endpoint.gate:
+                    for context in endpoint.protocol.communicators():
+                        if context != WORLD and not endpoint.protocol.revoked(context):
+                            endpoint.protocol.revoke(context, Revoked(self.rank, cause, self.rank))
+                            endpoint.revoke(context, cause)
+                    endpoint.flush()
+        except BaseException as trouble:  # an interrupt too: who knows what has been said
+            return self._outcome(broken=f"rank {self.rank}: {trouble!r}", **facts)
+        return self._outcome(follows=isinstance(error, CONSEQUENCES), **facts)
+
+    def _outcome(self, *, broken: str = "", **facts: Any) -> Outcome:
+        endpoint = self._world.endpoint
+        protocol = endpoint.protocol
+        return Outcome(
+            self.rank,
+            posted=tuple(now - before for now, before in zip(protocol.posted, self._posted, strict=False)),
+            matched=tuple(now - before for now, before in zip(protocol.matched, self._matched, strict=False)),
+            recovered=protocol.gave_up,
+            broken=broken or self._broken(),
+            **facts,
+        )
+
+    def _broken(self) -> str:
+        endpoint = self._world.endpoint
+        if endpoint.torn:
+            return f"rank {self.rank}: {endpoint.torn}"
+        if endpoint.closed:
+            return f"rank {self.rank} has called ringcast.finalize()"
+        if endpoint.protocol.aborted is not None:
+            return f"the job was aborted: {endpoint.protocol.aborted}"
+        lost = {**endpoint.protocol.failed, **endpoint.protocol.finished}
+        return f"rank {self.rank} has lost rank {', '.join(map(str, lost))}" if lost else ""
+
+
+def _from_program(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame of the program on; before it are those that call its function."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+        trace = trace.tb_next
+    return trace

@@ -1,0 +1,47 @@
+"""What a cluster needs of its ranks, wherever they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ringcast.bootstrap.cluster.interrupts import Interrupts
+from ringcast.bootstrap.cluster.outcome import Outcome
+
+GRACE = 5.0  # seconds in which all ranks must have ended a run that is broken off
+
+
+class BrokenOff(Exception):
+    """A run was ended from outside by `error`: an interrupt, or TimeoutError for its time limit.
+
+    `outcomes` are those of the ranks that have ended it; `broken` says why there can be no other run, if so.
+    """
+
+    def __init__(self, error: BaseException, outcomes: Sequence[Outcome], broken: str) -> None:
+        super().__init__(error, outcomes, broken)
+        self.error, self.outcomes, self.broken = error, outcomes, broken
+
+
+class Ranks(Protocol):
+    """The ranks of a cluster, which wait for calls."""
+
+    def wake(self) -> None:
+        """End the wait of `run` for a moment; called by handlers of signals."""
+
+    def prepare(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Return the call as `run` takes it; nothing is sent.
+
+        Raises:
+            Exception: function or arguments cannot be pickled.
+        """
+
+    def run(self, call: Any, until: float | None, interrupts: Interrupts) -> list[Outcome]:
+        """Have all ranks make the call, and return their outcomes, in the order in which they came.
+
+        Raises:
+            BrokenOff: `until`, on the clock of `time.monotonic`, has come, or an interrupt, or any other exception.
+            RunFailed: a rank has died.
+        """
+
+    def close(self) -> None:
+        """End all ranks, and give everything back, within a bounded time; idempotent."""

@@ -1,0 +1,130 @@
+"""One rank of a cluster as a process: `-m ringcast.bootstrap.cluster.worker FOLDER` makes the calls that come there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import socket
+import struct
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import cloudpickle
+
+from ringcast.bootstrap.cluster.channel import CALL, CHUNK, HEAD, INTERRUPT, OUTCOME, messages
+from ringcast.bootstrap.cluster.member import Member
+from ringcast.bootstrap.world import init
+from ringcast.communicator import Communicator
+
+SOCKET, PATH = "ranks", "path"  # names in the folder
+RANK = struct.Struct("<I")
+NUMBER = struct.Struct("<Q")
+
+
+class _Worker:
+    """The calls of this process. A thread reads them, which notices an interrupt, or the end of the caller, at once."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._calls: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._made = 0  # calls
+        self._running = 0  # number of the one that may be interrupted now
+        self._interrupted = 0  # number of the last one that is to be
+        self._busy = False
+
+    def serve(self, member: Member) -> None:
+        """Make calls until the caller is gone."""
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        threading.Thread(target=self._read, name="ringcast-calls", daemon=True).start()
+        while (data := self._calls.get()) is not None:
+            self._made += 1
+            outcome = member.run(lambda comm, data=data: self._call(data, comm))  # type: ignore[misc]
+            for stream in sys.stdout, sys.stderr:
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # the function may have closed them
+                    stream.flush()
+            body = pickle.dumps(replace(outcome, error=None))
+            self._busy = False
+            try:
+                self._connection.sendall(HEAD.pack(OUTCOME, len(body)) + body)
+            except OSError:
+                return  # nobody waits for it
+            del data, outcome, body
+        member.leave()
+
+    def _call(self, data: bytes, comm: Communicator) -> bytes:
+        """Return the pickle of what the function returns."""
+        self._running = self._made
+        try:
+            if self._interrupted == self._running:  # it came before the call was begun
+                raise KeyboardInterrupt
+            fn, args = pickle.loads(data)
+            return cloudpickle.dumps(fn(comm, *args))  # type: ignore[no-any-return]
+        finally:
+            self._running = 0
+
+    def _on_interrupt(self, _: int, __: FrameType | None) -> None:
+        if self._running and self._interrupted == self._running:
+            self._running = 0
+            raise KeyboardInterrupt
+
+    def _read(self) -> None:
+        """Take what the caller sends, in a thread."""
+        received = bytearray()
+        with contextlib.suppress(OSError):
+            while data := self._connection.recv(CHUNK):
+                received += data
+                for kind, body in messages(received):
+                    if kind == CALL:
+                        self._busy = True
+                        self._calls.put(body)
+                    elif kind == INTERRUPT:
+                        (self._interrupted,) = NUMBER.unpack(body)
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if self._busy:
+            os._exit(1)  # nobody waits for what it does, and it may do that for ever
+        self._calls.put(None)
+
+
+def _streams() -> list[int]:
+    """Put a pipe in the place of each of this process's output streams; return their reading ends.
+
+    What was printed before an outcome was sent lies in these pipes when the outcome arrives, or was read before.
+    """
+    ends = []
+    for stream in 1, 2:
+        reading, writing = os.pipe()
+        os.dup2(writing, stream)
+        os.close(writing)
+        ends.append(reading)
+    for text in sys.stdout, sys.stderr:
+        text.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return ends
+
+
+def main(folder: Path) -> None:
+    """Join the job, and make the calls of its caller."""
+    sys.path[:] = pickle.loads((folder / PATH).read_bytes())  # functions may need modules beside the caller's script
+    member = Member.of(init())
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(folder / SOCKET))
+        ends = _streams()
+        socket.send_fds(connection, [RANK.pack(member.rank)], ends)
+        for end in ends:
+            os.close(end)
+        _Worker(connection).serve(member)
+
+
+def call(fn: Any, args: Any) -> bytes:
+    """Return a call as a rank takes it: what is defined in `__main__` as values."""
+    return cloudpickle.dumps((fn, args))  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
