@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringcast._util import output_files
+from ringcast._util.near_words import did_you_mean
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
 from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment
@@ -58,6 +59,7 @@ _USER_VARIABLES = (
 # What options say that come before a variable which says the same.
 _OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}
 
+_HOW_MANY = ("-n", "-np", "--np", "-H", "--host", "--hostfile", "-N", "--nproc-per-node", "--nnodes")
 _EPILOG = """\
 PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
 all that follows belongs to it.
@@ -88,7 +90,9 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the job that the command line asks for and return the exit code."""
     parser, valued = _parser()
     ours, program = split(argv, valued)
-    options = parser.parse_args(ours)
+    options, unknown = parser.parse_known_args(ours)
+    if problem := _no_option(unknown, parser) or _misplaced(options, program):
+        parser.exit(USAGE, f"ringcast-launch: {problem}\n")
     report = _run(options, program, environment)
     if options.json_report is not None and not options.node_rank:  # the same command: one of them writes it
         try:
@@ -156,6 +160,28 @@ def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[
             return [*argv[: at + 1]], list(argv[at + 1 :])
         at += 2 if argv[at] in valued else 1
     return list(argv[:at]), list(argv[at:])
+
+
+def _no_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """Return what is wrong if there is an option that does not exist; empty if there is none."""
+    if not unknown:
+        return ""
+    name = unknown[0].partition("=")[0]
+    known = [option for option in parser.format_help().replace(",", " ").split() if option.startswith("-")]
+    meant = did_you_mean(name, known) or "; ringcast-launch --help lists all"
+    return f"there is no option {name}{meant}"
+
+
+def _misplaced(options: argparse.Namespace, program: Sequence[str]) -> str:
+    """Return what is wrong if how many ranks there are is said after the program; empty if it is not."""
+    if any((options.size, options.per_node, options.hosts, options.hostfile, options.nnodes)):
+        return ""
+    late = next((i for i, word in enumerate(program) if i and word in _HOW_MANY), None)
+    if late is None:
+        return ""
+    moved, rest = program[late : late + 2], [*program[:late], *program[late + 2 :]]
+    first = ["-m"] if options.module else []
+    return f"options come before the program: ringcast-launch {shlex.join([*moved, *first, *rest])}"
 
 
 def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:

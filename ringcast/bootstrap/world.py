@@ -8,7 +8,6 @@ import sys
 import threading
 import traceback
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, TextIO
 
@@ -25,7 +24,7 @@ from ringcast.config.worker import NONE, WorkerConfig, from_environment
 from ringcast.control import PACE, ControlClient
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import thread_endpoints
-from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RingcastError, UsageError
 from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes
@@ -33,6 +32,7 @@ from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
+from ringcast.wire.error_text import inside, text_of
 from ringcast.wire.failure import Failure, clean
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
@@ -93,6 +93,7 @@ def _join(timeout: float | None) -> Communicator:
             raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
         config = from_environment()
         _refuse_children(config)
+        _fold_uncaught_errors(config)
         network = _network(config)
         if config.control:
             group = _member(config, network)
@@ -111,7 +112,7 @@ def _join(timeout: float | None) -> Communicator:
             atexit.register(_tell_strangers, group.endpoint)  # after finalize
         if not config.hosted:
             atexit.register(_fail_at_the_end, group.endpoint, os.getpid())  # after finalize
-        atexit.register(_world.finalize)
+        atexit.register(_leave_at_the_end, world)
     return _world
 
 
@@ -264,6 +265,26 @@ def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
         raise
 
 
+def _leave_at_the_end(world: Communicator) -> None:
+    """Finalize. A mistake that shows only now is told without a traceback, as the program does not occur in it."""
+    try:
+        world.finalize()
+    except RingcastError as error:
+        print(f"stopped at its end: {type(error).__name__}: {error}", file=sys.stderr)
+        end_with(1)
+
+
+def _fold_uncaught_errors(config: WorkerConfig) -> None:
+    """Print the error that ends this program without ringcast's frames, unless they are wanted."""
+    if not config.debug and sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_folded
+
+
+def _print_folded(_: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if sys.stderr is not None:  # as where a program was started without
+        print(text_of(error.with_traceback(trace)), end="", file=sys.stderr)
+
+
 def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
     """Let the launcher and the other ranks know the error that ends this program, with its traceback."""
     previous, pid = sys.excepthook, os.getpid()
@@ -281,8 +302,7 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
 
 def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     """Return where the user's program was when it was ended from outside; more would hide the cause."""
-    library = str(Path(__file__).parents[1])
-    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(library)]
+    frames = [frame for frame in traceback.extract_tb(trace) if not inside(frame.filename)]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     text = str(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
     return f"stopped at {place}: {type(error).__name__}: {text}".rstrip(": ")

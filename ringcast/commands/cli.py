@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from ringcast._util.near_words import did_you_mean
 from ringcast.control import version
 from ringcast.version import build
 
@@ -43,10 +44,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 1
         return code
+    if arguments and not arguments[0].startswith("-"):
+        print(f"ringcast: {_no_command(arguments)}", file=sys.stderr)
+        return 2
     parser = _parser()
     parser.parse_args(arguments)
     parser.print_help()
     return 0
+
+
+def _no_command(arguments: Sequence[str]) -> str:
+    """Return what is wrong with a command that does not exist."""
+    name = arguments[0]
+    scripts = [argument for argument in arguments if argument.endswith(".py")]
+    if name in ("run", "launch", "exec") or scripts:
+        program = scripts[0] if scripts else "PROGRAM"
+        return f"programs are started with ringcast-launch: ringcast-launch -n N {program}"
+    return f"there is no command {name}" + (did_you_mean(name, _COMMANDS) or f"; there are {', '.join(_COMMANDS)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,5 +74,5 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ringcast {version()}, {build()}")
-    parser.add_argument("command", nargs="?", choices=list(_COMMANDS), help="one of those below")
+    parser.add_argument("command", nargs="?", help="one of those below")
     return parser

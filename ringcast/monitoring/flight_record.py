@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
@@ -16,7 +16,7 @@ from ringcast.monitoring.recorder import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
-ONE_BY_ONE = 16  # ranks that get a line each
+ONE_BY_ONE = 8  # ranks that get a line each
 
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
@@ -80,22 +80,35 @@ def waits(entry: Entry) -> str:
     return in_words(entry.waiting_for) + (f" and {more} more" if more > 0 else "") if entry.waiting_for else ""
 
 
-def last(flight: Flight | None) -> str:
-    """Return a line on the last operation of a rank."""
+def last(flights: Flights, raised: str = "", *, how_far: bool = True) -> str:
+    """Return a line on the last operation of a rank, or of several that differ only in how far they came in it.
+
+    `raised` is the name of the error that ended their programs.
+    """
+    flight = flights[0]
     if flight is None:
         return "never called ringcast.init"
     if not flight.entries:
-        return "has begun no operation" + ("" if flight.left is None else ", and has left the job")
+        left = "" if flight.left is None else ", and has left the job"
+        return f"raised {raised} before its first operation" if raised else f"has begun no operation{left}"
     entry = flight.entries[-1]
-    how = {"running": "in", "failed": "failed in", "done": "outside of any call, after"}[entry.state]
-    if flight.left is not None and entry.state == "done":
-        how = "has left the job after"
+    ended = f"raised {raised} after" if raised else "has left the job after" if flight.left is not None else ""
+    how = {"running": "in", "failed": "failed in", "done": ended or "outside of any call, after"}[entry.state]
     facts = [f"{how} {name(entry)}{_details(entry)}"]
-    if entry.round is not None and entry.state != "done":
-        facts.append(f"round {entry.round}" + (f" of {entry.rounds}" if entry.rounds is not None else ""))
-    if waiting := waits(entry):
-        facts.append(f"waiting for {waiting}")
+    if how_far and entry.state != "done":
+        facts += _how_far([one.entries[-1] for one in flights if one is not None])
     return ", ".join([*facts, f"at {entry.file}:{entry.line}"])
+
+
+def _how_far(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the rounds that ranks are in, and whom they wait for."""
+    rounds = sorted({entry.round for entry in entries if entry.round is not None})
+    if rounds:
+        of = f" of {entries[0].rounds}" if entries[0].rounds is not None else ""
+        yield (f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}") + of
+    peers = sorted({rank for entry in entries for rank in entry.waiting_for})
+    if peers:
+        yield f"waiting for {waits(entries[0]) if len(entries) == 1 else in_words(peers)}"
 
 
 def _details(entry: Entry) -> str:
@@ -110,21 +123,31 @@ def _details(entry: Entry) -> str:
     return f" ({known})" if known else ""
 
 
-def summary(flights: Flights, lost: Collection[int] = ()) -> list[str]:
-    """Return a line for each rank, or for each group of ranks that did the same if they are many.
+def summary(
+    flights: Flights, lost: Collection[int] = (), raised: Mapping[int, str] = MappingProxyType({})
+) -> list[str]:
+    """Return a line for each rank, or for each group of ranks that were in the same call if they are many.
 
-    Of the ranks in `lost` nobody can tell why there is no record.
+    Of the ranks in `lost` nobody can tell why there is no record; `raised` names the errors that ended programs.
     """
-    lines = [(_LOST if flight is None and r in lost else last(flight), r) for r, flight in enumerate(flights)]
-    if len(lines) <= ONE_BY_ONE:
-        return [f"rank {rank}: {line}" for line, rank in lines]
-    groups = [(line, [rank for _, rank in group]) for line, group in groupby(sorted(lines), key=lambda pair: pair[0])]
-    return [f"{in_words(ranks)}: {line}" for line, ranks in sorted(groups, key=lambda pair: pair[1])]
+    groups: dict[str, list[int]] = {}
+    for rank, flight in enumerate(flights):
+        same = last([flight], raised.get(rank, ""), how_far=False)
+        key = str(rank) if len(flights) <= ONE_BY_ONE else _LOST if flight is None and rank in lost else same
+        groups.setdefault(key, []).append(rank)
+    return [f"{in_words(ranks)}: {_what(flights, ranks, lost, raised)}" for ranks in groups.values()]
 
 
-def text(flights: Flights, lost: Collection[int] = ()) -> str:
+def _what(flights: Flights, ranks: Sequence[int], lost: Collection[int], raised: Mapping[int, str]) -> str:
+    first = ranks[0]
+    if flights[first] is None and first in lost:
+        return _LOST
+    return last([flights[rank] for rank in ranks], raised.get(first, ""))
+
+
+def text(flights: Flights, lost: Collection[int] = (), raised: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return the merged record: the ranks, then the collectives; "!" marks those in which the ranks differ."""
-    lines = [*summary(flights, lost), ""]
+    lines = [*summary(flights, lost, raised), ""]
     for row in merge(flights):
         lines += _row(row, len(flights))
     for flight in filter(None, flights):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import replace
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import blames
 from ringcast.wire.codec import Count, Rank
+from ringcast.wire.error_text import text_of
 
 MAX_TEXT = 100_000  # bytes of one cause or traceback
 
@@ -25,8 +25,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return the failure of a rank that `error` ends."""
-        trace = "".join(traceback.format_exception(error))
-        return cls(clean(f"{type(error).__name__}: {error}"), clean(trace), tuple(map(int, blames(error))))
+        return cls(clean(f"{type(error).__name__}: {error}"), clean(text_of(error)), tuple(map(int, blames(error))))
 
     def at(self, host: str, pid: int) -> Failure:
         """Return the same failure of a rank that ran there."""

@@ -48,7 +48,7 @@ def test_open_files_are_a_limit() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         pytest.skip("this process may have any number of open files")
-    assert (hard // 2, "the limit of open files (ulimit -Hn)") in list(capacity.limits())
+    assert (hard // capacity.FILES, "the limit of open files (ulimit -Hn)") in list(capacity.limits())
 
 
 def test_limits_in_files(tmp_path: Path) -> None:

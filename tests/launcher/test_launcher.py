@@ -143,7 +143,7 @@ leave(4)
 
 
 @pytest.mark.live
-def test_the_traceback_of_an_exception_is_repeated_at_the_end(
+def test_the_traceback_of_an_exception_stands_at_the_end_and_only_there(
     launch: Launch,
 ) -> None:
     done = launch("-n", "3", program="""
@@ -156,8 +156,9 @@ time.sleep(30)
 """)  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.splitlines()[-10:]
-    start = last.index("Traceback (most recent call last):")
-    assert last[start:][-2] == "ValueError: bad value"
+    assert done.stderr.count("Traceback") == 1
+    start = last.index("[1] Traceback (most recent call last):")
+    assert last[start:][-2] == "[1] ValueError: bad value"
     assert any("in inner" in line for line in last[start:])
     assert "rank 1 " in last[-1]
 
@@ -306,7 +307,7 @@ def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str], argu
     with pytest.raises(SystemExit) as ended:
         cli.command(arguments, os.environ)
     assert ended.value.code == 2
-    assert "usage: ringcast-launch" in capsys.readouterr().err
+    assert "ringcast-launch: " in capsys.readouterr().err
 
 
 def test_a_program_that_cannot_be_executed(launch: Launch, tmp_path: Path) -> None:

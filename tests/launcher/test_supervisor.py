@@ -198,6 +198,35 @@ def test_blame_is_followed_through_several_ranks() -> None:
     assert verdict(replay(3, [*all_join(3), *history])) == Verdict(1, 2, "failed: Error of 2", "Traceback of 2")
 
 
+@pytest.mark.parametrize(
+    ("errors", "named"),
+    [
+        (("ValueError: 2", "ValueError: 1", "ValueError: 0"), 0),
+        (("ValueError: 2", "KeyError: 1", "ValueError: 0"), 0),
+        (("ValueError: 2", "ValueError: 1", "KeyError: 0"), 1),
+        (("KeyError: 2", "ValueError: 1", "ValueError: 0"), 2),
+    ],
+)
+def test_of_ranks_with_the_same_error_the_lowest_is_named(errors: tuple[str, ...], named: int) -> None:
+    """They fail in the order 2, 1, 0; which came first tells something only where the errors differ."""
+    at = 'Traceback\n  File "prog.py", line 3'
+    told = [(1.0 + i / 10, Failing(2 - i, Failure(error, at))) for i, error in enumerate(errors)]
+    ends = [(2.0, Exited(rank, 1)) for rank in range(3)]
+    assert verdict(replay(3, [*all_join(3), *told, *ends])).rank == named
+
+
+def test_the_same_error_at_another_place_is_another_error() -> None:
+    lines = [(1.0, Failing(1, Failure("E: 1", '  File "a.py", line 3'))), (1.1, Failing(0, Failure("E: 0", "")))]
+    assert verdict(replay(2, [*all_join(2), *lines, *((2.0, Exited(r, 1)) for r in range(2))])).rank == 1
+
+
+def test_of_a_mismatch_the_lowest_rank_is_named() -> None:
+    told = [
+        (1.0 + i / 10, Failing(r, Failure(f"CollectiveMismatch: {r}", f'  File "{r}"'))) for i, r in ((0, 1), (1, 0))
+    ]
+    assert verdict(replay(2, [*all_join(2), *told, *((2.0, Exited(r, 1)) for r in range(2))])).rank == 0
+
+
 def test_ranks_that_blame_each_other_end_with_one_of_them() -> None:
     history = [(1.0, report(0, 1)), (1.1, report(1, 0)), (2.0, Exited(0, 1)), (2.0, Exited(1, 1))]
     assert verdict(replay(2, [*all_join(2), *history])).code == 1

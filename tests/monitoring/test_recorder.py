@@ -163,7 +163,7 @@ def test_a_closed_recorder_tells_that_the_rank_has_left(tmp_path: Path) -> None:
     (found,) = flight_record.read(str(tmp_path), range(1))
     assert found is not None
     assert found.left is not None
-    assert flight_record.last(found).startswith("has left the job after #1 allreduce")
+    assert flight_record.last([found]).startswith("has left the job after #1 allreduce")
 
 
 def test_without_a_directory_the_record_is_in_memory(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_calls_that_have_no_data_tell_their_arguments() -> None:
         (Call("barrier"), "#1 barrier"),
     ):
         recorded(memory := Recorder(0, 1), range(1, 2), call)
-        text = flight_record.last(decode(memory.image()))
+        text = flight_record.last([decode(memory.image())])
         assert text == f"outside of any call, after {told}, at prog.py:7"
 
 
@@ -213,7 +213,7 @@ def test_a_rank_that_waits_or_fails_tells_for_whom_and_where() -> None:
     (entry,) = found.entries
     assert (entry.state, entry.round, entry.rounds, entry.waiting_for) == ("failed", 0, 3, (1,))
     assert entry.end is not None
-    assert "failed in #1 barrier (by census), round 0 of 3, waiting for rank 1, at" in flight_record.last(found)
+    assert "failed in #1 barrier (by census), round 0 of 3, waiting for rank 1, at" in flight_record.last([found])
 
 
 def test_a_rank_alone_records_too() -> None:
@@ -279,13 +279,38 @@ def test_the_stages_of_a_call_have_lines_of_their_own() -> None:
 
 
 def test_many_ranks_that_did_the_same_share_a_line() -> None:
-    assert len(flight_record.summary(flights_of(*[2] * 16))) == 16
+    assert len(flight_record.summary(flights_of(*[2] * flight_record.ONE_BY_ONE))) == flight_record.ONE_BY_ONE
     lines = flight_record.summary(flights_of(*[2] * 30, 1, -1))
     assert [line.split(":")[0] for line in lines] == [
         "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 20 more",
         "rank 30",
         "rank 31",
     ]
+
+
+def test_many_ranks_in_the_same_call_share_a_line_however_far_they_came() -> None:
+    made = [Recorder(rank, 9) for rank in range(9)]
+    for rank, memory in enumerate(made):
+        op = operation(1)
+        op.round, op.rounds = rank % 3, 4
+        memory.begin(op, encoded(CALL))
+        memory.failed(op, (rank % 2,))
+    (line,) = flight_record.summary([decode(memory.image()) for memory in made])
+    assert "rounds 0 to 2 of 4, waiting for ranks 0, 1, at" in line
+
+
+def test_a_rank_that_raised_says_so_and_not_only_that_it_left() -> None:
+    none = decode(Recorder(0, 2).image())
+    assert flight_record.summary([none, None], raised={0: "KeyError", 1: "KeyError"}) == [
+        "rank 0: raised KeyError before its first operation",
+        "rank 1: never called ringcast.init",
+    ]
+    memory = Recorder(0, 1)
+    op = operation(1)
+    memory.begin(op, encoded(CALL))
+    memory.done(op)
+    (line,) = flight_record.summary([decode(memory.image())], raised={0: "KeyError"})
+    assert line.startswith("rank 0: raised KeyError after #1 allreduce")
 
 
 def test_the_state_of_a_rank_follows_from_its_record_and_its_process() -> None:

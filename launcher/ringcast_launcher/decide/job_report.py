@@ -11,6 +11,8 @@ from ringcast._util.output_files import write_whole
 from ringcast_launcher.decide.lost_output import Losses
 from ringcast_launcher.decide.supervisor import Fate
 
+LONG = 120  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
+
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
@@ -34,14 +36,25 @@ class JobReport:
     traceback: str = ""
     ranks: tuple[RankReport, ...] = ()
 
-    def last_words(self) -> str:
-        """Return the text for a person: the traceback of the responsible rank, then one line with the cause."""
+    def last_words(self, shown: str = "") -> str:
+        """Return the text for a person: the traceback of the responsible rank, then one line with the cause.
+
+        `shown` is what that rank wrote, to be printed in place of the traceback.
+        """
         if self.exit_code == 0:
             return ""
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
-        return "".join(
-            line + "\n" for line in [*self.traceback.rstrip().splitlines(), f"ringcast-launch: {who}{self.cause}"]
-        )
+        cause = self._shortened() if self._stands_in(shown) else self.cause
+        above = shown or self.traceback
+        return "".join(line + "\n" for line in [*above.rstrip().splitlines(), f"ringcast-launch: {who}{cause}"])
+
+    def _stands_in(self, text: str) -> bool:
+        """Return whether a text has the whole cause, maybe without the number of the rank."""
+        cause = self.cause.removeprefix("failed: ")
+        return cause in text or cause.replace(f": rank {self.rank}: ", ": ") in text
+
+    def _shortened(self) -> str:
+        return self.cause if len(self.cause) <= LONG else self.cause[:LONG].rpartition(" ")[0] + " …"
 
     def but_for(self, losses: Losses) -> JobReport:
         """Return the report of the same job with lost output as its cause, if it has no other one."""

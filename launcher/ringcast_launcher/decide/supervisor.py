@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
-from ringcast.errors import PeerFailed
+from ringcast.errors import CollectiveMismatch, PeerFailed
 from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished
@@ -187,12 +187,23 @@ class Supervisor:
             times.append(self._deadline)
         return min(times, default=None)
 
+    @property
+    def ends_job(self) -> bool:
+        """Whether it is clear that the job ends before its ranks have all finished."""
+        return self._ending is not None or (bool(self._failed) and not self._continue_on_failure)
+
     def fate(self, rank: int) -> Fate:
         """Return how a rank ended, or how far it has come."""
         worker = self._workers[rank]
         failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
         error, traceback = worker.report.cause, worker.report.traceback
         return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
+
+    @property
+    def raised(self) -> dict[int, str]:
+        """The names of the errors that ended programs of ranks."""
+        told = {rank: worker.report.cause.partition(":")[0] for rank, worker in enumerate(self._workers)}
+        return {rank: name for rank, name in told.items() if name}
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
@@ -346,7 +357,23 @@ class Supervisor:
             return Verdict(self._ending.code, how=self._ending.how)
         # Where ranks go on without others, the failure of those is no cause by itself.
         first = [*self._caught, *self._failed] if self._continue_on_failure else [*self._failed, *self._caught]
-        return self._judge(first[0])
+        return self._judge(self._lowest_alike(first[0]))
+
+    def _lowest_alike(self, rank: int) -> int:
+        """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance."""
+        mine = self._own_error(rank)
+        return min((other for other in self._failed if mine and self._own_error(other) == mine), default=rank)
+
+    def _own_error(self, rank: int) -> tuple[object, ...]:
+        """Return the kind and the place of an error for which no other rank is to blame; empty if there is none."""
+        worker = self._workers[rank]
+        report = worker.report
+        if rank not in self._failed or not report.cause or self._blamed_by(rank):
+            return ()
+        kind = report.cause.partition(":")[0]
+        if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
+            return kind, worker.status
+        return kind, worker.status, *(line for line in report.traceback.splitlines() if line.startswith('  File "'))
 
     def _well(self) -> bool:
         finished = [rank for rank, worker in enumerate(self._workers) if worker.finished]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import inf
 
-from ringcast_launcher.output.output import Both, Sink, Tail, Writer, coloured, open_sinks
+from ringcast_launcher.decide.equal_errors import Said, told_once
+from ringcast_launcher.output.held_errors import HeldErrors
+from ringcast_launcher.output.output import Both, Sink, Stream, Tail, Writer, coloured, open_sinks, parse
 from ringcast_launcher.plan.job import Job, JobError, shown_ranks
+from ringcast_launcher.plan.ranklist import compact
 
 
 class Outputs:
-    """The output of all ranks; `close` closes the files, even before the end of all streams."""
+    """The output of all ranks. Errors that end a program are held back, so that equal ones can be shown once.
+
+    `close` closes the files, even before the end of all streams, and lets go what is held.
+    """
 
     def __init__(self, job: Job, hosts: Sequence[str], writer: Writer) -> None:
         """Open the files; `hosts` are the host names of the ranks.
@@ -20,6 +27,8 @@ class Outputs:
         """
         self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
         self._tails = [Tail() for _ in hosts]
+        self._held: dict[int, HeldErrors] = {}
+        self._tagged = parse(job.output)[0] == "tag"
         self._files = ExitStack()
         colours = (coloured(1, job.environment), coloured(2, job.environment))
         shown = shown_ranks(job)
@@ -37,6 +46,8 @@ class Outputs:
                     mode=mode,
                     shown=shown,
                 )
+                if isinstance(err, Stream):
+                    err = self._held[rank] = HeldErrors(err)
                 self._sinks[rank, 1], self._sinks[rank, 2] = out, Both(err, self._tails[rank])
         except OSError as error:
             self._files.close()
@@ -53,11 +64,34 @@ class Outputs:
         """Return the traceback at the end of a rank's standard error; empty if there is none."""
         return self._tails[rank].traceback()
 
+    @property
+    def due(self) -> float:
+        """The time at which `release` has something to do."""
+        return min((held.due for held in self._held.values()), default=inf)
+
+    def release(self, now: float = inf) -> None:
+        """Show what has been held back for long enough by now; by default all."""
+        for held in self._held.values():
+            if held.due <= now:
+                held.release()
+
+    def last_errors(self, cause: int | None) -> tuple[str, str]:
+        """Return what is still held back, each thing once, and at last what the rank wrote that is the cause."""
+        others, named = told_once({rank: text for rank, held in self._held.items() if (text := held.text)}, cause)
+        for held in self._held.values():
+            held.drop()
+        return "".join(map(self._lines, others)), "" if named is None else self._lines(named)
+
+    def _lines(self, said: Said) -> str:
+        prefix = f"[{compact(said.ranks)}] " if self._tagged else ""
+        return "".join(f"{prefix}{line}\n" for line in said.text.splitlines())
+
     def end(self) -> None:
-        """End all streams that have not ended, and close the files."""
+        """End all streams that have not ended, and close the files; errors are still held back."""
         for sink in self._sinks.values():
             sink.end()
-        self.close()
+        self._files.close()
 
     def close(self) -> None:
+        self.release()
         self._files.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ringcast_launcher.plan.job import USAGE, JobError
 
-FILES = 2  # open files of the launcher for each worker: its output, and its errors
+FILES = 3  # open files of the launcher for each worker: its output, its errors, and its connection
 MEMORY = 1 << 20  # bytes that the smallest program takes; an interpreter with numpy takes about 30 times that
 MOST = 1_000_000  # ranks of a job, wherever they are
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ringcast._util.output_files import write_text
 from ringcast.monitoring import flight_record
 
 
-def last_words(directory: str, size: int, file: str, lost: Collection[int]) -> str:
-    """Return a line for each rank about its last actions, and write the whole record to `file`, if one is given."""
+def last_words(directory: str, size: int, file: str, lost: Collection[int], raised: Mapping[int, str]) -> str:
+    """Return a line for each rank about its last actions, and write the whole record to `file`, if one is given.
+
+    The arguments `lost` and `raised` are those of `flight_record.summary`.
+    """
     flights = flight_record.read(directory, range(size))
-    lines = flight_record.summary(flights, lost) if any(flights) else []
+    lines = flight_record.summary(flights, lost, raised) if any(flights) else []
     if file:
-        text = flight_record.to_json(flights) if file.endswith(".json") else flight_record.text(flights, lost)
+        text = flight_record.to_json(flights) if file.endswith(".json") else flight_record.text(flights, lost, raised)
         try:
             write_text(file, text)
         except OSError as error:

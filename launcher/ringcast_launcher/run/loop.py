@@ -134,7 +134,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
             over = _over(end.but_for(writer.losses), again)
             for remote in remotes:
                 remote.end_job(over)
-    return end, running.last_words + end.last_words(), again
+    return end, running.last_words + end.last_words(running.error_of_cause), again
 
 
 def _over(end: JobReport, again: bool) -> JobEnd:
@@ -180,7 +180,8 @@ class _Running:
         self._open = ExitStack()
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
-        self._stacks = self._last_words = ""
+        self._stacks = self._last_words = self._errors = ""
+        self.error_of_cause = ""  # what the rank that is the cause of a failure wrote when it ended
         self._world = replace(
             job.settings,
             size=job.size,
@@ -232,7 +233,11 @@ class _Running:
         self._finish(self._verdict)
         if self._verdict.code != 0:
             lost = {rank for rank, i in self._node.items() if i not in self._all_hosts}
-            self._last_words = report.last_words(self._directory, self._job.size, self._job.flight_recorder, lost)
+            raised = self._supervisor.raised
+            self._last_words = report.last_words(
+                self._directory, self._job.size, self._job.flight_recorder, lost, raised
+            )
+            self._errors, self.error_of_cause = self._outputs.last_errors(self._verdict.rank)
         if self._server.dropped and self._job.verbose:
             self._say(f"{self._server.dropped} messages to the control plane were dropped")
         # Each agent has tried whether it reaches the control plane, and gone again.
@@ -252,8 +257,8 @@ class _Running:
 
     @property
     def last_words(self) -> str:
-        """The text before the cause of a failure: stacks after a timeout, and the last actions of every rank."""
-        return self._stacks + self._last_words
+        """The text before the cause of a failure: stacks after a timeout, errors, and the last actions of all ranks."""
+        return self._stacks + self._errors + self._last_words
 
     def _start(self) -> None:
         self._debug(f"control plane at {self._world.control}")
@@ -297,6 +302,8 @@ class _Running:
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
+        if not self._supervisor.ends_job:
+            self._outputs.release(time.monotonic())
         self._progress_poll.turn(time.monotonic(), self._job.size - len(self._statuses))
         self._state_poll.turn(time.monotonic(), signal.SIGUSR1 in signals)
 
@@ -342,7 +349,8 @@ class _Running:
         if self._held != self._writer.full:
             self._held = not self._held
             self._all_hosts.hold(self._held)
-        decisions = self._supervisor.due or inf, self._silence.due or inf
+        shown = inf if self._supervisor.ends_job else self._outputs.due
+        decisions = self._supervisor.due or inf, self._silence.due or inf, shown
         due = min(self._server.due, *decisions, self._all_hosts.due, self._progress_poll.due, self._state_poll.due)
         wait = max(0, int(1000 * (due - time.monotonic())) + 1)
         return min(wait, 10) if self._held else wait

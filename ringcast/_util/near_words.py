@@ -1,0 +1,17 @@
+"""What somebody may have meant who wrote a word that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that names the nearest known word; empty if none is near.
+
+    >>> did_you_mean("--timout", ["--timeout", "--np"]), did_you_mean("xyz", ["--timeout"])
+    ('; did you mean --timeout?', '')
+    """
+    from difflib import get_close_matches  # for which nobody waits who makes no mistake
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,58 @@
+"""Users see their own frames; those inside ringcast are counted."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+import ringcast
+from ringcast.wire.error_text import text_of
+
+COMM = ringcast.init()
+
+
+def caught(fn: object) -> BaseException:
+    with pytest.raises(Exception) as found:  # noqa: PT011
+        fn()  # type: ignore[operator]
+    return found.value
+
+
+def test_frames_inside_ringcast_are_one_line() -> None:
+    text = text_of(caught(lambda: COMM.bcast(1, root=7)))
+    *_, before, folded, last = text.splitlines()
+    assert "COMM.bcast(1, root=7)" in before or "^^^" in before
+    assert folded.startswith("  ... ")
+    assert folded.endswith("inside ringcast (RINGCAST_DEBUG=info shows them)")
+    assert last.startswith("ringcast.errors.ArgumentError: rank 0: bcast")
+    assert "ringcast/" not in text
+
+
+def test_all_frames_are_there_on_demand() -> None:
+    error = caught(lambda: COMM.bcast(1, root=7))
+    assert text_of(error, whole=True) == "".join(traceback.format_exception(error))
+
+
+def test_an_error_without_ringcast_is_as_python_prints_it() -> None:
+    error = caught(lambda: {}["a"])
+    assert text_of(error) == "".join(traceback.format_exception(error))
+
+
+def test_where_ringcast_itself_broke_all_frames_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.requests.calls.drive", lambda *_: 1 / 0)
+    with monkeypatch.context() as patched:
+        patched.setattr("ringcast.wire.error_text.inside", lambda _: True)
+        error = caught(lambda: COMM.barrier())
+        assert text_of(error) == "".join(traceback.format_exception(error))
+
+
+def test_causes_are_folded_too() -> None:
+    def fail() -> None:
+        try:
+            COMM.bcast(1, root=7)
+        except ValueError as error:
+            raise KeyError("a") from error
+
+    text = text_of(caught(fail))
+    assert text.count("inside ringcast") == 1
+    assert text.count("Traceback") == 2
