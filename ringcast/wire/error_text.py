@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ _LIBRARY = str(Path(__file__).parents[1]) + "/"
 def text_of(error: BaseException, *, whole: bool = False) -> str:
     """Return an error with its traceback and its causes, as Python prints them, with ringcast's frames folded.
 
-    All frames are there if `whole`, and where ringcast itself broke: if an error of another kind arose inside of it.
+    All frames are there if `whole`; where an error of another kind arose inside ringcast, the innermost one is.
     """
     told = traceback.TracebackException.from_exception(error)
     if not whole:
@@ -31,13 +31,17 @@ def inside(file: str) -> bool:
 
 
 class _Folded(traceback.StackSummary):
-    """Frames of which those inside ringcast are counted only."""
+    """Frames of which those inside ringcast are counted only, but for the innermost one where ringcast broke."""
+
+    def __init__(self, frames: Iterable[traceback.FrameSummary], *, broken: bool) -> None:
+        super().__init__(frames)
+        self._kept = len(self) - 1 if broken else None
 
     def format(self, **options: Any) -> list[str]:
         lines: list[str] = []
-        for ours, frames in groupby(self, lambda frame: inside(frame.filename)):
-            run = traceback.StackSummary(frames)
-            lines += [_counted(len(run))] if ours else run.format(**options)
+        for folded, frames in groupby(enumerate(self), lambda one: one[0] != self._kept and inside(one[1].filename)):
+            run = traceback.StackSummary(frame for _, frame in frames)
+            lines += [_counted(len(run))] if folded else run.format(**options)
         return lines
 
 
@@ -47,9 +51,7 @@ def _counted(frames: int) -> str:
 
 
 def _fold(told: traceback.TracebackException) -> None:
-    broken = bool(told.stack) and inside(told.stack[-1].filename) and not _ours(told)
-    if not broken:
-        told.stack = _Folded(told.stack)
+    told.stack = _Folded(told.stack, broken=not _ours(told))
 
 
 def _ours(told: traceback.TracebackException) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ringcast._util.dataclass import dataclass
+from ringcast.wire.error_text import inside
 
 ROOM = 12  # lines for the errors of ranks that are not the cause
 _STOPPED = re.compile(r"stopped at (?P<place>.*?): (?P<kind>\w+)(?:: .*)?")
@@ -68,7 +69,7 @@ def _in_one_line(text: str) -> str:
     lines = text.splitlines()
     if stopped := _STOPPED.fullmatch(lines[-1]):
         return f"stopped at {stopped['place']}: {stopped['kind']}"
-    frames = [found for line in lines if (found := _FRAME.match(line))]
+    frames = [found for line in lines if (found := _FRAME.match(line)) and not inside(found["file"])]
     return f"stopped at {frames[-1]['file']}:{frames[-1]['line']}: {_kind(text)}" if frames and _kind(text) else ""
 
 

@@ -368,8 +368,10 @@ class Supervisor:
         """Return the kind and the place of an error for which no other rank is to blame; empty if there is none."""
         worker = self._workers[rank]
         report = worker.report
-        if rank not in self._failed or not report.cause or self._blamed_by(rank):
+        if rank not in self._failed or self._blamed_by(rank):
             return ()
+        if not report.cause:  # before init there is nobody yet because of whom it could have ended
+            return () if worker.joined else (worker.status,)
         kind = report.cause.partition(":")[0]
         if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
             return kind, worker.status
