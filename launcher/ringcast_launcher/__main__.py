@@ -1,5 +1,5 @@
 """`python -m ringcast_launcher` is `ringcast-launch`."""
 
-from ringcast_launcher.cli import main
+from ringcast_launcher.entry import main
 
 main()

@@ -40,6 +40,7 @@ from ringcast_launcher.plan.job import (
     Node,
     Rendezvous,
     check_ports,
+    check_stdin,
     exported,
     shown_ranks,
     worker_argv,
@@ -69,7 +70,7 @@ output:     tag: "[rank] " before every line (default); none: lines without a pr
 exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
             or an error of communication was caught and neither shrink nor agree followed,
             0 with --on-failure continue, if ranks finished and all that did exited with 0 without such an error,
-            1 if output could not be written, 141 if nobody reads it any more, unless the job failed,
+            1 if output could not be written, 141 if nobody reads it any more, which ends the job,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
 
@@ -124,7 +125,8 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         _complain(text)
         return JobReport(1, text)
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
-        return JobReport(130, "ended by SIGINT")
+        _complain(text := "ended by SIGINT")
+        return JobReport(130, text)
 
 
 def _occupy_closed_streams() -> None:
@@ -216,6 +218,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "workers, or make sure that it is set (FOO* for several); here they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--stdin", type=_stdin, metavar="RANK", help="this rank gets the launcher's standard input; none: no rank "
+            "does (default: rank 0, unless it is a terminal)"),
         add("--ranks-filter", default="", metavar="RANKS",
             help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
@@ -300,6 +304,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         environment=environment,
         directory=directory,
         output=options.output,
+        stdin=_input_rank(options),
         ranks_filter=_ranks_filter(options),
         timeout=options.timeout,
         settings=settings,
@@ -311,6 +316,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     )
     if job.rendezvous is None:  # else it is not known yet how many ranks the other nodes take
         shown_ranks(job)
+        check_stdin(job)
     return job
 
 
@@ -356,6 +362,18 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
         return listed(options.hosts, options.hostfile)
     except HostError as error:
         raise JobError(str(error), USAGE) from error
+
+
+def _input_rank(options: argparse.Namespace) -> int | None:
+    if options.stdin is None:
+        return None if os.isatty(0) else 0
+    return None if options.stdin == NONE else int(options.stdin)
+
+
+def _stdin(text: str) -> str:
+    if text != NONE and not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a rank, or {NONE}")
+    return text
 
 
 def _ranks_filter(options: argparse.Namespace) -> str:

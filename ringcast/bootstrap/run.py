@@ -171,7 +171,12 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         ) as launcher:
             assert launcher.stdout is not None
             # Through Python's own streams, so that a notebook shows it.

@@ -390,16 +390,6 @@ def test_output_to_files(launch: Launch, tmp_path: Path) -> None:
     assert sorted(log.read_text().splitlines()) == ["err", "out 0"]
 
 
-@pytest.mark.live
-def test_a_reader_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
-    done = subprocess.run(
-        f"{' '.join(LAUNCH)} -n 1 seq 1000000 | head -n 1; echo ${{PIPESTATUS[0]}}",
-        shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=LIMIT,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["[0] 1", "141"]
-    assert done.stderr == ""
-
-
 def test_the_report_for_programs_tells_of_the_job_and_of_every_rank(launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     done = launch("-n", "3", "--json-report", str(file), program=JOIN + """

@@ -27,6 +27,8 @@ from ringcast_launcher.hosts.messages import (
     HoldOutput,
     HostFinished,
     HostLost,
+    Input,
+    InputTaken,
     JobEnd,
     NodeHello,
     NotStarted,
@@ -50,6 +52,8 @@ EVERY = [
     SendSignal(15),
     AskActivity(2, 4711),
     HoldOutput(True),
+    Input(3, b"\xff"),
+    InputTaken(3, 17, closed=False),
     Stop(),
     AskProgress(),
     AskStacks(),
@@ -97,7 +101,7 @@ def test_what_is_sent_arrives(item: Any) -> None:
 
 def test_each_report_tells_of_its_ranks() -> None:
     told = {type(item).__name__: ranks_of(item) for item in EVERY if not isinstance(item, Command)}
-    one = {"Output", "Exited", "Fenced", "ProcessActivity", "Stacks", "States", "Record"}
+    one = {"Output", "InputTaken", "Exited", "Fenced", "ProcessActivity", "Stacks", "States", "Record"}
     assert told == {**{key: set() for key in told}, **{key: {3} for key in one}, "Started": {3, 5}}
 
 

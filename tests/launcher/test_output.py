@@ -1,5 +1,6 @@
 """Output of the workers: whole lines, prefixes, files, and what is kept for the last report."""
 
+import doctest
 import os
 import random
 import threading
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringcast_launcher.output import output
+from ringcast_launcher.output import output, redrawn
 from ringcast_launcher.output.output import Lines, Tail, Writer, file_name, open_sinks, parse
 from support.cases import each
 
@@ -68,7 +69,7 @@ def test_file_names(pattern: str, size: int, name: str) -> None:
 
 
 def sinks_to(spec: str, writer: Writer, files: ExitStack) -> tuple[output.Sink, output.Sink]:
-    return open_sinks(spec, 3, 12, "n1", writer=writer, colours=(False, False), files=files)
+    return open_sinks(spec, 3, 12, "n1", writer=writer, environment={}, files=files)
 
 
 def test_directory_output(tmp_path: Path) -> None:
@@ -159,9 +160,7 @@ def test_ranks_that_are_not_shown_are_silent(spec: str) -> None:
         writer = Writer()
         for rank in range(4):
             with ExitStack() as files:
-                out, _ = open_sinks(
-                    spec, rank, 4, "n1", writer=writer, colours=(False, False), files=files, shown={1, 3}
-                )
+                out, _ = open_sinks(spec, rank, 4, "n1", writer=writer, environment={}, files=files, shown={1, 3})
                 out.feed(b"here is %d\nand " % rank)
                 out.end()
         writer.close()
@@ -177,8 +176,64 @@ def test_ranks_that_are_not_shown_are_silent(spec: str) -> None:
 def test_files_get_the_output_of_all_ranks(tmp_path: Path) -> None:
     with ExitStack() as files:
         spec = f"dir={tmp_path}"
-        out, _ = open_sinks(
-            spec, 0, 4, "n1", writer=Writer(), colours=(False, False), files=files, shown=frozenset({1})
-        )
+        out, _ = open_sinks(spec, 0, 4, "n1", writer=Writer(), environment={}, files=files, shown=frozenset({1}))
         out.feed(b"here\n")
     assert (tmp_path / "rank-0.out").read_bytes() == b"here\n"
+
+
+BAR = b"\r 10%|#   |\r 50%|##  |\r100%|####|"
+
+
+@each("end", [b"\n", b"", b"\r", b"\nmore\n"])
+@each("seed", range(10))
+def test_of_a_line_that_was_redrawn_the_last_state_is_written(end: bytes, seed: int) -> None:
+    lines = Lines(b"[3] ", redraws=True)
+    written = b"".join(map(lines.feed, pieces(BAR + end, seed))) + lines.flush()
+    assert written == b"[3] 100%|####|\n" + b"[3] more\n" * (b"more" in end)
+
+
+@each("text", [b"a\r\nb\r\n", b"\r\n", b"a\n"])
+@each("seed", range(10))
+def test_lines_that_only_end_with_a_carriage_return_keep_it(text: bytes, seed: int) -> None:
+    lines = Lines(redraws=True)
+    assert b"".join(map(lines.feed, pieces(text, seed))) + lines.flush() == text
+
+
+def test_nothing_is_left_of_a_bar_that_was_erased() -> None:
+    lines = Lines(b"[3] ", redraws=True)
+    assert (lines.feed(BAR + b"\r           \r"), lines.redrawn) == (b"", "")
+    assert lines.flush() == b""
+
+
+def test_a_bar_that_is_redrawn_for_ever_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "MAX_LINE", 100)
+    lines = Lines(b"[3] ", redraws=True)
+    for percent in range(1000):
+        assert lines.feed(b"\r\x1b[32m%d" % percent) == b""
+        assert lines.redrawn == f"[3] {percent}"
+    assert not lines.split
+
+
+def test_what_may_be_no_text_is_written_as_it_is() -> None:
+    lines = Lines()
+    assert lines.feed(b"a\rb\n") + lines.feed(b"c\rd") + lines.flush() == b"a\rb\nc\rd\n"
+
+
+def test_a_line_that_was_split_is_told_of_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(output, "MAX_LINE", 1 << 20)
+    told: list[bytes] = []
+
+    class Told(Writer):
+        def put(self, file: int, data: bytes) -> None:
+            told.extend([data] if b"split" in data else [])
+
+    with ExitStack() as files:
+        for out in (sinks_to("tag", Told(), files)[0], sinks_to(f"dir={tmp_path}", Told(), files)[0]):
+            out.feed(b"x" * (3 << 20))
+            out.feed(b"x" * (3 << 20) + b"\n")
+    assert told == [b"ringcast-launch: rank 3 wrote a line of more than 1 MiB: it was split\n"] * 2
+
+
+def test_the_examples_of_redrawn_lines_are_true() -> None:
+    result = doctest.testmod(redrawn)
+    assert (result.attempted, result.failed) == (3, 0)

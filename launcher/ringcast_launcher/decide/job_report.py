@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
-from ringcast_launcher.decide.lost_output import Losses
+from ringcast_launcher.decide.lost_output import BROKEN_PIPE, Losses
 from ringcast_launcher.decide.supervisor import Fate
 
 LONG = 120  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
@@ -41,7 +41,7 @@ class JobReport:
 
         `shown` is what that rank wrote, to be printed in place of the traceback.
         """
-        if self.exit_code == 0:
+        if self.exit_code == 0 or (self.exit_code == BROKEN_PIPE and self.rank is None):  # nobody wants to read it
             return ""
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
         cause = self._shortened() if self._stands_in(shown) else self.cause

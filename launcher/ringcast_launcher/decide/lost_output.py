@@ -1,6 +1,6 @@
 """Output of a job that could not be written: where, why, and the exit code that a job has for it.
 
-A reader that closed the pipe (EPIPE, as with `| head`) wants no more: the job goes on, and its exit code is that of
+A reader that closed the pipe (EPIPE, as with `| head`) wants no more: the job is ended, and its exit code is that of
 SIGPIPE, without a message. Anything else, such as a full disk, is an error that is reported, with exit code 1.
 """
 
@@ -20,9 +20,10 @@ class Losses:
         self._unread: set[str] = set()
 
     def note(self, place: str, error: OSError) -> None:
-        """Note that output to this place is lost."""
+        """Note that output to this place is lost; where nobody reads it any more, SIGPIPE comes, if it is noted."""
         if isinstance(error, BrokenPipeError):
             self._unread.add(place)
+            signal.raise_signal(signal.SIGPIPE)  # else Python ignores it; it ends the wait of the job's loop
         else:
             why = error.strerror or error
             self.note_cause(place, f"{place} cannot be written ({why}); what was still to come is lost")
@@ -40,6 +41,11 @@ class Losses:
     def code(self) -> int:
         """The exit code of a job that succeeded otherwise; 0 if nothing was lost."""
         return 1 if self._causes else BROKEN_PIPE if self._unread else 0
+
+    @property
+    def unread(self) -> bool:
+        """True once somebody who read one of the places has gone."""
+        return bool(self._unread)
 
     @property
     def cause(self) -> str:

@@ -51,7 +51,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The launcher itself received a signal that asks it to end."""
+    """The launcher itself received a signal that asks it to end; SIGPIPE: nobody reads its output any more."""
 
     number: int
 
@@ -323,13 +323,15 @@ class Supervisor:
         return []
 
     def _signalled(self, number: int, now: float) -> list[Action]:
+        if number == signal.SIGPIPE and self._ending is not None:  # nobody asks: it ends anyway
+            return []
         self._ended |= self._running()
         if self._ending is not None:  # asked twice: no more patience
             self._ending.steps = []
             return [SendSignal(signal.SIGKILL)]
         steps = [(now + self._policy.signal_patience, int(signal.SIGKILL))]
         self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
-        return [SendSignal(number)]
+        return [SendSignal(signal.SIGTERM if number == signal.SIGPIPE else number)]  # Python ignores SIGPIPE
 
     def _tick(self, now: float) -> list[Action]:
         actions: list[Action] = []

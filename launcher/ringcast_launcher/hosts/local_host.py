@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
@@ -38,6 +39,8 @@ from ringcast_launcher.hosts.messages import (
     Finish,
     HoldOutput,
     HostFinished,
+    Input,
+    InputTaken,
     NotStarted,
     Output,
     ProcessActivity,
@@ -50,6 +53,7 @@ from ringcast_launcher.hosts.messages import (
     Stop,
     Stopped,
 )
+from ringcast_launcher.hosts.worker_input import WorkerInput
 from ringcast_launcher.plan.job import USAGE, environment_tags, thread_limits, worker_environment
 from ringcast_launcher.system.child import Process
 from ringcast_launcher.system.polling import File
@@ -63,9 +67,12 @@ _NOT_RUNNABLE = 126
 class LocalHost:
     """The processes of this host's ranks, from the start to the end of the last one; `close` kills the rest."""
 
-    def __init__(self, directory: str, watchdog: Watchdog, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: str, watchdog: Watchdog, environment: Mapping[str, str], stdin: int | None = None
+    ) -> None:
         """`directory` is the job's on this host; `environment` is common to the workers, beside that of Start.
 
+        `stdin` is the file that the rank with standard input gets; None: a pipe, for what is sent.
         All workers are registered with the `watchdog`.
         """
         self._directory, self.watchdog, self._environment = directory, watchdog, environment
@@ -76,6 +83,8 @@ class LocalHost:
         self._processes: dict[int, Process] = {}
         self._ended: set[int] = set()
         self._pipes: dict[int, tuple[int, int]] = {}  # file: rank and stream
+        self._stdin = stdin
+        self._input: WorkerInput | None = None
         self._held = False
         self._world = WorkerConfig()
         self._reports: deque[Report] = deque()
@@ -83,7 +92,8 @@ class LocalHost:
     @property
     def files(self) -> dict[File, int]:
         """The files to poll, and for which events."""
-        return {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
+        outputs: dict[File, int] = {} if self._held else dict.fromkeys(self._pipes, select.POLLIN)
+        return outputs if self._input is None else outputs | self._input.files
 
     @property
     def due(self) -> float:
@@ -104,6 +114,10 @@ class LocalHost:
                 self._look(rank, speaker)
             case HoldOutput(held):
                 self._held = held
+            case Input(rank, data) if self._input is None or self._input.closed:
+                self._reports.append(InputTaken(rank, len(data), closed=True))
+            case Input(_, data) if self._input is not None:
+                self._input.feed(data)
             case Stop():
                 self._signal(signal.SIGSTOP)
                 self._reports.append(Stopped())
@@ -122,6 +136,8 @@ class LocalHost:
         """Return the reports since the last call; `ready` are files that can be read."""
         for file in [file for file in self._pipes if file in ready]:
             self._take(file)
+        if self._input is not None:
+            self._reports += self._input.turn(ready)
         if self._to_start:
             self._start_next()
         found, self._reports = list(self._reports), deque()
@@ -130,6 +146,8 @@ class LocalHost:
     def close(self) -> None:
         """Kill the remaining processes, and wait for their ends. Idempotent."""
         kill(self._everyone)
+        if self._input is not None:
+            self._input.close()
         for process in self._processes.values():
             process.reap()
         self._pipes.clear()
@@ -166,8 +184,9 @@ class LocalHost:
         command, rank = self._started_by, self._to_start.popleft()
         local = len(self._processes), len(command.ranks), command.node
         own = worker_environment(self._environment, self._world, rank, *local)
+        stdin = (PIPE if self._stdin is None else self._stdin) if rank == command.stdin else DEVNULL
         try:
-            process = Process(command.argv, own, command.directory, self._imprint(rank)[0])
+            process = Process(command.argv, own, command.directory, self._imprint(rank)[0], stdin)
         except OSError as error:
             self._to_start.clear()
             self._reports.append(
@@ -175,6 +194,8 @@ class LocalHost:
             )
             return
         self._processes[rank] = process
+        if stdin == PIPE:
+            self._input = WorkerInput(rank, process.stdin)
         self.watchdog.tell("worker", str(process.pid))
         self._pipes[process.stdout], self._pipes[process.stderr] = (rank, 1), (rank, 2)
         if not self._to_start:

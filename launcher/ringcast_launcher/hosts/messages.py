@@ -16,7 +16,7 @@ class Start:
     """Start the workers of these ranks; answered by Started or NotStarted.
 
     `environment` is common to all of them (on another host it is added to the login environment); `world` are the
-    common RINGCAST_* variables; `node` is the number of the host.
+    common RINGCAST_* variables; `node` is the number of the host; the rank `stdin` gets standard input (-1: none does).
     """
 
     ranks: tuple[int, ...]
@@ -25,6 +25,7 @@ class Start:
     world: dict[str, str]
     directory: str
     node: int = 0
+    stdin: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class HoldOutput:
     """Stop reading the output of the workers, or resume."""
 
     held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Standard input for a rank; empty data means the end. Answered by InputTaken."""
+
+    rank: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,15 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class InputTaken:
+    """A rank has taken so many bytes more of its standard input; `closed`: it takes nothing more."""
+
+    rank: int
+    size: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessActivity:
     """The activity of a rank's processes."""
 
@@ -174,7 +192,18 @@ class HostLost:
 
 
 Command: TypeAlias = (
-    Start | Fence | SendSignal | AskActivity | HoldOutput | Stop | AskStacks | AskStates | AskProgress | Finish | JobEnd
+    Start
+    | Fence
+    | SendSignal
+    | AskActivity
+    | HoldOutput
+    | Input
+    | Stop
+    | AskStacks
+    | AskStates
+    | AskProgress
+    | Finish
+    | JobEnd
 )
 Report: TypeAlias = (
     AgentHello
@@ -182,6 +211,7 @@ Report: TypeAlias = (
     | Started
     | NotStarted
     | Output
+    | InputTaken
     | Exited
     | Fenced
     | ProcessActivity
@@ -206,7 +236,7 @@ def ranks_of(report: Report) -> frozenset[int]:
     [3, 5]
     """
     match report:
-        case Output() | Exited() | Fenced() | ProcessActivity() | Record():
+        case Output() | InputTaken() | Exited() | Fenced() | ProcessActivity() | Record():
             return frozenset([report.rank])
         case Started(ranks) | Stacks(ranks):
             return frozenset(ranks)

@@ -18,9 +18,10 @@ from typing import Protocol, TypeAlias
 
 from ringcast._util.streams import write_all
 from ringcast_launcher.decide.lost_output import Losses, place_of
-from ringcast_launcher.output.status_line import Line
+from ringcast_launcher.output.redrawn import RETURN, as_shown, plain_text, shortened
+from ringcast_launcher.output.status_line import Line, wanted
 
-MAX_LINE = 1 << 24  # bytes; a longer line is cut, so that a worker that never ends its line cannot fill the memory
+MAX_LINE = 1 << 24  # bytes; a longer line is split, so that a worker that never ends its line cannot fill the memory
 MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output before the workers have to wait as well
 TAIL = 1 << 16  # bytes of a worker's standard error that are kept for the last report
 _COLOURS = (36, 32, 33, 35, 34, 31)
@@ -29,12 +30,19 @@ _Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
 
 
 class Lines:
-    """Cuts a stream into whole lines and puts a prefix before each of them."""
+    """Cuts a stream into whole lines and puts a prefix before each of them.
 
-    def __init__(self, prefix: bytes = b"") -> None:
-        self._prefix = prefix
+    With `redraws`, a line that was redrawn in place (`redrawn`) is what a terminal shows of it at the end.
+
+    Attributes:
+        split, told: whether a line was split because it was too long, and whether that was said.
+    """
+
+    def __init__(self, prefix: bytes = b"", *, redraws: bool = False) -> None:
+        self._prefix, self._redraws = prefix, redraws
         self._parts: list[bytes] = []
         self._size = 0
+        self.split = self.told = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the lines that `data` completes; the rest is kept."""
@@ -43,17 +51,38 @@ class Lines:
         if newline:
             self._parts, self._size = [], 0
         if rest:
-            self._parts.append(rest)
-            self._size += len(rest)
+            self._keep(rest)
         tagged = self._tagged(whole) if newline else b""
-        return tagged + self.flush() if self._size >= MAX_LINE else tagged
+        if self._size < MAX_LINE:
+            return tagged
+        self.split = True
+        return tagged + self.flush()
 
     def flush(self) -> bytes:
         """Return the last line, if it was not ended."""
         rest, self._parts, self._size = b"".join(self._parts), [], 0
+        if self._redraws and RETURN in rest:
+            rest = as_shown(rest.rstrip(RETURN)).rstrip()  # nothing is left of a bar that was erased
         return self._tagged(rest) if rest else b""
 
+    @property
+    def redrawn(self) -> str:
+        """The last line as a terminal shows it now, if it is being redrawn in place; else empty."""
+        if not self._redraws or RETURN not in b"".join(self._parts[:1]):
+            return ""
+        shown = plain_text(b"".join(self._parts))
+        return f"{plain_text(self._prefix)} {shown}" if self._prefix and shown else shown
+
+    def _keep(self, rest: bytes) -> None:
+        self._parts.append(rest)
+        self._size += len(rest)
+        if self._redraws and RETURN in rest:
+            self._parts = [shortened(b"".join(self._parts))]
+            self._size = len(self._parts[0])
+
     def _tagged(self, lines: bytes) -> bytes:
+        if self._redraws and RETURN in lines:
+            lines = b"\n".join(map(as_shown, lines.split(b"\n")))
         return self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + b"\n" if self._prefix else lines + b"\n"
 
 
@@ -71,6 +100,7 @@ class Writer:
         self._pending = 0
         self._lock = threading.Lock()
         self._lost: set[int] = set()
+        self._status, self._bars, self._bottom = "", dict[int, str](), ""
         self._thread: threading.Thread | None = None
 
     @property
@@ -88,9 +118,27 @@ class Writer:
         self._queue.put((file, data))
 
     def show(self, text: str) -> None:
-        """Let the last line of the terminal, which standard error has to be, show `text`; nothing if that is empty."""
-        self._begin()
-        self._queue.put(text)
+        """Let the last line of the terminal, which standard error has to be, show `text`; nothing if that is empty.
+
+        A bar goes before it.
+        """
+        self._status = text
+        self._show()
+
+    def show_bar(self, rank: int, text: str) -> None:
+        """Let the last line of the terminal show what this rank redraws in place, if no lower one does; "": nothing."""
+        if text:
+            self._bars[rank] = text
+        else:
+            self._bars.pop(rank, None)
+        self._show()
+
+    def _show(self) -> None:
+        text = self._bars[min(self._bars)] if self._bars else self._status
+        if text != self._bottom:
+            self._begin()
+            self._bottom = text
+            self._queue.put(text)
 
     def settle(self, seconds: float) -> None:
         """Wait until everything queued so far is written, at most so many seconds."""
@@ -159,16 +207,41 @@ class Sink(Protocol):
 
 
 class Stream:
-    """A sink that writes whole lines to one of the launcher's own streams."""
+    """A sink that writes whole lines of a rank to one of the launcher's own streams.
 
-    def __init__(self, writer: Writer, file: int, prefix: bytes) -> None:
-        self._writer, self._file, self._lines = writer, file, Lines(prefix)
+    Lines that are redrawn in place are written as they are at the end, and before that shown on the last line of the
+    terminal, with `bars`; only lines `as_they_are` keep all their states.
+    """
+
+    def __init__(
+        self, writer: Writer, file: int, prefix: bytes, rank: int = 0, *, bars: bool = False, as_they_are: bool = False
+    ) -> None:
+        self._writer, self._file, self._rank, self._bars = writer, file, rank, bars
+        self._lines = Lines(prefix, redraws=bars or not as_they_are)
+        self._shown = ""
 
     def feed(self, data: bytes) -> None:
-        self._writer.put(self._file, self._lines.feed(data))
+        self._put(self._lines.feed(data))
+        _tell_split(self._lines, self._writer, self._rank)
 
     def end(self) -> None:
-        self._writer.put(self._file, self._lines.flush())
+        self._put(self._lines.flush())
+
+    def _put(self, lines: bytes) -> None:
+        shown, self._shown = self._shown, self._lines.redrawn if self._bars else ""
+        if lines and shown:  # the bar that has become one of the lines
+            self._writer.show_bar(self._rank, "")
+        self._writer.put(self._file, lines)
+        if self._shown != shown or (lines and shown):
+            self._writer.show_bar(self._rank, self._shown)
+
+
+def _tell_split(lines: Lines, writer: Writer, rank: int) -> None:
+    """Say that a line of this rank was split, once for each stream."""
+    if lines.split and not lines.told:
+        lines.told = True
+        text = f"rank {rank} wrote a line of more than {MAX_LINE >> 20} MiB: it was split"
+        writer.put(2, f"ringcast-launch: {text}\n".encode())
 
 
 class LogFile:
@@ -209,11 +282,12 @@ class LogFile:
 class File:
     """A sink that writes whole lines to a file; several may share it."""
 
-    def __init__(self, file: LogFile) -> None:
-        self._file, self._lines = file, Lines()
+    def __init__(self, file: LogFile, writer: Writer, rank: int) -> None:
+        self._file, self._lines, self._writer, self._rank = file, Lines(), writer, rank
 
     def feed(self, data: bytes) -> None:
         self._file.write(self._lines.feed(data))
+        _tell_split(self._lines, self._writer, self._rank)
 
     def end(self) -> None:
         self._file.write(self._lines.flush())
@@ -306,7 +380,7 @@ def open_sinks(
     host: str,
     *,
     writer: Writer,
-    colours: tuple[bool, bool],
+    environment: Mapping[str, str],
     files: ExitStack,
     mode: str = "wb",
     shown: Container[int] | None = None,
@@ -321,14 +395,27 @@ def open_sinks(
     kind, pattern = parse(spec)
     if kind == "dir":
         out, err = (file_name(f"{pattern}/rank-%R.{end}", rank, size, host) for end in ("out", "err"))
-        return File(_open(out, files, mode, writer.losses)), File(_open(err, files, mode, writer.losses))
+        logs = [_open(name, files, mode, writer.losses) for name in (out, err)]
+        return File(logs[0], writer, rank), File(logs[1], writer, rank)
     if kind == "file":
         both = _open(file_name(pattern, rank, size, host), files, mode, writer.losses)
-        return File(both), File(both)
+        return File(both, writer, rank), File(both, writer, rank)
     if shown is not None and rank not in shown:
         return Nothing(), Nothing()
-    prefixes = [_prefix(rank, colour) if kind == "tag" else b"" for colour in colours]
-    return Stream(writer, 1, prefixes[0]), Stream(writer, 2, prefixes[1])
+    bars = wanted(2, environment)
+    colours = coloured(1, environment), coloured(2, environment)
+    shown_out, shown_err = (
+        Stream(
+            writer,
+            file,
+            _prefix(rank, colours[file - 1]) if kind == "tag" else b"",
+            rank,
+            bars=bars and os.isatty(file),
+            as_they_are=kind == "none" and file == 1,  # they may be no text
+        )
+        for file in (1, 2)
+    )
+    return shown_out, shown_err
 
 
 def _prefix(rank: int, colour: bool) -> bytes:

@@ -8,7 +8,7 @@ from math import inf
 
 from ringcast_launcher.decide.equal_errors import Said, told_once
 from ringcast_launcher.output.held_errors import HeldErrors
-from ringcast_launcher.output.output import Both, Sink, Stream, Tail, Writer, coloured, open_sinks, parse
+from ringcast_launcher.output.output import Both, Sink, Stream, Tail, Writer, open_sinks, parse
 from ringcast_launcher.plan.job import Job, JobError, shown_ranks
 from ringcast_launcher.plan.ranklist import compact
 
@@ -30,7 +30,6 @@ class Outputs:
         self._held: dict[int, HeldErrors] = {}
         self._tagged = parse(job.output)[0] == "tag"
         self._files = ExitStack()
-        colours = (coloured(1, job.environment), coloured(2, job.environment))
         shown = shown_ranks(job)
         mode = "ab" if job.settings.restart else "wb"
         try:
@@ -41,7 +40,7 @@ class Outputs:
                     job.size,
                     host,
                     writer=writer,
-                    colours=colours,
+                    environment=job.environment,
                     files=self._files,
                     mode=mode,
                     shown=shown,

@@ -76,6 +76,7 @@ class Job:
     starter: Sequence[str] = ()  # starts agents on other hosts: a command that takes a host and a command
     rendezvous: Rendezvous | None = None  # with --nnodes: where the launchers of the other nodes connect
     output: str = "tag"
+    stdin: int | None = None  # the rank that gets our standard input
     ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
@@ -106,6 +107,16 @@ def shown_ranks(job: Job) -> frozenset[int]:
         return shown(job.ranks_filter, job.size)
     except ValueError as error:
         raise JobError(f"--ranks-filter {error}") from error
+
+
+def check_stdin(job: Job) -> None:
+    """Check that the rank which gets standard input is one of the job.
+
+    Raises:
+        JobError: it is not.
+    """
+    if job.stdin is not None and job.stdin >= job.size:
+        raise JobError(f"--stdin {job.stdin}: a job of {job.size} has no such rank; the last one is {job.size - 1}")
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

@@ -27,6 +27,7 @@ from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast_launcher.decide.job_report import JobReport, RankReport
+from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
@@ -50,6 +51,7 @@ from ringcast_launcher.hosts.messages import (
     Finish,
     HostFinished,
     HostLost,
+    InputTaken,
     JobEnd,
     Output,
     ProcessActivity,
@@ -64,9 +66,10 @@ from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status, wanted
 from ringcast_launcher.output.streams import Outputs
-from ringcast_launcher.plan.job import Job, control_addresses, elsewhere, transport_text
+from ringcast_launcher.plan.job import Job, check_stdin, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
 from ringcast_launcher.run.connect_hosts import connected_hosts
+from ringcast_launcher.run.input_feed import InputFeed
 from ringcast_launcher.run.ps_server import PsServer
 from ringcast_launcher.run.start import start_workers
 from ringcast_launcher.run.status_poll import ProgressPoll, StatePoll
@@ -77,6 +80,7 @@ from ringcast_launcher.system.watchdog import Watchdog
 
 ANSWER = 3.0  # seconds in which all hosts must answer a query
 FINISH = 10.0  # seconds in which all hosts must end their processes, on busy machines too
+EARLY = 1.0  # seconds in which ranks are only being imported, unless they have joined or written something
 SETTLE = 1.0  # seconds in which our output is to be written before the other nodes are told how the job has ended
 
 
@@ -88,7 +92,7 @@ def run(job: Job) -> JobReport:
     """
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
-        with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():
+        with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1, signal.SIGPIPE)) as signals, subreaper():
             while True:
                 settings = replace(job.settings, restart=attempt)
                 end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
@@ -121,7 +125,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
                 show("")
         _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
         context = stack.enter_context(zmq.Context())
-        local_host = LocalHost(directory, watchdog, {})
+        local_host = LocalHost(directory, watchdog, {}, stdin=0)
         stack.callback(local_host.close)
         running = _Running(job, writer, signals, context, directory, local_host, remotes, here, start, limit)
         stack.enter_context(running)
@@ -170,6 +174,7 @@ class _Running:
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._began = start
         self._limit = limit
         self._local_host = local_host
         self._node = {rank: i for i, node in enumerate(job.nodes) for rank in node.ranks}
@@ -178,6 +183,7 @@ class _Running:
         self._statuses: dict[int, int] = {}
         self._held = False
         self._open = ExitStack()
+        self._unread = self._heard = self._hushed = False
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = self._errors = ""
@@ -206,6 +212,7 @@ class _Running:
         self._world = replace(self._world, control=control)
         others = iter(remotes)
         self._all_hosts = AllHosts({i: local_host if node.here else next(others) for i, node in enumerate(job.nodes)})
+        self._input_feed = InputFeed(job, self._all_hosts)
         status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
         self._progress_poll = ProgressPoll(status, self._all_hosts)
         self._host_names = [job.nodes[self._node[rank]].host for rank in range(job.size)]
@@ -231,7 +238,7 @@ class _Running:
         while self._verdict is None:
             self._turn()
         self._finish(self._verdict)
-        if self._verdict.code != 0:
+        if self._verdict.code not in (0, BROKEN_PIPE):
             lost = {rank for rank, i in self._node.items() if i not in self._all_hosts}
             raised = self._supervisor.raised
             self._last_words = report.last_words(
@@ -251,7 +258,8 @@ class _Running:
         fates = [self._supervisor.fate(rank) for rank in range(self._job.size)]
         ranks = [RankReport(r, self._host_names[r], self._pids[r], fate) for r, fate in enumerate(fates)]
         if verdict.rank is None:
-            return JobReport(verdict.code, verdict.how, ranks=tuple(ranks))
+            how = self._writer.losses.cause if self._unread else verdict.how
+            return JobReport(verdict.code, how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
         return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
 
@@ -264,6 +272,7 @@ class _Running:
         self._debug(f"control plane at {self._world.control}")
         self._debug(transport_text(self._world))
         self._outputs = self._open.enter_context(closing(Outputs(self._job, self._host_names, self._writer)))
+        check_stdin(self._job)
         hosts = self._all_hosts, self._local_host, self._signals, self._limit
         self._pids, limits = start_workers(self._job, self._world, *hosts, meanwhile=self._server.guard)
         ps_server = self._ps_server() if elsewhere(self._job) else None
@@ -288,7 +297,10 @@ class _Running:
         return ps_server
 
     def _turn(self) -> None:
-        self._all_hosts.poll(self._wait(), (self._server.socket, self._signals, *self._state_poll.files))
+        self._all_hosts.poll(
+            self._wait(), (self._server.socket, self._signals, *self._state_poll.files, *self._input_feed.files)
+        )
+        self._input_feed.turn()
         signals = caught(self._signals)
         if signal.SIGTSTP in signals:
             self._pause_all()
@@ -297,8 +309,10 @@ class _Running:
         # What the workers said is handled before their ends: else a rank that finished would seem to have said nothing.
         ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
+        self._hushed |= signal.SIGINT in signals and self._just_begun
         self.asked_to_end |= any(number in ENDING for number in signals)
         events += [Signalled(number) for number in signals if number in ENDING]
+        events += self._end_unread()
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
             self._handle(event)
@@ -307,10 +321,26 @@ class _Running:
         self._progress_poll.turn(time.monotonic(), self._job.size - len(self._statuses))
         self._state_poll.turn(time.monotonic(), signal.SIGUSR1 in signals)
 
+    @property
+    def _just_begun(self) -> bool:
+        return not self._heard and not self._server.heard and time.monotonic() < self._began + EARLY
+
+    def _end_unread(self) -> list[Event]:
+        """End the job as soon as somebody who read our output has gone."""
+        if self._unread or not self._writer.losses.unread:
+            return []
+        self._unread = self.asked_to_end = True
+        return [Signalled(signal.SIGPIPE)]
+
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
+            case Output(_, _, data) if data and self._hushed:  # where the import of some module was interrupted
+                return []
             case Output(rank, stream, data):
+                self._heard |= bool(data)
                 self._outputs.feed(rank, stream, data)
+            case InputTaken():
+                self._input_feed.hear(found)
             case Fenced():
                 return [found]
             case Exited(rank, status):

@@ -69,7 +69,15 @@ def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
     # A terminal, an address, and most of the environment, mean nothing on another host.
     world = world if node.here else replace(world, terminal="", advertise="")
     environment = job.environment if node.here else job.passed_on
-    return Start(node.ranks, tuple(job.argv), dict(environment), world.environment(), job.directory, i)
+    return Start(
+        node.ranks,
+        tuple(job.argv),
+        dict(environment),
+        world.environment(),
+        job.directory,
+        i,
+        -1 if job.stdin is None else job.stdin,
+    )
 
 
 def _on_host(node: Node, text: str) -> str:

@@ -1,4 +1,4 @@
-"""A worker's process: in a session of its own, with empty standard input and two pipes; it dies with the launcher.
+"""A worker's process: in a session of its own, with two pipes for its output; it dies with the launcher.
 
 A worker that has ended stays a zombie until `reap`, so that its number, which is also that of its process group, is not
 reused while the group may still be signalled.
@@ -22,11 +22,22 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Process:
-    """A running worker. `stdout` and `stderr` are non-blocking file descriptors, closed by `reap`."""
+    """A running worker. `stdout` and `stderr` are non-blocking file descriptors, closed by `reap`.
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], directory: str, imprint: int) -> None:
+    `stdin` is one that belongs to the caller, if a pipe was asked for.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str,
+        imprint: int,
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:
         """Start the worker; from the main thread, because the kernel ends it together with the thread that forked.
 
+        Its standard input is the file `stdin`, or subprocess.DEVNULL or PIPE.
         The `imprint` identifies its descendants, see `ringcast.procs.process_tree`.
 
         Raises:
@@ -44,7 +55,7 @@ class Process:
             argv,
             env=environment,
             cwd=directory,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
@@ -54,6 +65,10 @@ class Process:
         assert self._child.stdout is not None
         assert self._child.stderr is not None
         self.pid = self._child.pid
+        self.stdin = -1
+        if self._child.stdin is not None:
+            self.stdin = os.dup(self._child.stdin.fileno())
+            self._child.stdin.close()
         self.stdout, self.stderr = self._child.stdout.fileno(), self._child.stderr.fileno()
         os.set_blocking(self.stdout, False)
         os.set_blocking(self.stderr, False)

@@ -25,12 +25,15 @@ def accept_all() -> None:
 
 @contextmanager
 def noted(numbers: Sequence[signal.Signals]) -> Iterator[int]:
-    """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so."""
+    """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so.
+
+    But for SIGPIPE, which Python always ignores.
+    """
     here, there = socket.socketpair()
     here.setblocking(False)
     there.setblocking(False)
     old_file = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-    wanted = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    wanted = [number for number in numbers if number == signal.SIGPIPE or signal.getsignal(number) != signal.SIG_IGN]
     old = {number: signal.signal(number, _noted) for number in [*wanted, signal.SIGCHLD]}
     try:
         yield here.fileno()

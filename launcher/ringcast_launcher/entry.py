@@ -1,0 +1,26 @@
+"""Where `ringcast-launch` begins: until all that it needs is imported, Ctrl-C ends it with one line, as later."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+def main() -> None:
+    """Run the command and exit with its code."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # else it is ignored, as in the background
+        signal.signal(signal.SIGINT, _end)
+    from ringcast_launcher import cli
+
+    if signal.getsignal(signal.SIGINT) == _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    cli.main()
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """End at once: nothing is started yet, and an exception would be printed with the place in some module."""
+    os.write(2, b"ringcast-launch: ended by SIGINT\n")
+    os._exit(_INTERRUPTED)
