@@ -17,6 +17,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from ringcast.bootstrap.cluster.cluster import Cluster, cluster
     from ringcast.bootstrap.dask import on_dask
+    from ringcast.bootstrap.progress_bar import progress
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
     from ringcast.bootstrap.world import finalize, init, terminal
@@ -87,6 +88,7 @@ __all__ = [
     "init",
     "on_dask",
     "on_ray",
+    "progress",
     "run",
     "terminal",
     "wait_all",
@@ -99,6 +101,7 @@ _HOMES = {
     for home, names in {
         "bootstrap.cluster.cluster": ("Cluster", "cluster"),
         "bootstrap.dask": ("on_dask",),
+        "bootstrap.progress_bar": ("progress",),
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),
         "bootstrap.world": ("finalize", "init", "terminal"),

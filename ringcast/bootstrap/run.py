@@ -12,7 +12,7 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, overload
 
@@ -30,6 +30,8 @@ from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
+_SHARED = "ringcast-launch: the ranks share the cores: "  # how a line of the launcher begins, …
+_seen: set[str] = set()  # … and those that were shown: a session shows each once
 TAIL = 60  # lines of output that an error quotes at most
 
 
@@ -179,10 +181,11 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             errors="replace",
         ) as launcher:
             assert launcher.stdout is not None
+            assert launcher.stderr is not None
             # Through Python's own streams, so that a notebook shows it.
             lost: list[OSError | ValueError] = []
             errors = threading.Thread(
-                target=_copy_all, args=(launcher.stderr, sys.stderr, tail, lost), name="ringcast-run-stderr"
+                target=_copy_all, args=(_unseen(launcher.stderr), sys.stderr, tail, lost), name="ringcast-run-stderr"
             )
             errors.start()
             try:
@@ -205,6 +208,16 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             if not file.exists():
                 raise RunFailed(rank, "it ended without a result", "".join(tail))
         return [pickle.loads(file.read_bytes()) for file in results]
+
+
+def _unseen(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines but for those on shared cores that an earlier run of this process has shown."""
+    for line in lines:
+        if not line.startswith(_SHARED):
+            yield line
+        elif line not in _seen:
+            _seen.add(line)
+            yield line
 
 
 def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:

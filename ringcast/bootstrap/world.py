@@ -137,6 +137,17 @@ def adopt(communicator: Communicator | None) -> None:
     _ranks.communicator = communicator
 
 
+def whoami() -> tuple[int, WorkerConfig]:
+    """Return the rank that this thread is, and the settings of this process, whether `init` has been called or not.
+
+    Raises:
+        ConfigError: as in `init`, if that has not been called.
+    """
+    communicator: Communicator | None = getattr(_ranks, "communicator", None)
+    config = _config or from_environment()
+    return config.rank if communicator is None else communicator.rank, config
+
+
 def terminal() -> TextIO | None:
     """Return the terminal of the person who started the job, for progress on long work.
 

@@ -21,6 +21,7 @@
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
+| RINGCAST_COLUMNS | width of the terminal that the launcher draws on, where there is one (rank 0 only) |
 
 Where these are not set, an engine that runs processes may give them: see `ringcast.config.cluster`.
 """
@@ -76,6 +77,7 @@ class WorkerConfig:
     file: str = ""
     debug: str = ""
     terminal: str = ""
+    columns: int = 0
     restart: int = 0
     joined: str = ""  # the process that is this rank already
     temporary: bool = False  # the job makes `directory`, and removes it
@@ -117,6 +119,7 @@ class WorkerConfig:
             "RINGCAST_CONFIG": self.file,
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
+            "RINGCAST_COLUMNS": str(self.columns or ""),
             "RINGCAST_RESTART": str(self.restart),
             "RINGCAST_JOINED": self.joined,
         }
@@ -180,6 +183,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         file=env.get("RINGCAST_CONFIG", ""),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
+        columns=_integer(env, "RINGCAST_COLUMNS", 0),
         restart=_integer(env, "RINGCAST_RESTART", 0),
         joined=env.get("RINGCAST_JOINED", ""),
         temporary=temporary and "RINGCAST_DIR" in env,
@@ -200,6 +204,11 @@ def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Return the directories for temporary files (TMPDIR) and for those of the session (XDG_RUNTIME_DIR), as named."""
     env = os.environ if env is None else env
     return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
+
+
+def unattended(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether this runs where no person looks at it, as CI says."""
+    return bool((os.environ if env is None else env).get("CI"))
 
 
 def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:

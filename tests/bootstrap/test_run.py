@@ -330,3 +330,16 @@ def test_functions_of_modules_beside_the_script_are_found(tmp_path: Path) -> Non
     script = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(script, cwd="/", capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[1, 1]", done.stderr
+
+
+@pytest.mark.live
+def test_shared_cores_are_told_of_once_in_a_session() -> None:
+    program = """
+import ringcast
+for size in 2, 2, 2:
+    ringcast.run(lambda comm: comm.barrier(), size)
+"""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    unset = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("the ranks share the cores")) == (0, 1)

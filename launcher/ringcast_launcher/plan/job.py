@@ -257,5 +257,7 @@ def worker_environment(
         "GROUP_RANK": str(node),
         "PYTHONUNBUFFERED": "1",
     }
-    terminal = world.terminal if rank == 0 else ""
-    return {**environment, **common, **replace(world, rank=rank, terminal=terminal).environment()}
+    own = replace(world, rank=rank)
+    if rank != 0:
+        own = replace(own, terminal="", columns=0)
+    return {**environment, **common, **own.environment()}

@@ -64,7 +64,7 @@ from ringcast_launcher.hosts.messages import (
 )
 from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.output.output import Writer
-from ringcast_launcher.output.status_line import Status, wanted
+from ringcast_launcher.output.status_line import Status, columns, wanted
 from ringcast_launcher.output.streams import Outputs
 from ringcast_launcher.plan.job import Job, check_stdin, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
@@ -196,6 +196,7 @@ class _Running:
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
+            columns=columns(2) if wanted(2, job.environment) else 0,
         )
         self._server = ControlServer(
             context,
