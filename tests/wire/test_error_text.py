@@ -6,10 +6,13 @@ import traceback
 
 import pytest
 
-import ringcast
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.error_text import text_of
 
-COMM = ringcast.init()
+COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
 
 
 def caught(fn: object) -> BaseException:
