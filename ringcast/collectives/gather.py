@@ -11,9 +11,10 @@ import numpy as np
 
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, keep_plan, plan, run_stage
-from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, room
+from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, has_width, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
+from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 from ringcast.wire.call import COUNTS_OF
 from ringcast.wire.collective import COLLECTIVES, Parts
@@ -42,7 +43,7 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     array = rows_of(group, "gatherv", value)
     plan(group, "gather", choice, NO_DATA, root=root, name="gatherv")  # a wrong root is found before anything is sent
     check_out_rows(group, "gatherv", out if group.rank == root else None, array)
-    rows = yield from exchange_counts(group, "gatherv", array, counts)
+    array, rows = yield from exchange_counts(group, "gatherv", array, counts)
     stage = _plan_parts(group, "gatherv", array, rows, choice, root)
     whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
     return whole if group.rank == root else None
@@ -70,7 +71,7 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     if counts is None:
         plan(group, "allgatherv", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
     check_out_rows(group, "allgatherv", out, array)
-    rows = yield from exchange_counts(group, "allgatherv", array, counts)
+    array, rows = yield from exchange_counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", array, rows, choice)
     return (yield from _place(group, "allgatherv", stage, array, rows, out))
 
@@ -86,16 +87,39 @@ def _gather_lists(
     return list(chain.from_iterable(slots.values if root in (None, group.rank) else ()))
 
 
-def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[int, ...]]:
-    """Return the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds of 8 bytes a rank)."""
+def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[Array, tuple[int, ...]]]:
+    """Return the array, and the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds).
+
+    Ranks tell 8 bytes; of texts and times 32, as these are converted to the width or unit that all have in common.
+    """
     if counts is not None:
-        return check_rows(group, operation, len(array), counts)
-    name = f"{dtype_name(array.dtype)}{COUNTS_OF}"
-    stage = plan(group, "allgather", AUTOMATIC, Data(name, array.shape[1:], 8 * group.size), name=operation)
+        return array, check_rows(group, operation, len(array), counts)
+    if has_width(array.dtype):
+        return (yield from _exchange_dtypes(group, operation, array))
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)
-    yield from run_stage(group, stage, lambda s: ArraySlots(numbers, s, (1,) * group.size))
-    return tuple(numbers.tolist())
+    yield from _tell_all(group, operation, array, dtype_name(array.dtype), numbers)
+    return array, tuple(numbers.tolist())
+
+
+def _exchange_dtypes(group: Group, operation: str, array: Array) -> Steps[tuple[Array, tuple[int, ...]]]:
+    facts = np.zeros(group.size, [("rows", np.int64), ("dtype", "S24")])
+    facts[group.rank] = len(array), array.dtype.str.encode()
+    yield from _tell_all(group, operation, array, array.dtype.kind, facts)
+    dtypes = [np.dtype(text.decode()) for text in np.unique(facts["dtype"])]
+    try:
+        common = dtypes[0] if len(dtypes) == 1 else np.result_type(*dtypes)
+    except TypeError:  # months and seconds
+        expected = f"expected dtypes that have one in common, got {', '.join(map(dtype_name, dtypes))}"
+        raise ArgumentError(group.endpoint.rank, operation, "value", expected) from None
+    return array.astype(common, copy=False), tuple(facts["rows"].tolist())
+
+
+def _tell_all(group: Group, operation: str, array: Array, dtype: str, facts: Array) -> Steps[Any]:
+    """Tell all ranks one item of `facts`, that of this rank; `dtype` is what must be equal on all."""
+    data = Data(f"{dtype}{COUNTS_OF}", array.shape[1:], facts.nbytes)
+    stage = plan(group, "allgather", AUTOMATIC, data, name=operation)
+    return (yield from run_stage(group, stage, lambda s: ArraySlots(facts, s, (1,) * group.size)))
 
 
 def _plan_parts(

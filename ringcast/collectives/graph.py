@@ -28,7 +28,7 @@ def graph(group: Group, destinations: Any, sources: Any) -> Steps[tuple[Group, N
     to = _ranks(group, "destinations", destinations)
     origins = None if sources is None else _ranks(group, "sources", sources)
     mine = np.array([len(to), _NOT_GIVEN if origins is None else len(origins), *to, *(origins or ())], np.int64)
-    lengths = yield from exchange_counts(group, "graph", mine, None)
+    _, lengths = yield from exchange_counts(group, "graph", mine, None)
     everyone = np.zeros(sum(lengths), np.int64)
     ends = list(accumulate(lengths, initial=0))
     everyone[ends[group.rank] : ends[group.rank + 1]] = mine

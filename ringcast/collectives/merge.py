@@ -24,7 +24,7 @@ def merge_sorted(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Ar
     mine = _checked(group, value)
     plan(group, "merge_sorted", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
     check_out_rows(group, "merge_sorted", out, mine)
-    counts = yield from exchange_counts(group, "merge_sorted", mine, None)
+    mine, counts = yield from exchange_counts(group, "merge_sorted", mine, None)
     if out is not None:
         check_out(group.endpoint.rank, "merge_sorted", out, (sum(counts),), mine.dtype)
     data = Data(dtype_name(mine.dtype), counts, sum(counts) * mine.itemsize, mine.itemsize, counts)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, run_stage
-from ringcast.engine.datatypes import as_array, check_counts, check_out
+from ringcast.engine.datatypes import as_array, check_counts, check_out, has_width
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ObjectSlots
 from ringcast.engine.unsendable import in_words
@@ -35,10 +35,12 @@ def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[in
 
 
 def check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None:
-    """Check all of `out` but its number of rows, which is not known yet."""
+    """Check all of `out` but its number of rows, and the width of texts, which are not known yet."""
     if out is not None:
+        wider = isinstance(out, np.ndarray) and has_width(array.dtype) and out.dtype.kind == array.dtype.kind
+        dtype = out.dtype if wider else array.dtype
         rows = out.shape[:1] if isinstance(out, np.ndarray) and out.ndim else (group.size,)
-        check_out(group.endpoint.rank, operation, out, (*rows, *array.shape[1:]), array.dtype)
+        check_out(group.endpoint.rank, operation, out, (*rows, *array.shape[1:]), dtype)
 
 
 def even(rows: int, size: int) -> tuple[int, ...]:

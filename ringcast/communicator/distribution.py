@@ -280,7 +280,8 @@ class Distribution(Calls):
         Args:
             value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
                 a list or tuple of objects.
-            counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged.
+            counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged,
+                and so are the widths of texts and the units of times: the result gets what all have in common.
             out: with sum(counts) rows; ignored on ranks other than the root.
 
         Returns:

@@ -118,6 +118,11 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
 
 
+def has_width(dtype: np.dtype[Any]) -> bool:
+    """Return whether it is of texts or times, of which ranks easily have other widths or units."""
+    return dtype.kind in "SUMm"
+
+
 def check_out(
     rank: int, operation: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "out"
 ) -> Array:

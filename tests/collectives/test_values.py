@@ -300,3 +300,44 @@ def test_sendrecv_in_place_swaps_what_was_there(jobs: Jobs, size: int) -> None:
             for result in results:
                 assert len(result) == size
                 assert (result == 2 - rank).all()
+
+
+# Texts of other widths, and times of other units.
+
+TOGETHER = {
+    "texts": lambda rank: np.array(["ä" * rank, "b"] * rank, f"U{rank + 1}"),
+    "bytes": lambda rank: np.array([b"ab" * rank] * (rank % 2), f"S{2 * rank + 1}"),
+    "times": lambda rank: np.arange(rank).astype(f"M8[{('D', 's', '25s', 'ms')[rank % 4]}]"),
+    "durations": lambda rank: np.arange(2, dtype=f"m8[{('h', 'm', 'ns')[rank % 3]}]"),
+    "the same": lambda rank: np.array(["c"] * rank, ">U3"),
+}
+
+
+@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_texts_and_times_get_what_they_have_in_common(jobs: Jobs, kind: str, p: int) -> None:
+    columns = [TOGETHER[kind](rank) for rank in range(p)]
+    expected = np.concatenate(columns)
+    if kind == "the same":
+        expected = expected.astype(">U3")  # which numpy turns round
+
+    def work(c: Communicator) -> Any:
+        mine, out = columns[c.rank], np.zeros(expected.shape, expected.dtype)
+        assert c.allgatherv(mine, out=out) is out
+        return out, c.allgatherv(mine), c.gatherv(mine, root=c.size - 1), c.merge_sorted(np.sort(mine))
+
+    results = jobs("threads", p).ask(work)
+    for out, everywhere, at_root, merged in results:
+        assert out.dtype == everywhere.dtype == merged.dtype == expected.dtype
+        assert np.array_equal(out, expected)
+        assert np.array_equal(everywhere, expected)
+        assert np.array_equal(merged, np.sort(expected))
+        assert (at_root is None) == (at_root is not results[-1][2])
+    assert np.array_equal(results[-1][2], expected)
+
+
+def test_times_that_have_no_unit_in_common_are_an_error_of_all(jobs: Jobs) -> None:
+    errors = jobs("threads", 2).run(lambda c: c.allgatherv(np.zeros(1, "m8[Y]" if c.rank else "m8[s]")))
+    for error in errors:
+        assert isinstance(error, ArgumentError)
+        assert "dtypes that have one in common, got timedelta64[Y], timedelta64[s]" in str(error)
