@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,17 +22,19 @@ import cloudpickle
 from ringcast._util.streams import flush, write_text
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.launched import failure, read_report
+from ringcast.bootstrap.time_limit import GRACE, deadline, left
 from ringcast.bootstrap.world import WORLD, adopt
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import LocalControl, thread_endpoints
-from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
+from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
+from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, RunTimeout
 
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 _SHARED = "ringcast-launch: the ranks share the cores: "  # how a line of the launcher begins, …
 _seen: set[str] = set()  # … and those that were shown: a session shows each once
+TIMED_OUT = 124  # the launcher's exit code
 TAIL = 60  # lines of output that an error quotes at most
 
 
@@ -71,7 +74,7 @@ def run(
         args: further arguments, the same on all ranks.
         backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
             interpreter lock for all: for notebooks and tests).
-        timeout: seconds, above 0, that a call of the communicator may take before CollectiveTimeout; None: no limit.
+        timeout: seconds, above 0, that this may take as a whole, with the start of the ranks; None: no limit.
 
     Returns:
         A list of what `fn` returned, by rank.
@@ -79,8 +82,10 @@ def run(
     Raises:
         RunFailed: some rank raised or died; names the first one, with its traceback. Or a rank caught an error of
             communication, and no shrink or agree followed.
+        RunTimeout: it took longer than `timeout`, which is a RunFailed too. Communication has ended then, and so have
+            processes; nothing ends a thread that does not communicate: the error names those that still run.
         OSError: what the ranks wrote cannot be written to this process's own streams.
-        ValueError: n or backend make no sense.
+        ValueError: n, backend or timeout make no sense.
         TypeError: fn is no function, or n no integer.
 
     >>> ringcast.run(lambda comm, x: comm.allreduce(x + comm.rank), 3, args=(10,), backend="threads")
@@ -91,20 +96,23 @@ def run(
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
+    until = deadline(timeout)
     if backend == "threads":
-        return _run_threads(fn, n, args, timeout)
+        return _run_threads(fn, n, args, until, timeout)
     if backend == "processes":
-        return _run_processes(fn, n, args, timeout)
+        return _run_processes(fn, n, args, None if until is None else timeout)
     raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
 
 
-def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+def _run_threads(
+    fn: Callable[..., Any], n: int, args: Sequence[Any], until: float | None, timeout: float | None
+) -> list[Any]:
     results: list[Any] = [None] * n
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     endpoints = thread_endpoints(n)
 
     def work(endpoint: Endpoint) -> None:
-        comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]), timeout)
+        comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]))
         adopt(comm)
         try:
             results[comm.rank] = fn(comm, *args)
@@ -115,15 +123,21 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
         finally:
             comm.finalize()
 
-    threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}") for e in endpoints]
+    # Those that a time limit leaves running must not keep the interpreter from its end.
+    threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}", daemon=True) for e in endpoints]
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        late = _running(threads, until)
+        if late and timeout is not None:
+            abort(endpoints, f"the run did not finish within {timeout:g} s")
+            running = _running(threads, time.monotonic() + GRACE)
+            traces = ["".join(traceback.format_exception(error)) for rank, error in failures if rank in late]
+            raise RunTimeout(late, timeout, traces[0] if traces else "", running)
+    except RunTimeout:
+        raise
     except BaseException as interruption:
-        for endpoint in endpoints[:2]:  # each tells all but itself
-            _abort(endpoint, f"the calling thread was interrupted by {interruption!r}")
+        abort(endpoints, f"the calling thread was interrupted by {interruption!r}")
         for thread in threads:
             with contextlib.suppress(RuntimeError):  # it was not started
                 thread.join()
@@ -135,6 +149,13 @@ def _run_threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: f
     _check_answers(endpoints)
     _check_ends(endpoints)
     return results
+
+
+def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[int, ...]:
+    """Wait for the ends of all threads; return the ranks of those that still run then."""
+    for thread in threads:
+        thread.join(left(until))
+    return tuple(rank for rank, thread in enumerate(threads) if thread.is_alive())
 
 
 def _check_answers(endpoints: Sequence[Endpoint]) -> None:
@@ -166,10 +187,11 @@ def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, Ba
 def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
         folder = Path(name)
-        (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args, timeout)))
+        (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args)))
         report = folder / "report"
         # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
         command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
+        command += ["--timeout", str(timeout)] if timeout is not None else []
         command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(
@@ -199,11 +221,14 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                 errors.join()
         # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
         told = read_report(report)
+        results = [folder / f"result-{rank}" for rank in range(n)]
         if code := launcher.returncode or told["exit_code"]:
+            if timeout is not None and code == TIMED_OUT and told["rank"] is None:
+                late = tuple(rank for rank, file in enumerate(results) if not file.exists())
+                raise RunTimeout(late or tuple(range(n)), timeout, "".join(tail))
             raise failure("".join(tail), code, told)
         if lost:
             raise lost[0]
-        results = [folder / f"result-{rank}" for rank in range(n)]
         for rank, file in enumerate(results):
             if not file.exists():
                 raise RunFailed(rank, "it ended without a result", "".join(tail))

@@ -13,8 +13,8 @@ def work(folder: Path) -> None:
     """Call the function in `folder/call`; leave its result in `folder`, which is ours alone."""
     with open(folder / "call", "rb") as file:
         sys.path[:] = pickle.load(file)  # the function may need modules that lie beside the caller's script
-        fn, args, timeout = pickle.load(file)
-    comm = init(timeout=timeout)
+        fn, args = pickle.load(file)
+    comm = init()
     try:
         result = cloudpickle.dumps(fn(comm, *args))
     except SystemExit as error:

@@ -128,6 +128,12 @@ def thread_endpoints(size: int) -> list[Endpoint]:
     return endpoints([hub.transport(rank) for rank in range(size)])
 
 
+def abort(endpoints: Sequence[Endpoint], cause: str) -> None:
+    """End the communication of all ranks from outside: their calls under way, and later ones, raise JobAborted."""
+    for endpoint in endpoints:
+        endpoint.transport.inject(notice_frames(Abort(cause), endpoint.protocol.nonce))
+
+
 def simulated_endpoints(size: int, *, alpha: float = 1e-4, beta: float = 1e-9) -> tuple[SimulatedWire, list[Endpoint]]:
     """Return a simulated wire (see there for alpha and beta), and the endpoints of a job on it."""
     simulated = SimulatedWire(size, alpha=alpha, beta=beta)

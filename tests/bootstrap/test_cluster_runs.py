@@ -286,11 +286,13 @@ def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes() -> None:
         assert _works(ranks)
 
 
-@pytest.mark.live
-def test_an_interrupt_at_every_step_leaves_a_cluster_that_works_or_is_closed() -> None:
+@pytest.mark.parametrize(
+    "backend", ["threads", pytest.param("processes", marks=[pytest.mark.long, pytest.mark.timeout(600)])]
+)
+def test_an_interrupt_at_every_step_leaves_a_cluster_that_works_or_is_closed(backend: str) -> None:
     """SIGINT comes at the n-th line that the caller executes in the cluster's modules, for more and more n."""
     room = str(Path(ringcast.__file__).parent / "bootstrap" / "cluster")
-    ranks, step, outcomes = cluster(2), 0, set()
+    ranks, step, outcomes = cluster(2, backend=backend), 0, set()
     data = np.ones(300_000)  # more than a socket holds
     left = 0  # lines until it comes
 
@@ -318,13 +320,13 @@ def test_an_interrupt_at_every_step_leaves_a_cluster_that_works_or_is_closed() -
                 sys.settrace(None)
             if ranks.closed:
                 outcomes.add("closed")
-                ranks = cluster(2)
+                ranks = cluster(2, backend=backend)
             assert _works(ranks), step
-            step += 3
+            step += 1 if backend == "threads" or step < 40 else 4
     finally:
         ranks.close()
     assert "interrupt" in outcomes
-    assert step > 100
+    assert step > (100 if backend == "processes" else 30)
 
 
 @pytest.mark.live

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import ArgumentError, Communicator, Revoked, RunFailed, run
+from ringcast import ArgumentError, Communicator, Revoked, RunFailed, RunTimeout, run
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
 
@@ -92,18 +91,42 @@ def test_a_library_error_is_passed_on(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_timeout_is_passed_on(backend: str) -> None:
+def test_a_time_limit_ends_a_run_as_a_whole(backend: str) -> None:
     def work(comm: Communicator) -> None:
-        if comm.rank == 0:
-            comm.barrier()
-        elif not os.environ.get("RINGCAST_RANK"):
-            with contextlib.suppress(Exception):
-                comm.sendrecv(None, None, 0)
-        else:
-            comm.sendrecv(None, None, 0)
+        while comm.rank:  # many calls, each of them short
+            comm.sendrecv(1, 3 - comm.rank, 3 - comm.rank)
+        comm.barrier()
 
-    with pytest.raises(RunFailed, match=r"did not finish within 0\.5 s"):
-        run(work, 2, backend=backend, timeout=0.5)
+    seconds = 0.5 if backend == "threads" else 5.0  # processes have to start
+    with pytest.raises(RunTimeout, match=rf"rank 0: the run did not finish within {seconds:g} s") as caught:
+        run(work, 3, backend=backend, timeout=seconds)
+    assert isinstance(caught.value, TimeoutError)
+    assert (caught.value.ranks, caught.value.running) == ((0, 1, 2), ())
+
+
+def test_a_time_limit_names_the_threads_that_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    threads = []
+
+    def work(comm: Communicator) -> None:
+        threads.append(threading.current_thread())
+        if comm.rank == 0:
+            comm.recv(1)
+        go_on.wait(60)
+
+    monkeypatch.setattr("ringcast.bootstrap.run.GRACE", 0.2)
+    with pytest.raises(RunTimeout, match=r"rank 0, 1 had not ended; rank 1 still runs\n(.*\n)*.*JobAborted") as caught:
+        run(work, 2, backend="threads", timeout=0.2)
+    assert caught.value.running == (1,)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "3"])
+def test_a_time_limit_that_is_none(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=r"timeout=.*: expected a number of seconds above 0"):
+        run(lambda comm: 0, 1, backend="threads", timeout=timeout)
 
 
 def test_a_swapped_call_is_told() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import operator
 import os
 import threading
-import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Self, TypeVar, overload
 
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome, verdict
 from ringcast.bootstrap.cluster.ranks import BrokenOff, Ranks
+from ringcast.bootstrap.time_limit import deadline
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout, UsageError
 
@@ -129,16 +130,20 @@ class Cluster:
         """
         if not callable(fn):
             raise TypeError(f"fn={fn!r}: expected a function")
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout={timeout!r}: expected a number of seconds above 0")
-        until = None if timeout is None else time.monotonic() + timeout
+        until = deadline(timeout)
+        self._check()
+        call = self._ranks.prepare(fn, args)
+        with Interrupts(self._ranks.wake) as interrupts, self._held():
+            self._check()
+            return self._run(call, until, timeout, interrupts)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Have the ranks to ourselves; within Interrupts, so that none is left that holds them for ever."""
         if not self._busy.acquire(blocking=False):
             raise UsageError("the cluster runs a function, for another thread or for this one; wait until it has ended")
         try:
-            self._check()
-            call = self._ranks.prepare(fn, args)
-            with Interrupts(self._ranks.wake) as interrupts:
-                return self._run(call, until, timeout, interrupts)
+            yield
         finally:
             self._busy.release()
 
@@ -187,17 +192,12 @@ class Cluster:
         """End the ranks; idempotent. Waits until they have ended.
 
         Raises:
-            UsageError: a function runs, for another thread.
+            UsageError: a function runs, for another thread or for this one.
 
         >>> ringcast.cluster(1, backend="threads").close()
         """
-        if not self._busy.acquire(blocking=False):
-            raise UsageError("the cluster runs a function for another thread; it can be closed when that has ended")
-        try:
-            with Interrupts(lambda: None):  # ends in a bounded time; else something would be left behind
-                self._end()
-        finally:
-            self._busy.release()
+        with Interrupts(lambda: None), self._held():  # in a bounded time; else something would be left behind
+            self._end()
 
     def __enter__(self) -> Self:
         return self

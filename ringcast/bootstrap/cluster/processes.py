@@ -27,8 +27,9 @@ from ringcast.bootstrap.cluster.channel import CALL, INTERRUPT, OUTCOME, Channel
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.output import Stream
-from ringcast.bootstrap.cluster.ranks import GRACE, BrokenOff
+from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.launched import failure, read_report
+from ringcast.bootstrap.time_limit import GRACE
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
 

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome
 
-GRACE = 5.0  # seconds in which all ranks must have ended a run that is broken off
-
 
 class BrokenOff(Exception):
     """A run was ended from outside by `error`: an interrupt, or TimeoutError for its time limit.

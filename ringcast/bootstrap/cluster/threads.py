@@ -12,13 +12,13 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.member import Member
 from ringcast.bootstrap.cluster.outcome import Outcome
-from ringcast.bootstrap.cluster.ranks import GRACE, BrokenOff
+from ringcast.bootstrap.cluster.ranks import BrokenOff
+from ringcast.bootstrap.time_limit import GRACE, left
 from ringcast.bootstrap.world import WORLD
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import thread_endpoints
-from ringcast.wire.control_messages import Abort, notice_frames
+from ringcast.engine.in_process import abort, thread_endpoints
 
 Call: TypeAlias = Callable[[Communicator], Any]
 Calls: TypeAlias = "queue.SimpleQueue[Call | None]"  # None: there are no more
@@ -66,7 +66,7 @@ class ThreadRanks:
     def _take(self, outcomes: list[Outcome], until: float | None) -> bool:
         """Take an outcome, if one comes until then."""
         try:
-            outcome = self._outcomes.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            outcome = self._outcomes.get(timeout=left(until))
         except queue.Empty:
             return False
         if outcome is not None:
@@ -75,17 +75,13 @@ class ThreadRanks:
 
     def _break_off(self, outcomes: list[Outcome], error: BaseException) -> tuple[list[Outcome], str]:
         """End the communication for good, as nothing else ends a thread; return the outcomes, and what still runs."""
-        self._abort(f"the run was ended by {type(error).__name__}")
+        abort(self._endpoints, f"the run was ended by {type(error).__name__}")
         until = time.monotonic() + GRACE
         while len(outcomes) < len(self._threads) and self._take(outcomes, until):
             pass
         busy = sorted({*range(len(self._threads))} - {one.rank for one in outcomes})
         running = f"; these ranks still run, as nothing ends a thread from outside: {busy}" if busy else ""
         return outcomes, f"its communication was ended by {type(error).__name__}{running}"
-
-    def _abort(self, cause: str) -> None:
-        for endpoint in self._endpoints:
-            endpoint.transport.inject(notice_frames(Abort(cause), endpoint.protocol.nonce))
 
     def close(self) -> None:
         """End the threads that are not busy; those that are end when their function returns."""
@@ -94,7 +90,7 @@ class ThreadRanks:
         until = time.monotonic() + PATIENCE
         for thread in self._threads:
             if thread is not threading.current_thread():  # which may collect the last reference
-                thread.join(max(0.0, until - time.monotonic()))
+                thread.join(left(until))
 
 
 def _serve(endpoint: Endpoint, calls: Calls, outcomes: Outcomes) -> None:

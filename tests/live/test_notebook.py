@@ -1,0 +1,141 @@
+"""A cluster in a real kernel: cells with classes, a failure and going on, an interrupt, output in its cell."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import pytest
+
+from support import needs
+
+PATIENCE = 60.0  # seconds for a cell
+
+
+@dataclass
+class Cell:
+    """What a cell has shown: its two streams, its result, and the name and text of its error."""
+
+    streams: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
+    result: str = ""
+    error: str = ""
+    traceback: str = ""
+
+    def take(self, message: dict[str, Any]) -> bool:
+        """Take a message of the cell; return whether it was the last one."""
+        content = message["content"]
+        match message["msg_type"]:
+            case "stream":
+                self.streams[content["name"]] += content["text"]
+            case "execute_result":
+                self.result = content["data"]["text/plain"]
+            case "error":
+                self.error = content["ename"]
+                self.traceback = "\n".join(content["traceback"])
+            case "status":
+                return bool(content["execution_state"] == "idle")
+        return False
+
+
+class Notebook:
+    """A kernel, and the cells that are run in it one after the other."""
+
+    def __init__(self) -> None:
+        from jupyter_client.manager import KernelManager
+
+        self.kernel = KernelManager()
+        self.kernel.kernel_spec.argv[:] = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
+        self.kernel.start_kernel(env={**environment, "NO_COLOR": "1"})
+        self.client = self.kernel.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=PATIENCE)
+
+    def run(self, code: str, seen: Callable[[Cell], None] = lambda _: None) -> Cell:
+        """Run a cell; `seen` is called after each message that it sends."""
+        cell, number, until = Cell(), self.client.execute(code), time.monotonic() + PATIENCE
+        while True:
+            try:
+                message = self.client.get_iopub_msg(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"the cell has not ended: {cell}") from None
+            if message["parent_header"].get("msg_id") == number:
+                if cell.take(message):
+                    return cell
+                seen(cell)
+
+    def close(self) -> None:
+        if not self.kernel.has_kernel:
+            return
+        self.client.stop_channels()
+        self.kernel.shutdown_kernel()
+        self.kernel.cleanup_resources()
+
+
+@pytest.fixture
+def notebook() -> Iterator[Notebook]:
+    for package in "jupyter_client", "ipykernel":
+        needs.package(package)
+    made = Notebook()
+    yield made
+    made.close()
+
+
+@pytest.mark.filterwarnings("default")  # those of the notebook's libraries are not ours
+def test_a_notebook_of_several_cells(notebook: Notebook) -> None:
+    first = notebook.run("import os, ringcast\nranks = ringcast.cluster(2)\nranks.run(lambda comm: os.getpid())")
+    assert first.error == "", first
+    pids = [int(pid) for pid in first.result.strip("[]").split(",")]
+
+    cell = notebook.run("""
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+def moved(point, by):
+    return Point(point.x + by)
+
+def work(comm, start):
+    print(f"from {start.x}")
+    point = comm.bcast(moved(start, 1) if comm.rank == 0 else None)
+    assert isinstance(point, Point)
+    return comm.sendrecv(moved(point, comm.rank), 1 - comm.rank, 1 - comm.rank)
+
+[(type(p) is Point, p.x) for p in ranks.run(work, Point(10))]
+""")
+    assert (cell.error, cell.result) == ("", "[(True, 12), (True, 11)]"), cell
+    assert sorted(cell.streams["stdout"].splitlines()) == ["[0] from 10", "[1] from 10"]
+
+    failed = notebook.run("ranks.run(lambda comm: comm.allreduce(1 // comm.rank))")
+    assert failed.error == "RunFailed", failed
+    assert failed.streams == {"stdout": "", "stderr": ""}, "the error is shown once, by the notebook"
+    assert failed.traceback.count("ZeroDivisionError") <= 3  # in the remote traceback, and the first line about it
+    assert notebook.run("ranks").result == "<Cluster: 2 ranks, processes, idle>"
+
+    for turn in range(3):
+        cell = notebook.run(f"ranks.run(lambda comm: print('turn', {turn}))[0]")
+        assert sorted(cell.streams["stdout"].splitlines()) == [f"[0] turn {turn}", f"[1] turn {turn}"]
+
+    sent = []
+
+    def interrupt(cell: Cell) -> None:
+        if cell.streams["stdout"].count("endless") == 2 and not sent:
+            sent.append(True)
+            notebook.kernel.interrupt_kernel()
+
+    cell = notebook.run(
+        "def endless(comm):\n    print('endless', flush=True)\n    while True: pass\nranks.run(endless)", interrupt
+    )
+    assert cell.error == "KeyboardInterrupt", cell
+    cell = notebook.run("ranks.run(lambda comm: (os.getpid(), comm.allreduce(1)))")
+    assert cell.result == str([(pid, 2) for pid in pids]), cell
+
+    notebook.close()
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE)
+    assert alive == []
