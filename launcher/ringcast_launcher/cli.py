@@ -39,6 +39,7 @@ from ringcast_launcher.plan.job import (
     JobError,
     Node,
     Rendezvous,
+    check_debug,
     check_ports,
     check_stdin,
     exported,
@@ -50,6 +51,7 @@ from ringcast_launcher.run.loop import run
 from ringcast_launcher.system.signals import accept_all
 
 LEAST_STALL, MOST_STALL = 4.0, 86400.0  # seconds; ranks are looked at after three without a sign of life
+LONG = 86400.0  # seconds that a rank in the debugger may take to join
 _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
 
@@ -220,6 +222,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
         add("--stdin", type=_stdin, metavar="RANK", help="this rank gets the launcher's standard input; none: no rank "
             "does (default: rank 0, unless it is a terminal)"),
+        add("--debug", type=int, metavar="RANK", help="run this rank, of this host, in Python's debugger"),
         add("--ranks-filter", default="", metavar="RANKS",
             help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
@@ -305,6 +308,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         directory=directory,
         output=options.output,
         stdin=_input_rank(options),
+        debug=options.debug,
         ranks_filter=_ranks_filter(options),
         timeout=options.timeout,
         settings=settings,
@@ -314,6 +318,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         stall_timeout=options.stall_timeout,
         max_restarts=restarts,
     )
+    check_debug(job, terminal=os.isatty(2))
     if job.rendezvous is None:  # else it is not known yet how many ranks the other nodes take
         shown_ranks(job)
         check_stdin(job)
@@ -428,7 +433,8 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         raise JobError(str(error), USAGE) from error
     if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
-    start_timeout = options.start_timeout or said.start_timeout
+    patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins
+    start_timeout = options.start_timeout or patience
     near = far and options.transport in WISHES
     return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout)
 

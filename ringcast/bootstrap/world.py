@@ -164,7 +164,9 @@ def terminal() -> TextIO | None:
     >>> if (screen := ringcast.terminal()) is not None:
     ...     with screen: print("nearly there", file=screen)
     """
-    config = _config or from_environment()
+    rank, config = whoami()
+    if rank != 0:
+        return None
     path = config.terminal if config.control else os.ttyname(2) if os.isatty(2) else ""
     if path and config.directory:
         progress.draws(config.directory)

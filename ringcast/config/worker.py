@@ -20,7 +20,7 @@
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
-| RINGCAST_TERMINAL | terminal of the person who started the job, where there is one (rank 0 only) |
+| RINGCAST_TERMINAL | terminal of the person who started the job, where there is one on this host |
 | RINGCAST_COLUMNS | width of the terminal that the launcher draws on, where there is one (rank 0 only) |
 
 Where these are not set, an engine that runs processes may give them: see `ringcast.config.cluster`.

@@ -54,7 +54,7 @@ from ringcast_launcher.hosts.messages import (
     Stopped,
 )
 from ringcast_launcher.hosts.worker_input import WorkerInput
-from ringcast_launcher.plan.job import USAGE, environment_tags, thread_limits, worker_environment
+from ringcast_launcher.plan.job import USAGE, debugged, environment_tags, thread_limits, worker_environment
 from ringcast_launcher.system.child import Process
 from ringcast_launcher.system.polling import File
 from ringcast_launcher.system.watchdog import Watchdog
@@ -186,7 +186,8 @@ class LocalHost:
         own = worker_environment(self._environment, self._world, rank, *local)
         stdin = (PIPE if self._stdin is None else self._stdin) if rank == command.stdin else DEVNULL
         try:
-            process = Process(command.argv, own, command.directory, self._imprint(rank)[0], stdin)
+            argv = debugged(command.argv) if rank == command.debug else command.argv
+            process = Process(argv, own, command.directory, self._imprint(rank)[0], stdin)
         except OSError as error:
             self._to_start.clear()
             self._reports.append(

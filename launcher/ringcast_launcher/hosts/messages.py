@@ -16,7 +16,8 @@ class Start:
     """Start the workers of these ranks; answered by Started or NotStarted.
 
     `environment` is common to all of them (on another host it is added to the login environment); `world` are the
-    common RINGCAST_* variables; `node` is the number of the host; the rank `stdin` gets standard input (-1: none does).
+    common RINGCAST_* variables; `node` is the number of the host; the rank `stdin` gets standard input, and
+    `debug` runs in the debugger (-1: none does).
     """
 
     ranks: tuple[int, ...]
@@ -26,6 +27,7 @@ class Start:
     directory: str
     node: int = 0
     stdin: int = -1
+    debug: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 STALL = TIMING.stall  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
+DEBUGGER = "ringcast.bootstrap.debugger"
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
 
 
@@ -77,6 +78,7 @@ class Job:
     rendezvous: Rendezvous | None = None  # with --nnodes: where the launchers of the other nodes connect
     output: str = "tag"
     stdin: int | None = None  # the rank that gets our standard input
+    debug: int | None = None  # the rank that runs in the debugger
     ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
@@ -117,6 +119,34 @@ def check_stdin(job: Job) -> None:
     """
     if job.stdin is not None and job.stdin >= job.size:
         raise JobError(f"--stdin {job.stdin}: a job of {job.size} has no such rank; the last one is {job.size - 1}")
+
+
+def check_debug(job: Job, *, terminal: bool) -> None:
+    """Check that the rank to be debugged can be: on this host, a program of Python, and with a terminal.
+
+    Raises:
+        JobError: it cannot.
+    """
+    if job.debug is None:
+        return
+    here = {rank for node in job.nodes if node.here for rank in node.ranks}
+    python = job.argv[0] == sys.executable and (job.argv[1:2] == ["-m"] or "".join(job.argv[1:2]).endswith(".py"))
+    if job.debug not in here:
+        what = "it is on another host" if job.debug < job.size else f"a job of {job.size} has no such rank"
+        raise JobError(f"--debug {job.debug}: {what}; ranks of this host can be debugged")
+    if not python:
+        raise JobError(f"--debug {job.debug}: only a script *.py, or a module with -m, can be run in Python's debugger")
+    if not terminal:
+        raise JobError(f"--debug {job.debug}: standard error is no terminal, which the debugger needs")
+
+
+def debugged(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs a program of Python in the debugger.
+
+    >>> debugged(["/bin/python", "-m", "timeit"])
+    ['/bin/python', '-m', 'ringcast.bootstrap.debugger', '-m', 'timeit']
+    """
+    return [argv[0], "-m", DEBUGGER, *argv[1:]]
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:
@@ -259,5 +289,5 @@ def worker_environment(
     }
     own = replace(world, rank=rank)
     if rank != 0:
-        own = replace(own, terminal="", columns=0)
-    return {**environment, **common, **own.environment()}
+        own = replace(own, columns=0)
+    return {"PYTHONBREAKPOINT": f"{DEBUGGER}.stop", **environment, **common, **own.environment()}

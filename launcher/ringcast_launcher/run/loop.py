@@ -76,6 +76,7 @@ from ringcast_launcher.run.status_poll import ProgressPoll, StatePoll
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.signals import ENDING, caught, noted
+from ringcast_launcher.system.terminal import kept_modes
 from ringcast_launcher.system.watchdog import Watchdog
 
 ANSWER = 3.0  # seconds in which all hosts must answer a query
@@ -92,7 +93,11 @@ def run(job: Job) -> JobReport:
     """
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
-        with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1, signal.SIGPIPE)) as signals, subreaper():
+        with (
+            noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1, signal.SIGPIPE)) as signals,
+            subreaper(),
+            kept_modes(2),
+        ):
             while True:
                 settings = replace(job.settings, restart=attempt)
                 end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)

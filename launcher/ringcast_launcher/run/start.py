@@ -69,15 +69,9 @@ def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
     # A terminal, an address, and most of the environment, mean nothing on another host.
     world = world if node.here else replace(world, terminal="", advertise="")
     environment = job.environment if node.here else job.passed_on
-    return Start(
-        node.ranks,
-        tuple(job.argv),
-        dict(environment),
-        world.environment(),
-        job.directory,
-        i,
-        -1 if job.stdin is None else job.stdin,
-    )
+    stdin, debug = (-1 if rank is None else rank for rank in (job.stdin, job.debug))
+    settings = dict(environment), world.environment()
+    return Start(node.ranks, tuple(job.argv), *settings, job.directory, i, stdin, debug)
 
 
 def _on_host(node: Node, text: str) -> str:
