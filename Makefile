@@ -48,9 +48,9 @@ check: .venv/installed-test
 	$(BIN)/mypy
 	PYTHONPATH=launcher $(BIN)/lint-imports
 
-# Nothing is fetched but the packages. Material warns of a mkdocs that is not there yet.
+# Nothing is fetched but the packages. Material warns of a mkdocs that is not there yet. With --quiet nothing would be strict.
 docs: .venv/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: .venv/installed-dist
 	rm -rf dist
