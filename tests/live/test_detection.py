@@ -45,7 +45,7 @@ def test_the_traceback_of_a_rank_reaches_the_others_and_the_launcher() -> None:
         assert heard.traceback.startswith("Traceback (most recent call last):")
         assert "in _raise" in heard.traceback
         assert heard.traceback.rstrip().endswith("ValueError: bad luck")
-    assert outcome.stderr.splitlines()[-2] == "ValueError: bad luck"
+    assert outcome.stderr.splitlines()[-2] == "[1] ValueError: bad luck"
 
 
 @pytest.mark.long
