@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import queue
+import shutil
 import signal
 import socket
 import struct
@@ -31,7 +32,8 @@ NUMBER = struct.Struct("<Q")
 class _Worker:
     """The calls of this process. A thread reads them, which notices an interrupt, or the end of the caller, at once."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, folder: Path) -> None:
+        self._folder = folder
         self._connection = connection
         self._calls: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._made = 0  # calls
@@ -87,6 +89,7 @@ class _Worker:
                     elif kind == INTERRUPT:
                         (self._interrupted,) = NUMBER.unpack(body)
                         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        shutil.rmtree(self._folder, ignore_errors=True)  # a caller that was killed could not
         if self._busy:
             os._exit(1)  # nobody waits for what it does, and it may do that for ever
         self._calls.put(None)
@@ -118,7 +121,7 @@ def main(folder: Path) -> None:
         socket.send_fds(connection, [RANK.pack(member.rank)], ends)
         for end in ends:
             os.close(end)
-        _Worker(connection).serve(member)
+        _Worker(connection, folder).serve(member)
 
 
 def call(fn: Any, args: Any) -> bytes:
