@@ -337,7 +337,6 @@ def test_the_command_knows_its_subcommands(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "calibrate  measure the links" in said
     assert "bench      measure collectives" in said
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["calibration"])
+    assert cli.main(["calibration"]) == 2
     with pytest.raises(SystemExit, match="0"):
         cli.main(["calibrate", "--help"])

@@ -42,7 +42,7 @@ def test_an_error_without_ringcast_is_as_python_prints_it() -> None:
 
 
 def test_where_another_error_arose_inside_ringcast_its_place_is_shown() -> None:
-    text = text_of(caught(lambda: COMM.sendrecv(lambda: 0, dest=0, source=0)))  # which cannot be pickled
+    text = text_of(caught(lambda: COMM.sendrecv((i for i in ()), dest=0, source=0)))  # no pickle
     assert text.count("inside ringcast (") == 1
     assert 'ringcast/engine/objects.py", line' in text
 
