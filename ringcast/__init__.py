@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         RunFailed,
         RunTimeout,
         ScheduleError,
+        TransferError,
         UsageError,
     )
     from ringcast.ops import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, Op
@@ -81,6 +82,7 @@ __all__ = [
     "ScheduleError",
     "Status",
     "Topology",
+    "TransferError",
     "UsageError",
     "cluster",
     "dims_create",
@@ -122,6 +124,7 @@ _HOMES = {
             "RunFailed",
             "RunTimeout",
             "ScheduleError",
+            "TransferError",
             "UsageError",
         ),
         "requests.persistent": ("Persistent",),

@@ -344,3 +344,11 @@ class ScheduleError(RingcastError):
     >>> issubclass(ScheduleError, RingcastError)
     True
     """
+
+
+class TransferError(RingcastError):
+    """Files could not be copied; the message names the path, and the rank where it is not the one that raises.
+
+    >>> issubclass(TransferError, RingcastError)
+    True
+    """

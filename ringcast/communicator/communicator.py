@@ -9,6 +9,7 @@ from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.stage import Choice
 from ringcast.communicator.distribution import Distribution
 from ringcast.communicator.exchange import Exchange
+from ringcast.communicator.files import Files
 from ringcast.communicator.groups import Groups
 from ringcast.communicator.lifetime import Lifetime
 from ringcast.communicator.messages import Messages
@@ -22,7 +23,7 @@ from ringcast.requests.types import Operator
 
 
 class Communicator(
-    Distribution, Exchange, Reduction, Messages, NonblockingCalls, PersistentCalls, Groups, Recovery, Lifetime
+    Distribution, Exchange, Reduction, Messages, NonblockingCalls, PersistentCalls, Files, Groups, Recovery, Lifetime
 ):
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import ConfigError
+from ringcast.net.host_ranges import expand, items
 
 PORTS = range(20_000, 30_000)  # one of them is the control plane's, where rank 0 cannot tell the others a free one
 SPECIAL_STEP = 0xFFFF_FFF0  # from here on Slurm's steps are scripts and shells, one process each
@@ -100,24 +101,10 @@ def hosts(nodelist: str) -> list[str]:
     """
     if not re.fullmatch(r"(?:[^\[\],\s]|\[[0-9,-]+\])+(?:,(?:[^\[\],\s]|\[[0-9,-]+\])+)*", nodelist):
         raise ConfigError(f"{nodelist!r} is not a list of Slurm's nodes")
-    names = re.findall(r"(?:[^\[\],]|\[[^\]]*\])+", nodelist)
-    return [host for name in names for host in _expand(name)]
-
-
-def _expand(name: str) -> list[str]:
-    head, bracket, rest = name.partition("[")
-    if not bracket:
-        return [name]
-    ranges, _, tail = rest.partition("]")
-    tails = _expand(tail)
-    return [f"{head}{number}{end}" for part in ranges.split(",") for number in _numbers(part) for end in tails]
-
-
-def _numbers(part: str) -> list[str]:
-    first, dash, last = part.partition("-")
-    if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
-        raise ConfigError(f"{part!r} is not a range of Slurm's nodes")
-    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    try:
+        return [host for item in items(nodelist) for host in expand(item)]
+    except ValueError as error:
+        raise ConfigError(f"not a list of Slurm's nodes: {error}") from None
 
 
 def _slurm(env: Mapping[str, str]) -> LaunchContext | None:

@@ -18,8 +18,8 @@ from typing import Literal
 from ringcast._util import input_files
 from ringcast._util.dataclass import dataclass
 from ringcast.net import interfaces
+from ringcast.net.host_ranges import MOST, expand, items
 
-MOST = 1 << 16  # slots of a host; more are a slip of the finger
 _ITEM = re.compile(  # a name never begins with "-", as an option does
     r"(?P<user>(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?)"
     r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
@@ -56,13 +56,17 @@ class Placement:
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """Return the hosts of a list such as "a:4,b"; a host without a number has one slot, one named again adds its slots.
 
+    Ranges in brackets are as in Slurm's lists: h[1-3,7] or r[01-16].
+
     >>> parse_hosts("a:4,me@b,a,[fe80::1]:2")
     (Host(name='a', slots=5), Host(name='me@b', slots=1), Host(name='fe80::1', slots=2))
+    >>> [host.name for host in parse_hosts("h[08-10,12]")]
+    ['h08', 'h09', 'h10', 'h12']
 
     Raises:
         HostError: an item is no host.
     """
-    return merged(_host(item.strip()) for item in text.split(","))
+    return merged(_host(each) for item in items(text) for each in _expanded(item.strip()))
 
 
 def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
@@ -71,11 +75,11 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
     Raises:
         HostError: a line is none of these, or there is no host; begins with the `name` of the file, and the line.
     """
-    hosts = []
+    hosts: list[Host] = []
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.partition("#")[0].split():
             try:
-                hosts.append(_line(words))
+                hosts.extend(_line([each, *words[1:]]) for each in _expanded(words[0]))
             except HostError as error:
                 raise HostError(f"{name}:{number}: {error}") from None
     if not hosts:
@@ -205,6 +209,13 @@ def _block(slots: Sequence[int]) -> Iterator[int]:
 
 def _cyclic(slots: Sequence[int]) -> Iterator[int]:
     return (node for turn in range(max(slots)) for node, each in enumerate(slots) if turn < each)
+
+
+def _expanded(item: str) -> list[str]:
+    try:
+        return expand(item)
+    except ValueError as error:
+        raise HostError(str(error)) from None
 
 
 def _line(words: Sequence[str]) -> Host:

@@ -36,6 +36,8 @@ def test_the_examples_in_docstrings_are_true() -> None:
         ("[fe80::1]:4", [("fe80::1", 4)]),
         ("[FE80:0::1],[fe80::1]", [("fe80::1", 2)]),
         ("me@[fe80::1%eth0]:4", [("me@fe80::1%eth0", 4)]),
+        ("h[08-10,2]:3,b", [("h08", 3), ("h09", 3), ("h10", 3), ("h2", 3), ("b", 1)]),
+        ("me@r[1-2]n[0-1]", [("me@r1n0", 1), ("me@r1n1", 1), ("me@r2n0", 1), ("me@r2n1", 1)]),
     ],
 )
 def test_lists_of_hosts(text: str, hosts: list[tuple[str, int]]) -> None:
@@ -64,7 +66,9 @@ def test_a_name_is_never_an_option_nor_has_a_sign_that_a_shell_or_ssh_takes_for_
         ("a b", "'a b' is no host"),
         ("é", "'é' is no host"),
         ("@a", "'@a' is no host"),
-        ("h[0-3]", r"'h\[0-3\]' is no host"),
+        ("h[3-1]", r"'h\[3-1\]': '3-1' is no range of numbers"),
+        ("h[1-70000]", r"'h\[1-70000\]' means more than 65536 hosts"),
+        ("h[x]", r"'h\[x\]' is no host"),
         ("fe80::1", "'fe80::1' is no host|IPv6 address is written in brackets"),
         ("a:4:4", "IPv6 address is written in brackets"),
         ("[a]", r"'\[a\]': \[a\] is no IPv6 address"),

@@ -1,0 +1,30 @@
+"""Order: what the command tells the ranks that copy, and what the first of them tells the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from ringcast._util.dataclass import dataclass
+
+PROGRESS, REPORT, ERROR = "progress", "report", "error"  # of a line that the rank with the files prints
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is copied, where to, and how; see `ringcast.transfer.copying.Options`."""
+
+    sources: list[str]
+    target: str
+    recursive: bool
+    preserve: bool
+    verify: str
+    keep_going: bool
+    rate: float | None
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))  # names that are no text have escapes of their own, which JSON keeps
+
+    @classmethod
+    def decode(cls, text: str) -> Order:
+        return cls(**json.loads(text))

@@ -1,0 +1,58 @@
+"""A rank of `ringcast cp`: rank 0 has the files, and prints how far they are, as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import ringcast
+from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
+from ringcast.transfer.report import Progress
+
+_PAUSE = 0.1  # seconds between two lines of progress
+
+
+def main(order: Order) -> int:
+    """Copy, and return the exit code of this rank."""
+    comm = ringcast.init()
+    first = comm.rank == 0
+    try:
+        report = comm.bcast_file(
+            order.sources,
+            order.target,
+            recursive=order.recursive,
+            preserve=order.preserve,
+            verify=order.verify,  # type: ignore[arg-type] # the command has checked it
+            keep_going=order.keep_going,
+            rate=order.rate,
+            progress=_Reporter() if first else None,
+        )
+    except ringcast.TransferError as error:
+        if first:
+            _print(ERROR, str(error))
+        return 1
+    if first:
+        _print(REPORT, asdict(report))
+    return 0
+
+
+class _Reporter:
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now >= self._next or progress.done == progress.total:
+            _print(PROGRESS, asdict(progress))
+            self._next = now + _PAUSE
+
+
+def _print(kind: str, value: Any) -> None:
+    print(json.dumps([kind, value]), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Order.decode(sys.argv[1])))

@@ -1,0 +1,66 @@
+"""Files: one rank's files on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Literal
+
+from ringcast.requests.calls import Calls
+
+if TYPE_CHECKING:
+    from ringcast.transfer.report import CopyReport, Progress
+
+
+class Files(Calls):
+    """Copies of files, which this room only passes on: see `ringcast.transfer`."""
+
+    def bcast_file(
+        self,
+        source: str | PathLike[str] | Sequence[str | PathLike[str]],
+        target: str | PathLike[str],
+        root: int = 0,
+        *,
+        recursive: bool = False,
+        preserve: bool = False,
+        verify: Literal["full", "size", "none"] = "full",
+        keep_going: bool = False,
+        rate: float | None = None,
+        progress: Callable[[Progress], object] | None = None,
+    ) -> CopyReport:
+        """Copy files of the root to all other ranks, in segments of 64 MB, each hashed at both ends.
+
+        What is there already is compared and not sent again, so that a copy that was broken off goes on. When another
+        rank than the root is lost, the others get everything (the launcher's `--on-failure continue` lets them go on),
+        and this communicator is given up: call `shrink`.
+
+        Cost: per segment that is missing anywhere a broadcast of its bytes, in pieces of 4 MB, of which three are under
+        way. Memory: 32 MB.
+
+        Args:
+            source: path of a file, or of several, on the root; other ranks' are ignored. `NAME/` with `recursive`
+                means what is in the directory.
+            target: path on each other rank: a directory if it ends with "/" or is one; for several sources it is made.
+            recursive: directories are copied with all that is in them.
+            preserve: keep times of changes and all permission bits.
+            verify: how what is there is judged: "full" by SHA-256, "size" by size (and time, with `preserve`), "none":
+                not at all, all is sent.
+            keep_going: leave out ranks that cannot take the files, instead of sending nothing.
+            rate: most bytes that the root sends in a second.
+            progress: called on the root after each piece.
+
+        Returns:
+            A CopyReport, alike on all ranks; its `ok` says whether every rank has every byte.
+
+        Raises:
+            TransferError: the root cannot read its files, or was lost; or a rank cannot take them.
+
+        >>> comm.bcast_file("/etc/hostname", "/tmp/").ok
+        True
+        """
+        from ringcast.transfer.copying import Options, copy_files  # hashlib and threads: for those who copy
+
+        self._check("bcast_file")
+        sources = [fspath(each) for each in ([source] if isinstance(source, (str, PathLike)) else source)]
+        options = Options(recursive, preserve, verify, keep_going, rate)
+        return copy_files(self, sources, fspath(target), root, options, progress)  # type: ignore[arg-type]

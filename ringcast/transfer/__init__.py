@@ -1,0 +1,1 @@
+"""Files from one rank to all others: pure decisions (manifest, layout) apart from effects (source, destination)."""

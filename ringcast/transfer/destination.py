@@ -1,0 +1,333 @@
+"""Destination: the files of a manifest as they come to be on a host that gets them.
+
+Contents are written into `.NAME.ringcast-part` beside the file, which is synced and renamed when all of it is there:
+under its own name a file is whole, or as it was before. What a part file holds already, or the file itself, need not be
+sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from ringcast.errors import TransferError
+from ringcast.transfer import digests
+from ringcast.transfer.layout import CHUNK, Layout, Piece, Span
+from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, shown
+
+_MANY = 64  # files that become whole together, from which on one sync of the system is faster than one for each
+_ALLOCATED = CHUNK  # bytes from which on a file's room is allocated before it is written
+
+
+class Destination:
+    """Where the files of a manifest go on this host."""
+
+    def __init__(self, manifest: Manifest, target: str, preserve: bool) -> None:
+        self.manifest, self._preserve = manifest, preserve
+        self.layout = Layout(manifest)
+        self.have: set[int] = set()  # chunks that are right
+        self._base, self._names = _placed(manifest, os.fsencode(target))
+        self._chunks = self.layout.chunks_of_entries()
+        self._file, self._entry = -1, -1
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+
+    # Before anything is sent.
+
+    def prepare(self) -> int:
+        """Make the directories; return how many bytes of content may be there already.
+
+        Raises:
+            TransferError: something is in the way, or may not be written.
+        """
+        with _naming(self._base):
+            os.makedirs(self._base, exist_ok=True)
+            if not os.access(self._base, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for number, entry in enumerate(self.manifest.entries):
+            path = self._path(number)
+            with _naming(path):
+                there = _lstat(path)
+                if entry.kind == DIRECTORY:
+                    if there is None:
+                        os.mkdir(path, 0o700)
+                    elif not stat.S_ISDIR(there.st_mode):
+                        raise NotADirectoryError(errno.ENOTDIR, "is there, and no directory")
+                elif there is not None and stat.S_ISDIR(there.st_mode):
+                    raise IsADirectoryError(
+                        errno.EISDIR, f"is a directory there; it would be replaced by a {entry.kind}"
+                    )
+        return sum(entry.size for number, entry in enumerate(self.manifest.entries) if self._candidate(number))
+
+    def trust(self) -> None:
+        """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
+        wrong = {number for number in self._chunks if not self._looks_whole(number)}
+        for chunk in range(self.layout.chunks):
+            if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
+                self.have.add(chunk)
+
+    def verify(self, expected: Mapping[int, bytes]) -> None:
+        """Compare what is there with the digests of chunks, and keep what is right."""
+        buffer = memoryview(bytearray(CHUNK))
+        for chunk, digest in expected.items():
+            piece = Piece(chunk, 1)
+            view = buffer[: self.layout.length(piece)]
+            if self._read(piece, view) and digests.of_chunks(view) == [digest]:
+                self.have.add(chunk)
+        self._close()
+
+    def reserve(self) -> None:
+        """Allocate room for what is missing, so that a full disk is an error before the first byte is sent.
+
+        Raises:
+            TransferError: there is not enough.
+        """
+        needed = 0
+        for number in self._incomplete():
+            entry = self.manifest.entries[number]
+            data = sum(length for _, length in entry.extents)
+            part = _lstat(self._part(number))
+            needed += max(0, data - (part.st_blocks * 512 if part else 0))
+        with _naming(self._base):
+            room = os.statvfs(self._base)
+            free = room.f_bavail * room.f_frsize
+            if needed > free:
+                raise OSError(errno.ENOSPC, f"no space: {needed:,} bytes are needed, {free:,} are free")
+        for number in self._incomplete():
+            entry = self.manifest.entries[number]
+            if entry.size >= _ALLOCATED and entry.extents == ((0, entry.size),):
+                with _naming(self._path(number)):
+                    self._open(number)
+                    os.posix_fallocate(self._file, 0, entry.size)
+        self._close()
+
+    # While pieces arrive.
+
+    def write(self, piece: Piece, data: memoryview) -> None:
+        """Write the chunks of a piece that are not there.
+
+        Raises:
+            TransferError: it cannot be written.
+        """
+        for chunk in piece.chunks:
+            if chunk in self.have:
+                continue
+            at = (chunk - piece.first) * CHUNK
+            for span in self.layout.spans(Piece(chunk, 1)):
+                with _naming(self._path(span.entry)):
+                    self._open(span.entry)
+                    self._write_span(span, data[at : at + span.length])
+                at += span.length
+
+    def settle(self, chunks: Sequence[int]) -> int:
+        """Take written chunks as right; give files that are whole now their names. Return how many files that were.
+
+        Raises:
+            TransferError: a file cannot be synced or renamed.
+        """
+        self._close()
+        self.have.update(chunks)
+        touched = {span.entry for chunk in chunks for span in self.layout.spans(Piece(chunk, 1))}
+        whole = [number for number in sorted(touched) if self._is_whole(number) and _lstat(self._part(number))]
+        self._name(whole)
+        return len(whole)
+
+    def finish(self) -> None:
+        """Make what has no content: empty files, links; then set the times and modes of directories.
+
+        Raises:
+            TransferError: one of these cannot be made, or a file is not whole.
+        """
+        self._close()
+        unnamed = [number for number in self._chunks if self._is_whole(number) and _lstat(self._part(number))]
+        self._name(unnamed)
+        for number, entry in enumerate(self.manifest.entries):
+            with _naming(self._path(number)):
+                if entry.kind == LINK:
+                    self._link(number, entry)
+                elif entry.kind == FILE and not entry.extents and not self._looks_whole(number):
+                    self._open(number)
+                    self._close()
+                    self._name([number])
+                elif entry.kind == FILE:
+                    self._set_times(self._path(number), entry)
+        for number, entry in reversed(list(enumerate(self.manifest.entries))):
+            if entry.kind == DIRECTORY:
+                with _naming(self._path(number)):
+                    os.chmod(self._path(number), self._mode(entry))
+                    self._set_times(self._path(number), entry)
+
+    def close(self) -> None:
+        """Close what is open; part files stay, for the next time."""
+        self._close()
+
+    def _name(self, whole: Sequence[int]) -> None:
+        """Sync and rename part files that are whole."""
+        if len(whole) >= _MANY:
+            os.sync()
+        for number in whole:
+            entry = self.manifest.entries[number]
+            with _naming(self._path(number)):
+                part = os.open(self._part(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.fchmod(part, self._mode(entry))
+                    if self._preserve:
+                        os.utime(part, ns=(entry.mtime, entry.mtime))
+                    if len(whole) < _MANY:
+                        os.fsync(part)
+                finally:
+                    os.close(part)
+                os.rename(self._part(number), self._path(number))
+
+    def _link(self, number: int, entry: Entry) -> None:
+        path, part = self._path(number), self._part(number)
+        there = _lstat(path)
+        if there is None or not stat.S_ISLNK(there.st_mode) or os.readlink(path) != entry.target:
+            with suppress(FileNotFoundError):
+                os.unlink(part)
+            os.symlink(entry.target, part)
+            os.rename(part, path)
+        self._set_times(path, entry)
+
+    def _set_times(self, path: bytes, entry: Entry) -> None:
+        if self._preserve and os.stat(path, follow_symlinks=False).st_mtime_ns != entry.mtime:
+            os.utime(path, ns=(entry.mtime, entry.mtime), follow_symlinks=False)
+
+    def _mode(self, entry: Entry) -> int:
+        return entry.mode if self._preserve else entry.mode & 0o777 & ~self._umask
+
+    # What is there.
+
+    def _incomplete(self) -> Iterator[int]:
+        return (number for number in self._chunks if not self._is_whole(number))
+
+    def _is_whole(self, number: int) -> bool:
+        return all(chunk in self.have for chunk in reversed(self._chunks[number]))  # the last one comes last
+
+    def _looks_whole(self, number: int) -> bool:
+        entry, there = self.manifest.entries[number], _lstat(self._path(number))
+        if there is None or not stat.S_ISREG(there.st_mode) or there.st_size != entry.size:
+            return False
+        return not self._preserve or there.st_mtime_ns == entry.mtime
+
+    def _candidate(self, number: int) -> bytes:
+        """Return the file that may hold some of an entry's content: its part file, else the file; or nothing."""
+        for path in self._part(number), self._path(number):
+            there = _lstat(path)
+            if there is not None and stat.S_ISREG(there.st_mode) and there.st_size:
+                return path
+        return b""
+
+    def _read(self, piece: Piece, buffer: memoryview) -> bool:
+        """Fill the buffer with what is there of a piece; return whether all of it is."""
+        at = 0
+        for span in self.layout.spans(piece):
+            if span.entry != self._entry:
+                self._close()
+                path = self._candidate(span.entry)
+                if not path or not _is_hollow(path, self.manifest.entries[span.entry]):
+                    return False
+                try:
+                    self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                except OSError:  # what cannot be read is not there
+                    return False
+                self._entry = span.entry
+            if _read_exactly(self._file, buffer[at : at + span.length], span.offset) < span.length:
+                return False
+            at += span.length
+        return True
+
+    # Part files.
+
+    def _open(self, number: int) -> None:
+        """Have the part file of an entry open for writing; a new one begins with what the file has that is right."""
+        if number == self._entry:
+            return
+        self._close()
+        entry, part = self.manifest.entries[number], self._part(number)
+        fresh = _lstat(part) is None
+        self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._entry = number
+        if fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
+            with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
+                shutil.copyfileobj(old, new, CHUNK)
+        elif not fresh and not _is_hollow(part, entry):
+            os.ftruncate(self._file, 0)
+        if os.fstat(self._file).st_size != entry.size:
+            os.ftruncate(self._file, entry.size)
+
+    def _write_span(self, span: Span, data: memoryview) -> None:
+        at = 0
+        while at < span.length:
+            at += os.pwrite(self._file, data[at:], span.offset + at)
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._entry = -1, -1
+
+    def _path(self, number: int) -> bytes:
+        return os.path.join(self._base, self._names[number])
+
+    def _part(self, number: int) -> bytes:
+        folder, name = os.path.split(self._path(number))
+        return os.path.join(folder, b"." + name + b".ringcast-part")
+
+
+def _placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the directory that everything goes into, and the name of each entry in it.
+
+    A single file gets the name of the target, unless that is a directory or ends with "/".
+    """
+    names = [entry.path for entry in manifest.entries]
+    single = len(names) == 1 and manifest.entries[0].kind == FILE
+    if not single or target.endswith(b"/") or os.path.isdir(target):
+        return target, names
+    folder, name = os.path.split(target)
+    return folder or b".", [name]
+
+
+def _is_hollow(path: bytes, entry: Entry) -> bool:
+    """Return whether a file has no data where the entry has holes; always true where that has none."""
+    if entry.extents == ((0, entry.size),):
+        return True
+    file, end = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), 0
+    try:
+        for start, length in (*entry.extents, (entry.size, 0)):
+            with suppress(OSError):  # no data from there on
+                if os.lseek(file, end, os.SEEK_DATA) < start:
+                    return False
+            end = start + length
+        return True
+    finally:
+        os.close(file)
+
+
+def _read_exactly(file: int, buffer: memoryview, offset: int) -> int:
+    at = 0
+    while at < len(buffer):
+        got = os.preadv(file, [buffer[at:]], offset + at)
+        if got == 0:
+            break
+        at += got
+    return at
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _naming(path: bytes) -> Iterator[None]:
+    """Let errors of the system name the path."""
+    try:
+        yield
+    except OSError as error:
+        raise TransferError(f"{shown(path)}: {error.strerror}") from error

@@ -1,0 +1,95 @@
+"""Layout of the stream of contents: which bytes of which files a chunk has, and what is sent in which order.
+
+The contents of all files follow each other in one stream, which is cut into chunks of 1 MiB. A chunk is what is hashed
+and what is resumed. A piece is a run of chunks that is broadcast by one call, a segment so many pieces that ranks
+compare notes after it. All of this follows from the manifest and the set of missing chunks, alike on all ranks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from ringcast._util.dataclass import dataclass
+from ringcast.transfer.manifest import Manifest
+
+CHUNK = 1 << 20  # bytes
+PIECE = 4  # chunks
+SEGMENT = 64  # chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a file: `length` of them, from `offset` of entry number `entry`."""
+
+    entry: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Chunks `first` to `first + count - 1`, which travel together."""
+
+    first: int
+    count: int
+
+    @property
+    def chunks(self) -> range:
+        return range(self.first, self.first + self.count)
+
+
+class Layout:
+    """Where each byte of the stream lies in the files of a manifest."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._extents = [
+            Span(number, offset, length)
+            for number, entry in enumerate(manifest.entries)
+            for offset, length in entry.extents
+        ]
+        self._starts = [0, *accumulate(span.length for span in self._extents)]
+        self.nbytes = self._starts[-1]
+        self.chunks = -(-self.nbytes // CHUNK)
+
+    def length(self, piece: Piece) -> int:
+        """Return the bytes of a piece; the last chunk of the stream may be shorter than others."""
+        return min(self.nbytes, (piece.first + piece.count) * CHUNK) - piece.first * CHUNK
+
+    def spans(self, piece: Piece) -> Iterator[Span]:
+        """Yield the bytes of files that make up a piece, in order."""
+        at, end = piece.first * CHUNK, piece.first * CHUNK + self.length(piece)
+        number = bisect_right(self._starts, at) - 1
+        while at < end:
+            extent, start = self._extents[number], self._starts[number]
+            length = min(end, self._starts[number + 1]) - at
+            yield Span(extent.entry, extent.offset + at - start, length)
+            at, number = at + length, number + 1
+
+    def chunks_of_entries(self) -> dict[int, range]:
+        """Return the chunks in which each entry has data; entries without data are left out."""
+        found: dict[int, range] = {}
+        for span, start in zip(self._extents, self._starts, strict=False):
+            first = found[span.entry].start if span.entry in found else start // CHUNK
+            found[span.entry] = range(first, (start + span.length - 1) // CHUNK + 1)
+        return found
+
+
+def segments(missing: Sequence[int]) -> list[list[Piece]]:
+    """Return the pieces in which missing chunks, in ascending order, are sent, segment by segment.
+
+    >>> segments([0, 1, 2, 3, 4, 9])
+    [[Piece(first=0, count=4), Piece(first=4, count=1), Piece(first=9, count=1)]]
+    """
+    result: list[list[Piece]] = []
+    for start in range(0, len(missing), SEGMENT):
+        pieces: list[Piece] = []
+        for chunk in missing[start : start + SEGMENT]:
+            last = pieces[-1] if pieces else None
+            if last is not None and last.count < PIECE and chunk == last.first + last.count:
+                pieces[-1] = Piece(last.first, last.count + 1)
+            else:
+                pieces.append(Piece(chunk, 1))
+        result.append(pieces)
+    return result
