@@ -39,7 +39,7 @@ examples:   ringcast cp model.safetensors -H h[1-7]:/data/
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = _parser().parse_intermixed_args(argv)
     try:
         job = _job(options)
         manifest, _ = scan(job.order.sources, options.recursive)
@@ -105,7 +105,7 @@ def _run(job: _Job) -> _Outcome:
             errors.join()
     line.clear()
     if report is None:
-        text = _by_hosts(error, job.hosts) or "".join(said).replace("ringcast-launch: ", "").strip()
+        text = _by_hosts(error, job.hosts) or _last_words(said)
         _complain(text)
         return _Outcome(FAILED, error=text)
     _tell(report, job.hosts)
@@ -138,6 +138,18 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
     print(
         f"{len(report.ranks) - len(failed)} of {len(report.ranks)} hosts have {report.files:,} files, "
         f"{report.nbytes:,} bytes: {report.sent:,} sent in {report.seconds:.1f} s{speed}{found}"
+    )
+
+
+def _last_words(said: Sequence[str]) -> str:
+    """Return what the launcher said of a job without a report: why it did not start, or last, why it failed."""
+    lines = [line.removeprefix("ringcast-launch: ").strip() for line in said]
+    not_started = [line for line in lines if line.startswith("the job cannot start")]
+    last = lines[-1] if lines else "the copy ended without a report"
+    return (
+        not_started[0]
+        if not_started
+        else f"{last}; what has arrived is kept, and the same command sends only what is missing"
     )
 
 

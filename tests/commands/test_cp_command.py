@@ -1,0 +1,65 @@
+"""The command line of `ringcast cp`, which is refused before anything starts, and a copy on this host."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringcast.commands.cp.command import main
+from support.trees import described, make_tree
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["{file}"], "where to? name hosts and destination, as -H h[1-7]:/data/"),
+        (["{file}", "-H", "h1"], "the destination is missing after the hosts"),
+        (["{file}", "-H", "h1:"], "the destination is missing after the hosts"),
+        (["{file}", "-H", "h1,h1:/data"], "h1 is named twice"),
+        (["{file}", "-H", "h1,-oX:/data"], "'-oX' is no host"),
+        (["{file}", "-H", "h[3-1]:/data"], "'3-1' is no range of numbers"),
+        (["{file}.not", "-H", "h1:/data"], "No such file or directory"),
+        (["{folder}", "-H", "h1:/data"], "a directory; -r copies it"),
+        (["{file}", "--hostfile", "{hosts}"], "the last argument is the destination, written as :DEST"),
+        ([":/data", "--hostfile", "{hosts}"], "what shall be copied?"),
+        (["{file}", "--hostfile", "{file}.not", ":/data"], "No such file or directory"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    arguments: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "hosts").write_text("h1\nh2\n")
+    names = {"file": tmp_path / "file", "folder": tmp_path, "hosts": tmp_path / "hosts"}
+    assert main([argument.format(**names) for argument in arguments]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert text in told.err
+
+
+def test_a_dry_run_says_what_goes_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("content")
+    assert main([str(tmp_path / "file"), "-H", "h[1-2]:/data/", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "1 files of 1 entries, 7 bytes, to /data/ on\n  h1\n  h2\n"
+
+
+@pytest.mark.live
+def test_this_host_can_be_a_destination_and_a_terminal_shows_progress(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    command = [sys.executable, "-m", "ringcast", "cp", "-r", str(tree), "-H", f"localhost:{tmp_path}/out/"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        out, _ = process.communicate(timeout=120)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert process.returncode == 0
+    assert out.startswith("1 of 1 hosts have ")
+    assert "100 % of " in drawn
+    assert drawn.endswith("\r\x1b[K")
+    assert described(tmp_path / "out" / "tree") == described(tree)

@@ -1,0 +1,168 @@
+"""`ringcast cp` over real ssh: every host has every byte, whoever is killed; what has arrived is not sent again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.beds import on, run_on
+from support.fleets import LIMIT, Fleet, finished, fleet, until
+from support.trees import described, make_tree
+
+pytestmark = pytest.mark.usefixtures("nothing_on_links")
+
+CP = [sys.executable, "-m", "ringcast", "cp"]
+THERE = "/dev/shm/data"  # each host has a /dev/shm of its own, all other files are those of the machine
+BIG = 128 << 20
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Four hosts whose links are slow enough that a copy can be disturbed."""
+    with fleet("4x200mbit", tmp_path_factory.mktemp("links")) as made:
+        for host in range(4):
+            on(made.bed, host, "mount", "-o", "remount,size=1g", "/dev/shm")
+        yield made
+
+
+@pytest.fixture
+def nothing_on_links(links: Fleet) -> Iterator[None]:
+    """Remove the copies, and fail a test that leaves a process or a temporary file on one of the hosts."""
+    yield
+    for host in range(4):
+        on(links.bed, host, "rm", "-rf", THERE)
+    try:
+        links.assert_empty()
+    finally:
+        links.clear()
+
+
+@pytest.fixture(scope="module")
+def big(links: Fleet) -> Path:
+    path = links.folder / "big.bin"
+    path.write_bytes(os.urandom(BIG))
+    return path
+
+
+def cp(links: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_on(links.bed, 0, [*CP, *arguments], LIMIT, links.environment)
+
+
+def started(links: Fleet, *arguments: str) -> subprocess.Popen[str]:
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return links.bed.start(0, [*CP, *arguments], env=links.environment, **files)
+
+
+def digest(links: Fleet, host: int, name: str) -> str:
+    return on(links.bed, host, "sha256sum", f"{THERE}/{name}").split()[0]
+
+
+def sent(links: Fleet) -> int:
+    return links.bed.carried(0)[0]
+
+
+@pytest.mark.parametrize("preserve", [False, True])
+def test_a_tree_arrives_whole_as_rsync_sees_it(links: Fleet, tmp_path: Path, preserve: bool) -> None:
+    tree = make_tree(tmp_path / "tree")
+    options = ["-r", "-p"] if preserve else ["-r"]
+    done = cp(links, *options, str(tree), "-H", f"h[1-3]:{THERE}/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3 of 3 hosts have ")
+    for host in 1, 2, 3:
+        copy = tmp_path / f"copy{host}"
+        on(links.bed, host, "cp", "-a", f"{THERE}/tree", str(copy))
+        assert described(copy, times=preserve) == described(tree, times=preserve)
+
+
+def test_a_second_run_is_quick_on_any_link(links: Fleet, big: Path) -> None:
+    assert cp(links, str(big), "-H", f"h[1-3]:{THERE}/").returncode == 0
+    before = sent(links)
+    done = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
+    assert done.returncode == 0
+    assert " 0 sent in " in done.stdout
+    assert sent(links) - before < 1_000_000
+
+
+def test_a_host_that_is_killed_does_not_keep_the_others_from_all(links: Fleet, big: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    before = sent(links)
+    with started(links, str(big), "-H", f"h[1-3]:{THERE}/", "--json-report", str(report)) as process:
+        until(lambda: sent(links) - before > BIG / 2, LIMIT)
+        for pid in links.workers(2):
+            os.kill(pid, signal.SIGKILL)
+        done = finished(process)
+    assert done.returncode == 1
+    assert done.stderr == "ringcast cp: h2: lost: killed by SIGKILL\n"
+    expected = hashlib.sha256(big.read_bytes()).hexdigest()
+    assert [digest(links, host, "big.bin") for host in (1, 3)] == [expected] * 2
+    assert on(links.bed, 2, "ls", "-A", THERE).split() == [".big.bin.ringcast-part"]
+    told = json.loads(report.read_text())
+    assert [(host["host"], bool(host["error"])) for host in told["hosts"]] == [
+        ("h1", False),
+        ("h2", True),
+        ("h3", False),
+    ]
+    again = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
+    assert again.returncode == 0
+    assert digest(links, 2, "big.bin") == expected
+
+
+def test_the_sender_is_killed_at_half_and_run_again(links: Fleet, big: Path) -> None:
+    before = sent(links)
+    with started(links, str(big), "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) - before > BIG * 0.6, LIMIT)
+        for pid in links.workers(0):
+            os.kill(pid, signal.SIGKILL)
+        done = finished(process)
+    assert done.returncode == 1
+    assert "killed by SIGKILL; what has arrived is kept" in done.stderr
+    middle = sent(links)
+    again = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
+    assert again.returncode == 0
+    assert sent(links) - middle < 0.55 * BIG + 5_000_000
+    expected = hashlib.sha256(big.read_bytes()).hexdigest()
+    assert [digest(links, host, "big.bin") for host in (1, 2, 3)] == [expected] * 3
+
+
+def test_ctrl_c_says_one_line_and_what_has_arrived_stays(links: Fleet, big: Path) -> None:
+    before = sent(links)
+    with started(links, str(big), "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) - before > BIG / 4, LIMIT)
+        process.send_signal(signal.SIGINT)
+        done = finished(process)
+    assert done.returncode == 130
+    assert done.stderr == (
+        "ringcast cp: interrupted; what is whole stays, and the same command sends only what is missing\n"
+    )
+    for host in 1, 2, 3:
+        assert on(links.bed, host, "ls", "-A", THERE).split() == [".big.bin.ringcast-part"]
+
+
+def test_a_full_disk_is_named_before_anything_is_sent(links: Fleet, big: Path) -> None:
+    on(links.bed, 2, "mount", "-o", "remount,size=50m", "/dev/shm")
+    try:
+        before = sent(links)
+        done = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"ringcast cp: h2: {THERE}/: no space: ")
+        assert sent(links) - before < 1_000_000
+        going = cp(links, "--keep-going", str(big), "-H", f"h[1-3]:{THERE}/")
+        assert going.returncode == 1
+        assert going.stdout.startswith("2 of 3 hosts have 1 files")
+    finally:
+        on(links.bed, 2, "mount", "-o", "remount,size=1g", "/dev/shm")
+
+
+def test_no_such_host(links: Fleet, big: Path) -> None:
+    done = cp(links, str(big), "-H", f"h1,h9:{THERE}/")
+    assert done.returncode == 1
+    assert "host h9" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
