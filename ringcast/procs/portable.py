@@ -111,6 +111,16 @@ def reserve(file: int, size: int) -> None:
         os.write(file, bytes(size))
 
 
+def allocate(file: int, size: int) -> None:
+    """Allocate room for a file of so many bytes, and leave what it holds; nothing where the system cannot.
+
+    Raises:
+        OSError: there is none.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+
+
 def exit_code(child: subprocess.Popen[bytes]) -> int | None:
     """Return the exit code of a child, or minus the signal that killed it; None while it runs.
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from ringcast.errors import TransferError
+from ringcast.procs import portable
 from ringcast.transfer import digests
 from ringcast.transfer.layout import CHUNK, Layout, Piece, Span
 from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, shown
@@ -102,7 +103,7 @@ class Destination:
             if entry.size >= _ALLOCATED and entry.extents == ((0, entry.size),):
                 with _naming(self._path(number)):
                     self._open(number)
-                    os.posix_fallocate(self._file, 0, entry.size)
+                    portable.allocate(self._file, entry.size)
         self._close()
 
     # While pieces arrive.

@@ -46,7 +46,18 @@ CALLS: dict[str, Call] = {
     "cart": lambda c, t: c.cart(c.size, timeout=t),
     "graph": lambda c, t: c.graph([0], timeout=t),
 }
-NOT_CALLS = {"iprobe", "explain", "finalize", "free", "revoke", "get_failed", "ack_failed", "agree", "shrink"}
+NOT_CALLS = {
+    "bcast_file",
+    "iprobe",
+    "explain",
+    "finalize",
+    "free",
+    "revoke",
+    "get_failed",
+    "ack_failed",
+    "agree",
+    "shrink",
+}
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FILE = re.compile(r"# (\w+\.py)\n")
-HOST = re.compile(r"\bh[0-3]\b")
+HOST = re.compile(r"\bh([0-3]\b|\[)")
 HERE = [block for block in BLOCKS if block.language == "console" and not HOST.search(block.text)]
 ON_HOSTS = [block for block in BLOCKS if block.language == "console" and HOST.search(block.text)]
 

@@ -260,6 +260,6 @@ def test_ranks_that_die_at_some_places_cost_the_others_nothing(tmp_path: Path, v
 
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 1, 2, 4])
-@each("share", range(60))
+@each("share", range(24))
 def test_ranks_that_die_at_many_places_cost_the_others_nothing(tmp_path: Path, victim: int, share: int) -> None:
-    deaths(tmp_path, 5, victim, share, 60)
+    deaths(tmp_path, 5, victim, share, 24)
