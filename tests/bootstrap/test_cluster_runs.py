@@ -24,6 +24,7 @@ from ringcast.monitoring import jobs
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
 PATIENCE = 60.0  # seconds within which what must happen does, on a loaded machine too
+GRACE = 3.0  # seconds that pass in full, and within which a thread that may run does, on a loaded machine too
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_folder_left")
 
@@ -230,7 +231,7 @@ def test_a_time_limit_ends_communication_in_threads_and_names_those_that_still_r
 
     ranks = cluster(2, backend="threads")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ringcast.bootstrap.cluster.threads.GRACE", 0.2)
+        patch.setattr("ringcast.bootstrap.cluster.threads.GRACE", GRACE)
         patch.setattr("ringcast.bootstrap.cluster.threads.PATIENCE", 0.0)
         with pytest.raises(RunTimeout, match=r"did not finish within 0\.1 s.*rank 1 still runs") as caught:
             ranks.run(work, timeout=0.1)
@@ -260,7 +261,7 @@ def test_an_interrupt_ends_a_run_of_threads_and_closes_the_cluster() -> None:
 
 
 @pytest.mark.live
-def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes() -> None:
+def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(comm: Communicator) -> None:
         if comm.rank == 1:
             print("endless", flush=True)
@@ -275,9 +276,13 @@ def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes() -> None:
         def flush(self) -> None:
             pass
 
+    monkeypatch.setattr("ringcast.bootstrap.cluster.processes.GRACE", PATIENCE)
     with cluster(2) as ranks:
-        with pytest.raises(RunTimeout, match=r"rank 1: the run did not finish within 0\.5 s; rank 1 had not ended\n"):
+        # Where much else runs, rank 0 too may not have returned by then.
+        told = r"the run did not finish within 0\.5 s; rank (0, )?1 had not ended\n"
+        with pytest.raises(RunTimeout, match=told) as late:
             ranks.run(endless, timeout=0.5)
+        assert late.value.running == ()
         assert _works(ranks)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdout", Screen())

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
-LIMIT = 60  # seconds; nothing takes nearly as long
+LIMIT = 120  # seconds; nothing takes nearly as long
 # With these the launcher has nothing to say.
 SHARED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _USUAL = {**SHARED, "TERM": "xterm", "CI": "", "NO_COLOR": "1"}
