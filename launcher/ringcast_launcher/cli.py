@@ -47,6 +47,7 @@ from ringcast_launcher.plan.job import (
     worker_argv,
 )
 from ringcast_launcher.plan.ranklist import ranges
+from ringcast_launcher.run.last_words import say_last
 from ringcast_launcher.run.loop import run
 from ringcast_launcher.system.signals import accept_all
 
@@ -82,21 +83,24 @@ examples:   ringcast-launch -n 4 examples/identifiers.py
 """
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None, last_words: str = "") -> None:
     """Run the command and exit with its code."""
     _occupy_closed_streams()
     accept_all()
-    sys.exit(command(sys.argv[1:] if argv is None else argv, os.environ))
+    sys.exit(command(sys.argv[1:] if argv is None else argv, os.environ, last_words))
 
 
-def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the job that the command line asks for and return the exit code."""
+def command(argv: Sequence[str], environment: Mapping[str, str], last_words: str = "") -> int:
+    """Run the job that the command line asks for and return the exit code.
+
+    Why the job failed goes to the file `last_words`; to standard error if there is none.
+    """
     parser, valued = _parser()
     ours, program = split(argv, valued)
     options, unknown = parser.parse_known_args(ours)
     if problem := _no_option(unknown, parser) or _misplaced(options, program):
         parser.exit(USAGE, f"ringcast-launch: {problem}\n")
-    report = _run(options, program, environment)
+    report = _run(options, program, environment, last_words)
     if options.json_report is not None and not options.node_rank:  # the same command: one of them writes it
         try:
             report.write(options.json_report)
@@ -106,9 +110,11 @@ def command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     return report.exit_code
 
 
-def _run(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> JobReport:
+def _run(
+    options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str], last_words: str
+) -> JobReport:
     try:
-        job = _job(options, program, environment)
+        job = replace(_job(options, program, environment), last_words=last_words)
         if options.dry_run:
             write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
@@ -118,16 +124,16 @@ def _run(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     except JobError as error:
         text = _by_options(str(error), options)
         if text:
-            _complain(text)
+            _complain(text, last_words)
         return JobReport(error.code, text)
     except BrokenPipeError:  # as with every command of which nobody reads the output
         return JobReport(BROKEN_PIPE, "nobody reads the output any more")
     except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
         text = _by_options(str(error), options)
-        _complain(text)
+        _complain(text, last_words)
         return JobReport(1, text)
     except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
-        _complain(text := "ended by SIGINT")
+        _complain(text := "ended by SIGINT", last_words)
         return JobReport(130, text)
 
 
@@ -144,10 +150,10 @@ def _say(text: str) -> None:
     write_all(2, f"ringcast-launch: {text}\n".encode("utf-8", "replace"))
 
 
-def _complain(text: str) -> None:
+def _complain(text: str, last_words: str = "") -> None:
     """Print an error; that nobody can read it is no error, as the exit code says it too."""
     with suppress(OSError):
-        _say(text)
+        say_last(f"ringcast-launch: {text}\n", last_words)
 
 
 def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[str]]:

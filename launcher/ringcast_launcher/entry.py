@@ -9,15 +9,15 @@ from types import FrameType
 _INTERRUPTED = 128 + signal.SIGINT
 
 
-def main() -> None:
-    """Run the command and exit with its code."""
+def main(last_words: str = "") -> None:
+    """Run the command and exit with its code; `last_words` is a file for what it says at the end of a failed job."""
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # else it is ignored, as in the background
         signal.signal(signal.SIGINT, _end)
     from ringcast_launcher import cli
 
     if signal.getsignal(signal.SIGINT) == _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.main()
+    cli.main(last_words=last_words)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import cloudpickle
 
 from ringcast._util.streams import flush, write_text
 from ringcast.algorithms.cost import NETWORKS
-from ringcast.bootstrap.launched import failure, read_report
+from ringcast.bootstrap.launched import failure, note_of, read_report
 from ringcast.bootstrap.time_limit import GRACE, deadline, left
 from ringcast.bootstrap.world import WORLD, adopt
 from ringcast.collectives.stage import Group
@@ -29,6 +28,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, RunTimeout
+from ringcast.wire.error_text import text_of
 
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
@@ -80,7 +80,8 @@ def run(
         A list of what `fn` returned, by rank.
 
     Raises:
-        RunFailed: some rank raised or died; names the first one, with its traceback. Or a rank caught an error of
+        RunFailed: some rank raised or died; names the first one, with its traceback. A note has what is known of the
+            others; standard error does not have it as well. Or a rank caught an error of
             communication, and no shrink or agree followed.
         RunTimeout: it took longer than `timeout`, which is a RunFailed too. Communication has ended then, and so have
             processes; nothing ends a thread that does not communicate: the error names those that still run.
@@ -132,7 +133,7 @@ def _run_threads(
         if late and timeout is not None:
             abort(endpoints, f"the run did not finish within {timeout:g} s")
             running = _running(threads, time.monotonic() + GRACE)
-            traces = ["".join(traceback.format_exception(error)) for rank, error in failures if rank in late]
+            traces = [text_of(error) for rank, error in failures if rank in late]
             raise RunTimeout(late, timeout, traces[0] if traces else "", running)
     except RunTimeout:
         raise
@@ -144,8 +145,7 @@ def _run_threads(
         raise
     if failures:
         rank, error = _first_cause(failures)
-        text = "".join(traceback.format_exception(error))
-        raise RunFailed(rank, f"{type(error).__name__}: {error}", text) from error
+        raise RunFailed(rank, f"{type(error).__name__}: {error}", text_of(error)) from error
     _check_answers(endpoints)
     _check_ends(endpoints)
     return results
@@ -188,9 +188,10 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
     with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args)))
-        report = folder / "report"
+        report, last_words = folder / "report", folder / "last-words"
         # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
-        command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(n), "--json-report", str(report)]
+        command = [sys.executable, "-P", "-m", "ringcast_launcher.for_program", str(last_words)]
+        command += ["-n", str(n), "--json-report", str(report)]
         command += ["--timeout", str(timeout)] if timeout is not None else []
         command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
@@ -216,22 +217,30 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                 launcher.terminate()  # it ends the ranks
                 for _ in launcher.stdout:  # it may have more to say than the pipe holds
                     pass
+                launcher.wait()
+                errors.join()
+                _copy_all(_lines_of(last_words), sys.stderr, tail, lost)  # the interrupt itself shows none of that
                 raise
             finally:
                 errors.join()
         # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
         told = read_report(report)
         results = [folder / f"result-{rank}" for rank in range(n)]
+        words = _lines_of(last_words)
+        output = "".join([*tail, *words][-max(TAIL, len(words)) :])
         if code := launcher.returncode or told["exit_code"]:
             if timeout is not None and code == TIMED_OUT and told["rank"] is None:
                 late = tuple(rank for rank, file in enumerate(results) if not file.exists())
-                raise RunTimeout(late or tuple(range(n)), timeout, "".join(tail))
-            raise failure("".join(tail), code, told)
+                raise RunTimeout(late or tuple(range(n)), timeout, output)
+            error = failure(output, code, told)
+            if note := note_of(words, error, output):
+                error.add_note(note)
+            raise error
         if lost:
             raise lost[0]
         for rank, file in enumerate(results):
             if not file.exists():
-                raise RunFailed(rank, "it ended without a result", "".join(tail))
+                raise RunFailed(rank, "it ended without a result", output)
         return [pickle.loads(file.read_bytes()) for file in results]
 
 
@@ -243,6 +252,14 @@ def _unseen(lines: Iterable[str]) -> Iterator[str]:
         elif line not in _seen:
             _seen.add(line)
             yield line
+
+
+def _lines_of(last_words: Path) -> list[str]:
+    """Return what the launcher said at its end; nothing if it was killed before."""
+    try:
+        return last_words.read_text("utf-8", "replace").splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
 
 
 def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:

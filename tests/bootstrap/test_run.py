@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,78 @@ def test_an_exception_names_the_rank_and_shows_its_traceback(backend: str) -> No
     assert str(error).startswith("rank 1: KeyError: 'of all things'\nTraceback")
     if backend == "threads":
         assert isinstance(error.__cause__, KeyError)
+
+
+@pytest.mark.live
+def test_a_failure_is_shown_by_the_exception_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(comm: Communicator) -> Any:
+        print(f"rank {comm.rank} warns", file=sys.stderr)
+        comm.barrier()
+        if comm.rank == 1:
+            raise KeyError("of all things")
+        return comm.allreduce(1)
+
+    with pytest.raises(RunFailed) as info:
+        run(work, 3)
+    shown = [line for line in capsys.readouterr().err.splitlines() if "share the cores" not in line]
+    assert sorted(shown) == [f"[{rank}] rank {rank} warns" for rank in range(3)]
+    assert str(info.value).count("Traceback") == 1
+    (note,) = info.value.__notes__
+    assert "Traceback" not in note
+    assert "ringcast-launch: rank 1: raised KeyError" in note
+
+
+@pytest.mark.live
+def test_a_process_that_dies_is_told_by_the_exception_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(comm: Communicator) -> Any:
+        comm.barrier()
+        if comm.rank == 1:
+            os._exit(5)
+        return comm.allreduce(1)
+
+    with pytest.raises(RunFailed, match=r"^rank 1: exit code 5\n(.*\n)*ringcast-launch: rank 1 .* failed: exit code 5"):
+        run(work, 2)
+    assert [line for line in capsys.readouterr().err.splitlines() if "share the cores" not in line] == []
+
+
+@pytest.mark.live
+def test_what_a_rank_writes_after_its_traceback_is_not_lost() -> None:
+    def work(comm: Communicator) -> None:
+        atexit.register(print, f"rank {comm.rank} says goodbye", file=sys.stderr)
+        raise KeyError("of all things")
+
+    with pytest.raises(RunFailed) as info:
+        run(work, 1)
+    assert "rank 0 says goodbye" in info.value.__notes__[0]
+
+
+@pytest.mark.live
+def test_ordinary_errors_are_shown_while_the_job_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Screen:
+        def write(self, line: str) -> None:
+            if "go on" in line:
+                (tmp_path / "seen").touch()
+
+        def flush(self) -> None:
+            pass
+
+    def work(comm: Communicator) -> bool:
+        print("go on", file=sys.stderr, flush=True)
+        until = time.monotonic() + 60
+        while not (tmp_path / "seen").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        return (tmp_path / "seen").exists()
+
+    monkeypatch.setattr(sys, "stderr", Screen())
+    assert run(work, 1) == [True]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_frames_inside_ringcast_are_folded(backend: str) -> None:
+    with pytest.raises(RunFailed) as info:
+        run(lambda comm: comm.bcast(1, 7), 2, backend=backend)
+    assert "frames inside ringcast" in info.value.remote_traceback
+    assert "ringcast/communicator/" not in info.value.remote_traceback
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -122,6 +122,12 @@ def work(comm, start):
         cell = notebook.run(f"ranks.run(lambda comm: print('turn', {turn}))[0]")
         assert sorted(cell.streams["stdout"].splitlines()) == [f"[0] turn {turn}", f"[1] turn {turn}"]
 
+    failed = notebook.run("ringcast.run(lambda comm: comm.allreduce(1 // comm.rank), 2)")
+    assert failed.error == "RunFailed", failed
+    shown = [line for line in failed.streams["stderr"].splitlines() if "share the cores" not in line]
+    assert (failed.streams["stdout"], shown) == ("", []), "the error is shown once, by the notebook"
+    assert "raised ZeroDivisionError before" in failed.traceback, "what is known of the ranks is a note of the error"
+
     sent = []
 
     def interrupt(cell: Cell) -> None:

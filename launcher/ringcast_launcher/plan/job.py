@@ -84,6 +84,7 @@ class Job:
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
     verbose: bool = False
     flight_recorder: str = ""  # file for the flight record, written if the job fails
+    last_words: str = ""  # file for what is said at the end of the job; empty for standard error
     continue_on_failure: bool = False  # the other ranks go on without those that fail
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing
     max_restarts: int = 0  # of the whole job, after failures

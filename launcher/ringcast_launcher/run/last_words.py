@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from ringcast._util.output_files import write_text
+from ringcast._util.streams import write_all
 from ringcast.monitoring import flight_record
 
 
@@ -22,3 +24,16 @@ def last_words(directory: str, size: int, file: str, lost: Collection[int], rais
         except OSError as error:
             lines.append(f"the flight record was not written to {file}: {error.strerror}")
     return "".join(f"ringcast-launch: {line}\n" for line in lines)
+
+
+def say_last(text: str, file: str = "") -> None:
+    """Write what is said at the end of a job: to a file if there is one, else to standard error.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = text.encode("utf-8", "replace")
+    if file:
+        Path(file).write_bytes(data)
+    else:
+        write_all(2, data)

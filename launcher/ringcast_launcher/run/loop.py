@@ -18,7 +18,6 @@ from pathlib import Path
 
 import zmq
 
-from ringcast._util.streams import write_all
 from ringcast.control import ControlServer, new_key
 from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
@@ -86,7 +85,7 @@ SETTLE = 1.0  # seconds in which our output is to be written before the other no
 
 
 def run(job: Job) -> JobReport:
-    """Run the job to its end, with restarts; print errors on standard error; return the report.
+    """Run the job to its end, with restarts; print errors on standard error, or in `job.last_words`; return the report.
 
     Raises:
         JobError: it could not be started; no process is left.
@@ -110,7 +109,7 @@ def run(job: Job) -> JobReport:
         writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
     lost = "".join(f"ringcast-launch: {cause}\n" for cause in writer.losses.causes)
     with suppress(OSError):  # standard error may be what was lost
-        write_all(2, (lost + words).encode("utf-8", "replace"))
+        report.say_last(lost + words, job.last_words)
     return end.but_for(writer.losses)
 
 
