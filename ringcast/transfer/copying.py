@@ -173,8 +173,7 @@ class _Copy:
     def _compare(self, comm: Ranks, root: int, there: bool) -> None:
         """Find out what ranks have already."""
         if there and self._options.verify == FULL:
-            mine = self._digests_of_all() if comm.rank == root else {}
-            expected: dict[int, bytes] = dict(_announced(comm, root, {"digests": list(mine.items())})["digests"])
+            expected = self._agree_on_digests(comm, root)
             if self._usable is not None and not self._compared:
                 self._usable.verify(expected)
         elif there and self._options.verify == SIZE and self._usable is not None and not self._compared:
@@ -182,6 +181,19 @@ class _Copy:
         if self._destination is not None and not self._compared:
             self._found = sum(self._destination.layout.length(Piece(c, 1)) for c in self._destination.have)
         self._compared = True
+
+    def _agree_on_digests(self, comm: Ranks, root: int) -> dict[int, bytes]:
+        """Return the digests of all that the root has, on all ranks."""
+        record: dict[str, Any] = {}
+        if comm.rank == root:
+            try:
+                record = {"digests": list(self._digests_of_all().items())}
+            except TransferError as error:
+                record = {"error": str(error)}
+        record = _announced(comm, root, record)
+        if "error" in record:
+            raise TransferError(record["error"])
+        return dict(record["digests"])
 
     def _reserve(self, comm: Ranks) -> None:
         if self._usable is not None:
@@ -277,7 +289,11 @@ class _Copy:
         try:
             while count or under_way:
                 while count and len(under_way) < UNDER_WAY and (filled := take(not under_way)) is not None:
-                    under_way.append((filled, comm.ibcast(filled.data, root)))
+                    try:
+                        under_way.append((filled, comm.ibcast(filled.data, root)))
+                    except RingcastError:
+                        self._buffers.give_back(filled.buffer)
+                        raise
                     count -= 1
                 under_way[0][1].wait()
                 yield under_way.popleft()[0]

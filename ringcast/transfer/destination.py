@@ -33,6 +33,7 @@ class Destination:
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = _placed(manifest, os.fsencode(target))
         self._chunks = self.layout.chunks_of_entries()
+        self._parts: set[int] = set()  # entries of which there is a part file
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
         os.umask(self._umask)
@@ -49,20 +50,30 @@ class Destination:
             os.makedirs(self._base, exist_ok=True)
             if not os.access(self._base, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        existing, made = 0, set()  # directories that are new: there is nothing in them
         for number, entry in enumerate(self.manifest.entries):
             path = self._path(number)
+            if os.path.dirname(path) in made:
+                if entry.kind == DIRECTORY:
+                    os.mkdir(path, 0o700)
+                    made.add(path)
+                continue
             with _naming(path):
                 there = _lstat(path)
                 if entry.kind == DIRECTORY:
                     if there is None:
                         os.mkdir(path, 0o700)
+                        made.add(path)
                     elif not stat.S_ISDIR(there.st_mode):
                         raise NotADirectoryError(errno.ENOTDIR, "is there, and no directory")
                 elif there is not None and stat.S_ISDIR(there.st_mode):
                     raise IsADirectoryError(
                         errno.EISDIR, f"is a directory there; it would be replaced by a {entry.kind}"
                     )
-        return sum(entry.size for number, entry in enumerate(self.manifest.entries) if self._candidate(number))
+                if entry.kind == FILE and _lstat(self._part(number)) is not None:
+                    self._parts.add(number)
+                existing += entry.size if self._candidate(number) else 0
+        return existing
 
     def trust(self) -> None:
         """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
@@ -91,7 +102,7 @@ class Destination:
         for number in self._incomplete():
             entry = self.manifest.entries[number]
             data = sum(length for _, length in entry.extents)
-            part = _lstat(self._part(number))
+            part = _lstat(self._part(number)) if number in self._parts else None
             needed += max(0, data - (part.st_blocks * 512 if part else 0))
         with _naming(self._base):
             room = os.statvfs(self._base)
@@ -133,7 +144,7 @@ class Destination:
         self._close()
         self.have.update(chunks)
         touched = {span.entry for chunk in chunks for span in self.layout.spans(Piece(chunk, 1))}
-        whole = [number for number in sorted(touched) if self._is_whole(number) and _lstat(self._part(number))]
+        whole = [number for number in sorted(touched & self._parts) if self._is_whole(number)]
         self._name(whole)
         return len(whole)
 
@@ -144,8 +155,7 @@ class Destination:
             TransferError: one of these cannot be made, or a file is not whole.
         """
         self._close()
-        unnamed = [number for number in self._chunks if self._is_whole(number) and _lstat(self._part(number))]
-        self._name(unnamed)
+        self._name([number for number in sorted(self._parts & self._chunks.keys()) if self._is_whole(number)])
         for number, entry in enumerate(self.manifest.entries):
             with _naming(self._path(number)):
                 if entry.kind == LINK:
@@ -155,12 +165,12 @@ class Destination:
                     self._close()
                     self._name([number])
                 elif entry.kind == FILE:
-                    self._set_times(self._path(number), entry)
+                    self._preserved(self._path(number), entry)
         for number, entry in reversed(list(enumerate(self.manifest.entries))):
             if entry.kind == DIRECTORY:
                 with _naming(self._path(number)):
                     os.chmod(self._path(number), self._mode(entry))
-                    self._set_times(self._path(number), entry)
+                    self._preserved(self._path(number), entry)
 
     def close(self) -> None:
         """Close what is open; part files stay, for the next time."""
@@ -183,6 +193,7 @@ class Destination:
                 finally:
                     os.close(part)
                 os.rename(self._part(number), self._path(number))
+                self._parts.discard(number)
 
     def _link(self, number: int, entry: Entry) -> None:
         path, part = self._path(number), self._part(number)
@@ -192,10 +203,16 @@ class Destination:
                 os.unlink(part)
             os.symlink(entry.target, part)
             os.rename(part, path)
-        self._set_times(path, entry)
+        self._preserved(path, entry)
 
-    def _set_times(self, path: bytes, entry: Entry) -> None:
-        if self._preserve and os.stat(path, follow_symlinks=False).st_mtime_ns != entry.mtime:
+    def _preserved(self, path: bytes, entry: Entry) -> None:
+        """Give what was there already, and has the right content, the mode and time that are to be kept."""
+        if not self._preserve:
+            return
+        there = os.lstat(path)
+        if entry.kind != LINK and stat.S_IMODE(there.st_mode) != entry.mode:
+            os.chmod(path, entry.mode)
+        if there.st_mtime_ns != entry.mtime:
             os.utime(path, ns=(entry.mtime, entry.mtime), follow_symlinks=False)
 
     def _mode(self, entry: Entry) -> int:
@@ -250,9 +267,10 @@ class Destination:
             return
         self._close()
         entry, part = self.manifest.entries[number], self._part(number)
-        fresh = _lstat(part) is None
+        fresh = number not in self._parts
         self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._entry = number
+        self._parts.add(number)
         if fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
             with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
                 shutil.copyfileobj(old, new, CHUNK)

@@ -120,6 +120,8 @@ class Reader(_Worker):
                 self._source.read(piece, data.data)
             except TransferError as error:
                 self.error = str(error)
+            except Exception as error:  # whatever it is: the other thread waits for this piece
+                self.error = repr(error)
         if self.error:
             data[...] = 0
         self.digests.update(zip(piece.chunks, digests.of_chunks(data.data), strict=True))
@@ -158,6 +160,8 @@ class Writer(_Worker):
                     self._destination.write(filled.piece, data)
             except TransferError as error:
                 self.error = str(error)
+            except Exception as error:  # whatever it is: the other thread waits for the buffer
+                self.error = repr(error)
             self.seconds += time.monotonic() - began
             self._buffers.give_back(filled.buffer)
 

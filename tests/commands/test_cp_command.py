@@ -27,6 +27,7 @@ from support.trees import described, make_tree
         (["{folder}", "-H", "h1:/data"], "a directory; -r copies it"),
         (["{file}", "--hostfile", "{hosts}"], "the last argument is the destination, written as :DEST"),
         ([":/data", "--hostfile", "{hosts}"], "what shall be copied?"),
+        (["{file}", "-H", "h1:/data", "--json-report", "/no/such/report"], "--json-report /no/such/report: "),
         (["{file}", "--hostfile", "{file}.not", ":/data"], "No such file or directory"),
     ],
 )
@@ -46,6 +47,17 @@ def test_a_dry_run_says_what_goes_where(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "file").write_text("content")
     assert main([str(tmp_path / "file"), "-H", "h[1-2]:/data/", "--dry-run"]) == 0
     assert capsys.readouterr().out == "1 files of 1 entries, 7 bytes, to /data/ on\n  h1\n  h2\n"
+
+
+@pytest.mark.live
+def test_there_may_be_more_names_than_a_command_line_takes(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number:03d}{'x' * 200}" for number in range(900)]
+    for file in files:
+        file.touch()
+    command = [sys.executable, "-m", "ringcast", "cp", *map(str, files), "-H", f"localhost:{tmp_path}/out/"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list((tmp_path / "out").iterdir())) == 900
 
 
 @pytest.mark.live

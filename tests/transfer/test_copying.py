@@ -48,6 +48,16 @@ def test_all_ranks_get_all_and_a_second_copy_sends_nothing(tmp_path: Path, size:
     assert all(rank.found == reports[0].nbytes and not rank.written for rank in again[0].ranks)
 
 
+def test_modes_and_times_of_files_that_are_there_are_kept_too(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    copied(tree, tmp_path / "out", 2)
+    (tree / "large").chmod(0o640)
+    os.utime(tree / "large", ns=(5, 5))
+    report = copied(tree, tmp_path / "out", 2, preserve=True)[0]
+    assert (report.ok, report.sent) == (True, 0)
+    assert described(tmp_path / "out" / "1" / "tree", times=True) == described(tree, times=True)
+
+
 def test_without_preserve_times_are_new_and_modes_are_masked(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     os.utime(tree / "kilo", ns=(1, 1))

@@ -41,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser().parse_intermixed_args(argv)
     try:
+        if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
+            raise ValueError(f"--json-report {problem}")
         job = _job(options)
         manifest, _ = scan(job.order.sources, options.recursive)
     except (TransferError, HostError, ValueError) as error:
@@ -66,7 +68,7 @@ class _Job:
         agent = ["--rsh-agent", self.rsh_agent] if self.rsh_agent else []
         hosts = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *self.hosts))
         launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", hosts, *agent, "--on-failure", "continue"]
-        return [*launch, "--output", "none", "-m", "ringcast.commands.cp.worker", self.order.encode()]
+        return [*launch, "--output", "none", "--stdin", "0", "-m", "ringcast.commands.cp.worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,20 @@ def _run(job: _Job) -> _Outcome:
     said: list[str] = []
     with subprocess.Popen(
         job.argv(),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
     ) as launcher:
+        assert launcher.stdin is not None
         assert launcher.stdout is not None
         assert launcher.stderr is not None
         errors = threading.Thread(target=said.extend, args=(launcher.stderr,), name="ringcast-cp-stderr")
         errors.start()
         try:
+            with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
+                first.write(job.order.encode())  # not an argument: these are bounded, and names of files are many
             report, error = _follow(launcher.stdout, line)
         except KeyboardInterrupt:
             launcher.terminate()  # it ends the ranks

@@ -1,12 +1,14 @@
-"""A rank of `ringcast cp`: rank 0 has the files, and prints how far they are, as lines of JSON."""
+"""A rank of `ringcast cp`: rank 0 has the files, reads the order, and prints how far they are, as lines of JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 import ringcast
 from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
@@ -15,10 +17,11 @@ from ringcast.transfer.report import Progress
 _PAUSE = 0.1  # seconds between two lines of progress
 
 
-def main(order: Order) -> int:
+def main() -> int:
     """Copy, and return the exit code of this rank."""
     comm = ringcast.init()
     first = comm.rank == 0
+    order = _order(comm, sys.stdin.read() if first else "")
     try:
         report = comm.bcast_file(
             order.sources,
@@ -39,6 +42,15 @@ def main(order: Order) -> int:
     return 0
 
 
+def _order(comm: ringcast.Communicator, text: str) -> Order:
+    """Return the order that rank 0 has read; on other ranks without the sources, which mean nothing there."""
+    if comm.rank == 0:
+        order = Order.decode(text)
+        comm.bcast(np.frombuffer(replace(order, sources=[]).encode().encode(), np.uint8))
+        return order
+    return Order.decode(comm.bcast().tobytes().decode())
+
+
 class _Reporter:
     def __init__(self) -> None:
         self._next = 0.0
@@ -55,4 +67,4 @@ def _print(kind: str, value: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Order.decode(sys.argv[1])))
+    sys.exit(main())
