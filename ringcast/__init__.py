@@ -154,6 +154,8 @@ def _advice(name: str) -> str:
     # Python asks for modules of the package before it imports them; these must not wait for numpy either.
     if name.startswith("_") or find_spec(f"ringcast.{name}") is not None:
         return ""
+    if name == "COMM_WORLD":
+        return "; ringcast.init() returns the communicator of all ranks"
     from ringcast.communicator import Communicator
 
     return f", but communicators have it: comm = ringcast.init(); comm.{name}" if hasattr(Communicator, name) else ""

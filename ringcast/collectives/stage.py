@@ -178,7 +178,10 @@ def plan(
         check_root(group, operation, root)
     if op is not None and not callable(op.fn):
         raise ArgumentError(
-            group.endpoint.rank, operation, "op", f"expected an Op or a function of two values, got {op.fn!r}"
+            group.endpoint.rank,
+            operation,
+            "op",
+            f"expected an Op, as ringcast.SUM, or a function of two values, got {op.fn!r}",
         )
     if choice.algorithm is not None or choice.nblocks is not None:
         _check_types(group, operation, choice)

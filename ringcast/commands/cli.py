@@ -16,7 +16,7 @@ from ringcast.version import build
 # Where the function `main` of a subcommand is, and what it does: imported only when it is called.
 _COMMANDS = {
     "bench": ("ringcast.commands.bench.run", "measure collectives, and compare with other libraries"),
-    "cp": ("ringcast.commands.cp.command", "copy files to many hosts at the speed of one copy"),
+    "cp": ("ringcast.commands.cp.command", "copy files to many hosts, each of which passes them on"),
     "explain": ("ringcast.commands.explain", "list the algorithms, or show one round by round"),
     "simulate": ("ringcast.commands.simulate", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.commands.calibrate.command", "measure the links of a job, for the choice of algorithms"),

@@ -11,7 +11,7 @@ from ringcast._util.output_files import write_whole
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE, Losses
 from ringcast_launcher.decide.supervisor import Fate
 
-LONG = 120  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
+LONG = 160  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ringcast.transfer.report import CopyReport, Progress, RankReport
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _DESCRIPTION = """\
-Copy files or directories of this host to many hosts, at the speed of one copy: each host passes on what it gets.
+Copy files or directories of this host to many hosts: each host passes on what it gets.
 What is there already is compared and not sent again, so that the same command goes on where one was broken off."""
 _EPILOG = """\
 SRC/ with -r means what is in the directory, SRC the directory itself. DEST is a directory if it ends with "/", if there
