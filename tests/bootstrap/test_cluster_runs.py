@@ -205,6 +205,21 @@ def test_what_makes_no_sense() -> None:
             ranks.__reduce__()
 
 
+@pytest.mark.live
+def test_ranks_that_cannot_start_tell_what_the_launcher_said() -> None:
+    with pytest.raises(RunFailed, match=r"^rank 0: ringcast-launch: 2000000 ranks are too many: [^\n]*$"):
+        cluster(2_000_000)
+
+
+@pytest.mark.live
+def test_ranks_that_do_not_start_in_time_tell_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.bootstrap.cluster.processes.START", 0.0)
+    monkeypatch.setattr("ringcast.bootstrap.cluster.processes.LOOK", 0.0)
+    monkeypatch.setattr("ringcast.bootstrap.cluster.processes.VERDICT", 0.0)
+    with pytest.raises(RunFailed, match=r"^rank 0: the ranks did not start within 0 s"):
+        cluster(2)
+
+
 def test_a_second_run_at_the_same_time_is_refused() -> None:
     with cluster(1, backend="threads") as ranks:
         with pytest.raises(RunFailed, match="UsageError: the cluster runs a function"):

@@ -104,7 +104,9 @@ class ProcessRanks:
                 (rank,) = worker.RANK.unpack(data)
                 self._channels[rank] = Channel(connection)
                 self._streams += (Stream(rank, end, name) for end, name in zip(ends, ("stdout", "stderr"), strict=True))
-            elif self._launched.poll() is not None or time.monotonic() > until:
+            elif self._launched.poll() is not None:
+                raise self._verdict(0)
+            elif time.monotonic() > until:
                 raise self._verdict(0, f"the ranks did not start within {START:g} s")
 
     @property
@@ -199,8 +201,11 @@ class ProcessRanks:
         named = ", ".join(map(str, busy))
         return f"rank {named} did not end within {GRACE:g} s when interrupted by {type(error).__name__}"
 
-    def _verdict(self, rank: int, otherwise: str) -> RunFailed:
-        """Return the error that names the rank which the launcher holds responsible, or this one."""
+    def _verdict(self, rank: int, otherwise: str = "") -> RunFailed:
+        """Return the error that names the rank which the launcher holds responsible.
+
+        If it names none: `rank`, and `otherwise`, or the last line that the launcher said.
+        """
         with suppress(subprocess.TimeoutExpired):
             self._launched.wait(VERDICT)
         with suppress(OSError):
@@ -208,6 +213,9 @@ class ProcessRanks:
         printed = [line for stream in self._streams for line in stream.tail if f"[{rank}] " in line]
         said = (self._folder / "said").read_text(errors="replace")
         told = read_report(self._report)
+        if told["rank"] is None and not otherwise:
+            before, _, last = said.rstrip().rpartition("\n")
+            return RunFailed(rank, last or "ringcast-launch ended, and said nothing", before)
         if told["rank"] is None:
             return RunFailed(rank, otherwise, "".join(printed) or said)
         return failure("".join(printed) or said, told["exit_code"], told)
