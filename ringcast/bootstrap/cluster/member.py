@@ -24,13 +24,14 @@ from ringcast.collectives.stage import Group, part
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import expire, group_of
 from ringcast.engine.drive import drive
-from ringcast.errors import JobAborted, PeerFailed, Revoked
+from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.requests.caller import not_waited_for
 from ringcast.wire.control_messages import Freed, Made
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.unanswered import UnansweredErrors
 
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
+_LEFT = "the function called ringcast.finalize()"
 _LIBRARY = str(Path(__file__).parents[2])
 
 
@@ -114,10 +115,12 @@ class Member:
         """Wait until all ranks have returned.
 
         Raises:
-            UsageError: nobody has waited for a request.
+            UsageError: the function has left the job, or nobody has waited for a request.
             CollectiveMismatch: the last call was not the same on other ranks.
         """
         endpoint = self._world.endpoint
+        if endpoint.closed:
+            raise UsageError(f"rank {self.rank}: {_LEFT}; leave that out: the cluster does it when it is closed")
         left = [*endpoint.dropped, *((call.operation, call.site) for call in [*endpoint.requests.values()])]
         if left and not endpoint.protocol.gave_up:
             raise not_waited_for(self.rank, left)
@@ -161,7 +164,7 @@ class Member:
         if endpoint.torn:
             return f"rank {self.rank}: {endpoint.torn}"
         if endpoint.closed:
-            return f"rank {self.rank} has called ringcast.finalize()"
+            return f"rank {self.rank}: {_LEFT}"
         if endpoint.protocol.aborted is not None:
             return f"the job was aborted: {endpoint.protocol.aborted}"
         lost = {**endpoint.protocol.failed, **endpoint.protocol.finished}
