@@ -432,6 +432,42 @@ print(*ranks.run(lambda comm: (os.getpid(), os.getppid())), file=open(sys.argv[1
 
 
 @pytest.mark.live
+def test_ranks_of_a_killed_caller_end_though_a_copy_of_it_lives(tmp_path: Path, short_path: Path) -> None:
+    program = """
+import os, signal, sys, ringcast
+ranks = ringcast.cluster(2)
+pids = ranks.run(lambda comm: os.getpid())
+reading, writing = os.pipe()
+if (copy := os.fork()) == 0:
+    try:
+        ranks.run(lambda comm: None)
+    except ringcast.UsageError as error:
+        os.write(writing, str(error).encode())
+    sys.stdin.read()
+    os._exit(0)
+said = os.read(reading, 1000).decode()
+ranks.run(lambda comm: comm.barrier())
+print(copy, *pids, said, file=open(sys.argv[1], "w"), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    file = tmp_path / "pids"
+    environment = {**os.environ, "TMPDIR": str(short_path)}
+    with subprocess.Popen([sys.executable, "-c", program, str(file)], env=environment, stdin=subprocess.PIPE) as caller:
+        try:
+            caller.wait(PATIENCE)
+        finally:
+            caller.kill()
+        *numbers, said = file.read_text().split(maxsplit=3)
+        copy, *pids = map(int, numbers)
+        assert said.startswith("the cluster belongs to process ")
+        until = time.monotonic() + PATIENCE
+        while any(psutil.pid_exists(pid) for pid in pids) or [*short_path.iterdir()]:
+            assert time.monotonic() < until, (pids, [*short_path.iterdir()])
+            os.sched_yield()
+        assert psutil.pid_exists(copy)  # it ends with its standard input
+
+
+@pytest.mark.live
 def test_classes_of_main_travel_as_values(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("""

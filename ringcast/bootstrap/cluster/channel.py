@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+import weakref
 from collections import deque
 
 HEAD = struct.Struct("<BQ")  # kind, bytes of the body
 CALL, INTERRUPT, OUTCOME = range(3)  # CALL and OUTCOME: a pickle; INTERRUPT: the number of the run
 CHUNK = 1 << 20
+_open: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class Channel:
@@ -19,6 +22,7 @@ class Channel:
         self.connection = connection
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
+        _open.add(self)
 
     @property
     def unsent(self) -> bool:
@@ -73,3 +77,12 @@ def messages(received: bytearray) -> list[tuple[int, bytes]]:
         start = end
     del received[:start]
     return whole
+
+
+def _close_copies() -> None:
+    """Close the channels of the process that this one copies: else its ranks would not see its end."""
+    for channel in [*_open]:
+        channel.connection.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)

@@ -73,9 +73,10 @@ class Cluster:
 
     def __init__(self, ranks: Ranks, size: int, backend: str) -> None:
         self._ranks, self._size, self._backend = ranks, size, backend
+        self._pid = os.getpid()
         self._busy = threading.Lock()
         self._why = ""  # it is closed
-        self._end = weakref.finalize(self, _close, ranks, os.getpid())
+        self._end = weakref.finalize(self, _close, ranks, self._pid)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "running" if self._busy.locked() else "idle"
@@ -121,7 +122,7 @@ class Cluster:
             RunFailed: some rank raised or died; names the first one, with its traceback.
             RunTimeout: it took longer than `timeout`, which is a RunFailed too.
             KeyboardInterrupt: it was interrupted; the functions were ended.
-            UsageError: the cluster is closed, or runs a function for another thread.
+            UsageError: the cluster is closed, or runs a function for another thread, or was made before a fork.
             TypeError: fn is no function.
 
         >>> with ringcast.cluster(2, backend="threads") as cluster:
@@ -148,6 +149,9 @@ class Cluster:
             self._busy.release()
 
     def _check(self) -> None:
+        if os.getpid() != self._pid:
+            another = f"make another one: ringcast.cluster({self._size})"
+            raise UsageError(f"the cluster belongs to process {self._pid}, of which this one is a copy; {another}")
         if self.closed:
             why = f": {self._why}" if self._why else ""
             raise UsageError(f"the cluster is closed{why}; make another one: ringcast.cluster({self._size})")
