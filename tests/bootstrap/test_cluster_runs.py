@@ -20,6 +20,7 @@ import pytest
 
 import ringcast
 from ringcast import Cluster, Communicator, RunFailed, RunTimeout, UsageError, cluster
+from ringcast.bootstrap.cluster.processes import ProcessRanks
 from ringcast.monitoring import jobs
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
@@ -188,6 +189,16 @@ def test_one_rank(backend: str) -> None:
     with cluster(1, backend=backend) as ranks:
         assert _works(ranks)
         assert repr(ranks) == f"<Cluster: 1 rank, {backend}, idle>"
+
+
+@pytest.mark.live
+def test_ranks_that_are_closed_again_leave_alone_what_was_opened_since() -> None:
+    ranks = ProcessRanks(1)
+    ranks.close()
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    ranks.close()
+    for file in files:
+        os.close(file)
 
 
 def test_what_makes_no_sense() -> None:

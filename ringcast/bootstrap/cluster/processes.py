@@ -52,7 +52,7 @@ class ProcessRanks:
     """Ranks that wait in processes for calls; fulfils `Ranks`."""
 
     def __init__(self, size: int) -> None:
-        self._size, self._runs = size, 0
+        self._size, self._runs, self._closed = size, 0, False
         self._channels: dict[int, Channel] = {}
         self._streams: list[Stream] = []
         self._launcher: subprocess.Popen[bytes] | None = None
@@ -224,6 +224,9 @@ class ProcessRanks:
 
     def close(self) -> None:
         """End the ranks: those that are idle leave, those that are busy end at once."""
+        if self._closed:
+            return
+        self._closed = True
         for channel in self._channels.values():
             with suppress(OSError):
                 channel.connection.shutdown(socket.SHUT_RDWR)
