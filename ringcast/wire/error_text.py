@@ -20,8 +20,8 @@ def text_of(error: BaseException, *, whole: bool = False) -> str:
     """
     told = traceback.TracebackException.from_exception(error)
     if not whole:
-        for each in _chain(told):
-            _fold(each)
+        for each, its_error in _chain(told, error):
+            _fold(each, its_error)
     return "".join(told.format())
 
 
@@ -50,17 +50,18 @@ def _counted(frames: int) -> str:
     return f"  ... {which} inside ringcast (RINGCAST_DEBUG=info shows them)\n"
 
 
-def _fold(told: traceback.TracebackException) -> None:
-    told.stack = _Folded(told.stack, broken=not _ours(told))
+def _fold(told: traceback.TracebackException, error: BaseException) -> None:
+    told.stack = _Folded(told.stack, broken=not isinstance(error, RingcastError))
 
 
-def _ours(told: traceback.TracebackException) -> bool:
-    return told.exc_type is not None and issubclass(told.exc_type, RingcastError)
-
-
-def _chain(told: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
-    """Yield an error, its causes and contexts, and those that a group holds."""
-    if told is not None:
-        yield told
-        for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
-            yield from _chain(other)
+def _chain(
+    told: traceback.TracebackException | None, error: BaseException | None
+) -> Iterator[tuple[traceback.TracebackException, BaseException]]:
+    """Yield an error, its causes and contexts, and those that a group holds, each as text and as it is."""
+    if told is not None and error is not None:
+        yield told, error
+        yield from _chain(told.__cause__, error.__cause__)
+        yield from _chain(told.__context__, error.__context__)
+        if told.exceptions and isinstance(error, BaseExceptionGroup):
+            for pair in zip(told.exceptions, error.exceptions, strict=True):
+                yield from _chain(*pair)

@@ -59,3 +59,13 @@ def test_causes_are_folded_too() -> None:
     text = text_of(caught(fail))
     assert text.count("inside ringcast") == 1
     assert text.count("Traceback") == 2
+
+
+def test_each_error_of_a_group_is_folded_by_its_own_kind() -> None:
+    wrong: Any = "some"
+    of_arguments, broken = caught(lambda: COMM.bcast(1, root=7)), caught(lambda: ringcast.init(threads=wrong))
+    text = text_of(BaseExceptionGroup("both", [of_arguments, broken]))
+    assert text.count("inside ringcast") == text_of(of_arguments).count("inside ringcast") + text_of(broken).count(
+        "inside ringcast"
+    )
+    assert text.count('ringcast/bootstrap/world.py", line') == 1
