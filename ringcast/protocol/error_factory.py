@@ -74,7 +74,9 @@ class ErrorFactory:
 
     def mismatch(self, op: Operation, peer: int, theirs: str) -> CollectiveMismatch:
         """Return the error of an operation for which `peer` has sent what does not fit it."""
-        return CollectiveMismatch(self.rank, peer, str(op.call), theirs, op.where, my_site=op.place)
+        mine = str(op.call)
+        differs = differences(mine, theirs)
+        return CollectiveMismatch(self.rank, peer, mine, theirs, op.where, my_site=op.place, differs=differs)
 
     def unexpected(self, state: Context, h: Header) -> CollectiveMismatch:
         """Return the error for a message of an operation that has ended here: its sender made another call."""
@@ -83,7 +85,8 @@ class ErrorFactory:
         theirs = "a call with a message that this rank did not expect"
         if ended is not None and ended.fingerprint != h.fingerprint:
             theirs = ended.call.difference(h.fingerprint)
-        return CollectiveMismatch(self.rank, h.source, mine, theirs, state.where(h.operation), my_site=site)
+        where, differs = state.where(h.operation), differences(mine, theirs)
+        return CollectiveMismatch(self.rank, h.source, mine, theirs, where, my_site=site, differs=differs)
 
     def explained(self, state: Context, number: int, peer: int, theirs: str, their_site: str) -> CollectiveMismatch:
         """Return the error of a mismatch that is fully known now, with the text of the peer's whole call."""

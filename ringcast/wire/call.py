@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
-from ringcast.wire.collective import BY_BYTE, byte
+from ringcast.wire.collective import BY_BYTE, COLLECTIVES, Parts, byte
 
 Site: TypeAlias = tuple[str, int]  # file and line of the program that made a call
 NOWHERE: Site = ("", 0)  # where that is not known
@@ -74,6 +74,8 @@ class Call:
         theirs, mine = fingerprint.to_bytes(8, "big"), self.fingerprint.to_bytes(8, "big")
         if theirs[0] != mine[0]:
             return f"{BY_BYTE.get(theirs[0], 'another call')}, not {self.collective}"
+        if counts := self._counts(theirs[1], theirs[3]):
+            return f"{self.collective} {counts}"
         aspects = (*_ASPECTS, "topology" if self.topology else "algorithm or nblocks")
         names = [name for i, name in enumerate(aspects, start=1) if theirs[i] != mine[i]]
         rest = _NUMBERS.get(self.collective, "shape or counts")
@@ -83,6 +85,18 @@ class Call:
         if theirs[1] != mine[1] and byte(OBJECT) in (theirs[1], mine[1]):
             text += " (a Python object on one side, a numpy array or scalar on the other)"
         return text
+
+    def _counts(self, dtype: int, root: int) -> str:
+        """Return in words that counts are given on one side only, if these bytes of the other side's call say so."""
+        facts = COLLECTIVES.get(self.collective)  # of create and the like there are none
+        if facts is None or facts.parts is not Parts.COUNTS:
+            return ""
+        plain = self.dtype.removesuffix(COUNTS_OF)
+        if plain == self.dtype:  # of texts the stage that tells counts has no width; it never has a root
+            left_out = not root and dtype in (byte(plain + COUNTS_OF), byte(plain[:1] + COUNTS_OF))
+            return "without counts, which are given here" if left_out else ""
+        given = dtype == byte(plain) or (root and dtype != byte(OBJECT))
+        return "with counts, which are left out here" if given else ""
 
 
 COUNTS_OF = " (counts of)"  # ends the dtype of a stage in which ranks tell how many rows of it they have

@@ -8,23 +8,29 @@ from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+_IN_PART = re.compile(r"(?P<theirs>.+), not (?P<mine>\w+)|\w+ with another (?P<aspects>[^(]+?)(?: \(.*\))?")  # a header
+_WITH, _WITHOUT = " with counts, which are left out here", " without counts, which are given here"
 _NAMES = "dtype|rows of shape|shape|counts|op|root|distance|algorithm|nblocks|on|ranks|dims|periods"
 _FACT = re.compile(rf"(?:^|, )({_NAMES}) (?=\S)", re.DOTALL)
-_CHOSEN = {"algorithm", "nblocks"}  # often by ringcast, from all that is before it
+_CHOSEN = {"algorithm", "nblocks", "algorithm or nblocks"}  # often by ringcast, from all that is before it
 _SAME_KIND = "a Python object on one side, a numpy value on the other: pass the same on all ranks, as np.int64(value)"
 
 
 def differences(mine: str, theirs: str) -> str:
-    """Return what differs between the texts of two whole calls; "" if one of them is something else.
+    """Return what differs between the texts of two calls; "" if one of them is something else.
+
+    The text of `theirs` may be what the header of a message says of it, as `Call.difference` returns.
 
     >>> differences("bcast(root 0, algorithm a, nblocks 1)", "bcast(root 1, algorithm b, nblocks 1)")
     'root differs: mine 0, theirs 1'
     >>> differences("barrier()", "reduce(dtype int64, shape (3,), op SUM, root 1)")
     'the call differs: mine barrier, theirs reduce'
+    >>> differences("bcast(root 0)", "bcast with another dtype and another root")
+    'dtype differs, root differs'
     """
     one, other = _CALL.fullmatch(mine), _CALL.fullmatch(theirs)
     if one is None or other is None:
-        return ""
+        return _in_part(theirs)
     if one[1] != other[1]:
         return f"the call differs: mine {one[1]}, theirs {other[1]}"
     facts, others = _facts(one[2]), _facts(other[2])
@@ -33,6 +39,21 @@ def differences(mine: str, theirs: str) -> str:
         return f"counts differ: mine {facts.get('counts', 'given')}, theirs {others.get('counts', 'given')}"
     told = [name for name in different if name not in _CHOSEN] or different
     return ", ".join(_difference(one[1], name, facts.get(name, ""), others.get(name, "")) for name in told)
+
+
+def _in_part(theirs: str) -> str:
+    """Return what differs, as far as the header of a message says it."""
+    for text, counts in ((_WITH, "mine left out, theirs given"), (_WITHOUT, "mine given, theirs left out")):
+        if theirs.endswith(text):
+            return f"counts differ: {counts}"
+    seen = _IN_PART.fullmatch(theirs)
+    if seen is None:
+        return ""
+    if seen["aspects"] is None:
+        return f"the call differs: mine {seen['mine']}, theirs {seen['theirs']}"
+    aspects = seen["aspects"].split(" and another ")
+    told = [name for name in aspects if name not in _CHOSEN] or aspects
+    return ", ".join(f"{name} {'differ' if ' or ' in name else 'differs'}" for name in told)
 
 
 def _facts(text: str) -> dict[str, str]:

@@ -227,6 +227,12 @@ def test_of_a_mismatch_the_lowest_rank_is_named() -> None:
     assert verdict(replay(2, [*all_join(2), *told, *((2.0, Exited(r, 1)) for r in range(2))])).rank == 0
 
 
+def test_of_a_mismatch_a_rank_that_knows_both_calls_is_named() -> None:
+    texts = {0: "root differs; mine is", 1: "root differs: mine 1, theirs 0", 2: "root differs: mine 2, theirs 0"}
+    told = [(1.0 + r / 10, Failing(r, Failure(f"CollectiveMismatch: {text}", ""))) for r, text in texts.items()]
+    assert verdict(replay(3, [*all_join(3), *told, *((2.0, Exited(r, 1)) for r in range(3))])).rank == 1
+
+
 def test_ranks_that_blame_each_other_end_with_one_of_them() -> None:
     history = [(1.0, report(0, 1)), (1.1, report(1, 0)), (2.0, Exited(0, 1)), (2.0, Exited(1, 1))]
     assert verdict(replay(2, [*all_join(2), *history])).code == 1

@@ -573,6 +573,7 @@ def test_both_sides_of_a_mismatch_learn_what_differs(theirs: Call, aspect: str, 
         assert found.theirs.startswith(other)
     else:
         assert aspect in found.theirs
+        assert found.differs.startswith(f"{aspect} differ")
     assert (found.peer, told.peer) == (1 - finder, finder)
     assert told.theirs == str((theirs, CALL)[1 - finder])  # the other rank gets the whole call
     assert told.mine == str((theirs, CALL)[finder])

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from ringcast import ops
 from ringcast.algorithms import ALGORITHMS
 from ringcast.engine.datatypes import dtype_name
-from ringcast.wire.call import Call
+from ringcast.wire.call import COUNTS_OF, Call
 from ringcast.wire.collective import COLLECTIVES
+from ringcast.wire.differences import differences
 
 DTYPES = sorted({dtype_name(np.dtype(code)) for code in np.typecodes["All"] if code != "O"} | {"object"})
 OPS = ["", *(str(op) for op in vars(ops).values() if isinstance(op, ops.Op))]
@@ -81,6 +82,42 @@ def test_another_topology_is_told() -> None:
     shaped = replace(calls[0], shape=(4,))
     assert calls[0].difference(shaped.fingerprint) == "neighbor_alltoall with another topology or shape"
     assert str(calls[0]) == "neighbor_alltoall(dtype int64, shape (3,), on graph 0 of 12 edges)"
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in "USMm"])
+def test_counts_on_one_side_only_are_told(dtype: str) -> None:
+    """Where they are left out, ranks first tell each other theirs, in a stage of its own."""
+    kind = dtype[0] if dtype[0] in "US" else dtype
+    given, left_out = Call("gatherv", dtype, (1, 2), root=0), Call("gatherv", f"{kind}{COUNTS_OF}")
+    assert left_out.difference(given.fingerprint) == "gatherv with counts, which are left out here"
+    assert given.difference(left_out.fingerprint) == "gatherv without counts, which are given here"
+    assert differences(str(left_out), left_out.difference(given.fingerprint)) == differences(str(left_out), str(given))
+    assert differences(str(given), given.difference(left_out.fingerprint)).startswith("counts differ: mine given")
+
+
+def test_a_list_on_the_other_side_is_no_matter_of_counts() -> None:
+    array, of_list = Call("gatherv", f"int64{COUNTS_OF}"), Call("gatherv", "object", root=0)
+    assert "a Python object on one side" in array.difference(of_list.fingerprint)
+
+
+def test_without_counts_on_both_sides_the_types_differ() -> None:
+    one, other = (Call("allgatherv", f"{dtype}{COUNTS_OF}") for dtype in ("float64", "float32"))
+    assert one.difference(other.fingerprint) == "allgatherv with another dtype"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (replace(BASE, root=1, algorithm="ring"), "root differs"),
+        (replace(BASE, root=1, dtype="int32"), "dtype differs, root differs"),
+        (replace(BASE, dtype="object"), "dtype differs"),
+        (replace(BASE, shape=(3,)), "shape or counts differ"),
+        (replace(BASE, nblocks=1), "algorithm or nblocks differ"),
+        (Call("barrier"), "the call differs: mine bcast, theirs barrier"),
+    ],
+)
+def test_what_differs_is_told_also_where_only_a_header_is_known(theirs: Call, told: str) -> None:
+    assert differences(str(BASE), BASE.difference(theirs.fingerprint)) == told
 
 
 def test_a_collective_that_this_version_does_not_know_has_no_name() -> None:

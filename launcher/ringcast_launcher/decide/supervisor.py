@@ -18,6 +18,7 @@ therefore decided at the end, when all of them are known: the blame is followed 
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import field
 from typing import TypeAlias
@@ -32,6 +33,7 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
 TIMED_OUT = 124
+_DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch of which both calls are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,9 +364,16 @@ class Supervisor:
         return self._judge(self._lowest_alike(first[0]))
 
     def _lowest_alike(self, rank: int) -> int:
-        """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance."""
+        """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance.
+
+        Of those that tell a mismatch, one that knows the other rank's whole call is preferred.
+        """
         mine = self._own_error(rank)
-        return min((other for other in self._failed if mine and self._own_error(other) == mine), default=rank)
+        alike = [other for other in self._failed if mine and self._own_error(other) == mine]
+        return min(alike, key=lambda other: (not self._knows_both(other), other), default=rank)
+
+    def _knows_both(self, rank: int) -> bool:
+        return _DIFFERS.search(self._workers[rank].report.cause) is not None
 
     def _own_error(self, rank: int) -> tuple[object, ...]:
         """Return the kind and the place of an error for which no other rank is to blame; empty if there is none."""
