@@ -54,7 +54,7 @@ def test_a_rank_of_another_host_is_named(hosts: Fleet, way: str, code: int, how:
     done = hosts.launch(*arguments)
     assert done.returncode == code
     assert re.fullmatch(named(2, "h1", how), last_line(done))
-    assert ("ValueError: bad value" in done.stderr.splitlines()) == (code == 1)
+    assert ("[2] ValueError: bad value" in done.stderr.splitlines()) == (code == 1)
     found = json.loads(report.read_text())
     assert (found["exit_code"], found["rank"], found["host"]) == (code, 2, "h1")
     assert [each["host"] for each in found["ranks"]] == ["h0", "h0", "h1", "h1"]

@@ -121,7 +121,7 @@ def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Pat
 
 
 def test_where_no_file_can_be_made_whoever_asks_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: str) -> int:
+    def full(*_: object) -> int:
         raise OSError("too many open files")
 
     monkeypatch.setattr(os, "memfd_create", full)
