@@ -94,8 +94,27 @@ def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int
     """Run a stage that combines Python objects; return what this rank ends with."""
     codec = pickled(group, collective)
     stage = plan(group, collective, choice, OBJECTS, root=root, op=op, exact=op.exact())
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value], s, codec, op))
+    explained = _explained(group, collective, op)
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value], s, codec, explained))
     return slots.values[0]
+
+
+def _explained(group: Group, collective: str, op: Op) -> Op:
+    """Return an operator of which the errors say what to pass; one that is the user's own as it is."""
+    if not built_in(op):
+        return op
+
+    def combine(left: Any, right: Any) -> Any:
+        try:
+            return op.combine_objects(left, right)
+        except (TypeError, ValueError) as error:
+            kind = in_words(left)
+            if type(left).__module__ == "builtins" or "; pass " not in kind:
+                raise
+            expected = f"expected values that {op} combines, got {kind}"
+            raise ArgumentError(group.endpoint.rank, collective, "value", expected) from error
+
+    return Op(combine, name=str(op))
 
 
 def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
@@ -148,9 +167,10 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
         raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {in_words(values)}")
 
     codec = pickled(group, "reduce_scatter")
+    explained = _explained(group, "reduce_scatter", op)
 
     def each(left: list[Any], right: list[Any]) -> list[Any]:
-        return [op.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
+        return [explained.combine_objects(a, b) for a, b in zip(left, right, strict=True)]
 
     plan(group, "reduce_scatter", choice, OBJECTS, op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringcast import LXOR, MAX, SUM, ArgumentError, Communicator, Revoked
-from support.jobs import Jobs
+from support.jobs import Job, Jobs
 
 SIZES = [1, 2, 3, 5, 33]
 
@@ -86,6 +86,56 @@ def test_what_is_no_array_is_named_with_what_to_pass_instead(jobs: Jobs, name: s
         return c.allreduce(1)
 
     assert jobs("threads", 3).ask(work) == [3] * 3
+
+
+class Frame:
+    """Has no truth, as a frame of pandas, which `max` asks for."""
+
+    __module__ = "pandas.core.frame"
+
+    def __gt__(self, other: Frame) -> Frame:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of a DataFrame is ambiguous")
+
+
+Frame.__name__ = "DataFrame"
+
+
+@pytest.mark.parametrize(
+    ("value", "op", "words", "cause"),
+    [
+        (np.array([1, None]), MAX, "array of Python objects", TypeError),
+        (np.rec.array([(1, 2.0)], names="a,b"), SUM, "recarray; pass np.asarray", TypeError),
+        (Frame(), MAX, "DataFrame; pass its columns", ValueError),
+    ],
+)
+def test_what_cannot_be_combined_is_named_with_what_to_pass_instead(
+    value: Any, op: Any, words: str, cause: type[Exception]
+) -> None:
+    calls: list[Callable[[Communicator], Any]] = [
+        lambda c: c.allreduce(value, op),
+        lambda c: c.scan(value, op),
+        lambda c: c.reduce_scatter([value] * c.size, op),
+    ]
+    for call in calls:
+        job = Job("threads", 2)
+        errors = job.run(call)
+        job.close()
+        found = [error for error in errors if isinstance(error, ArgumentError)]
+        assert found, errors
+        assert words in str(found[0])
+        assert isinstance(found[0].__cause__, cause)
+
+
+def test_errors_of_an_operator_on_other_values_are_left_as_they_are() -> None:
+    operators: list[Any] = [SUM, lambda a, b: a + b]
+    for op in operators:
+        job = Job("threads", 2)
+        errors = job.run(lambda c, op=op: c.allreduce(1 if c.rank else "a", op))
+        job.close()
+        assert any(type(error) is TypeError for error in errors), errors
 
 
 def test_what_is_advised_travels(jobs: Jobs) -> None:
