@@ -293,6 +293,11 @@ def _fold_uncaught_errors(config: WorkerConfig) -> None:
         sys.excepthook = _print_folded
 
 
+def all_frames_wanted() -> bool:
+    """Return whether errors of this process are told with ringcast's frames."""
+    return _config is not None and bool(_config.debug)
+
+
 def _print_folded(_: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if sys.stderr is not None:  # as where a program was started without
         print(text_of(error.with_traceback(trace)), end="", file=sys.stderr)
@@ -304,7 +309,7 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if os.getpid() == pid:
-            control.send(Failing(rank, Failure.of(error)))
+            control.send(Failing(rank, Failure.of(error, whole=all_frames_wanted())))
             if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
                 print(_in_one_line(error, trace), file=sys.stderr)
                 return

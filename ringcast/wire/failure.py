@@ -23,9 +23,10 @@ class Failure:
     pid: Count = 0
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """Return the failure of a rank that `error` ends."""
-        return cls(clean(f"{type(error).__name__}: {error}"), clean(text_of(error)), tuple(map(int, blames(error))))
+    def of(cls, error: BaseException, *, whole: bool = False) -> Failure:
+        """Return the failure of a rank that `error` ends; `whole`: with all frames of its traceback."""
+        cause, traceback = f"{type(error).__name__}: {error}", text_of(error, whole=whole)
+        return cls(clean(cause), clean(traceback), tuple(map(int, blames(error))))
 
     def at(self, host: str, pid: int) -> Failure:
         """Return the same failure of a rank that ran there."""

@@ -164,6 +164,15 @@ def test_a_library_error_is_passed_on(backend: str) -> None:
         assert isinstance(info.value.__cause__, ArgumentError)
 
 
+@pytest.mark.live
+@pytest.mark.parametrize("debug", ["", "info"])
+def test_frames_inside_ringcast_are_shown_on_demand(monkeypatch: pytest.MonkeyPatch, debug: str) -> None:
+    monkeypatch.setenv("RINGCAST_DEBUG", debug)
+    with pytest.raises(RunFailed) as info:
+        run(lambda comm: comm.bcast(1, 7), 2, backend="processes")
+    assert ("inside ringcast" in info.value.remote_traceback) == (not debug)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_time_limit_ends_a_run_as_a_whole(backend: str) -> None:
     def work(comm: Communicator) -> None:

@@ -1,7 +1,16 @@
 """The failure of a rank, as it is made of an error."""
 
+import pytest
+
+import ringcast
+from ringcast.algorithms.cost import NETWORKS
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import PeerFailed, Revoked
 from ringcast.wire.failure import MAX_TEXT, Failure
+
+COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
 
 
 def test_a_failure_has_the_text_the_traceback_and_the_ranks_that_its_error_names() -> None:
@@ -21,3 +30,12 @@ def test_of_long_texts_the_end_is_kept() -> None:
     assert len(failure.cause) == MAX_TEXT
     assert failure.cause.endswith("the end")
     assert failure.clipped(3) == Failure("end", "nd\n")
+
+
+def test_all_frames_are_there_on_demand() -> None:
+    with pytest.raises(ringcast.ArgumentError) as found:
+        COMM.bcast(1, root=7)
+    assert "inside ringcast" in Failure.of(found.value).traceback
+    whole = Failure.of(found.value, whole=True)
+    assert "inside ringcast" not in whole.traceback
+    assert "ringcast/communicator/" in whole.traceback

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ringcast.bootstrap.cluster.outcome import Outcome
-from ringcast.bootstrap.world import WORLD, adopt
+from ringcast.bootstrap.world import WORLD, adopt, all_frames_wanted
 from ringcast.collectives.split import derived, end_of_run
 from ringcast.collectives.stage import Group, part
 from ringcast.communicator import Communicator
@@ -132,7 +132,7 @@ class Member:
         """Return the outcome of a rank that an error has ended, which no other rank waits for any more."""
         endpoint = self._world.endpoint
         error.__traceback__ = _from_program(error.__traceback__)
-        failure = Failure.of(error)
+        failure = Failure.of(error, whole=all_frames_wanted())
         facts: dict[str, Any] = {"failure": failure, "error": error, "returned": returned}
         try:
             if not endpoint.closed and not endpoint.torn:
