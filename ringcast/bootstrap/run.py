@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import pickle
@@ -139,9 +138,7 @@ def _run_threads(
         raise
     except BaseException as interruption:
         abort(endpoints, f"the calling thread was interrupted by {interruption!r}")
-        for thread in threads:
-            with contextlib.suppress(RuntimeError):  # it was not started
-                thread.join()
+        _running([thread for thread in threads if thread.is_alive()], time.monotonic() + GRACE)
         raise
     if failures:
         rank, error = _first_cause(failures)

@@ -340,6 +340,25 @@ def test_an_interrupt_ends_the_threads(n: int) -> None:
         run(work, n, backend="threads")
 
 
+def test_an_interrupt_does_not_wait_for_a_thread_that_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    threads = []
+
+    def work(comm: Communicator) -> None:
+        threads.append(threading.current_thread())
+        if comm.rank == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        go_on.wait(60)
+
+    monkeypatch.setattr("ringcast.bootstrap.run.GRACE", 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        run(work, 2, backend="threads")
+    assert any(thread.is_alive() for thread in threads)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+
+
 def test_an_interrupt_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Screen:
         def write(self, line: str) -> None:
