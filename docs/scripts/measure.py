@@ -6,6 +6,7 @@ python docs/scripts/measure.py growth                  CPU per rank of merge_sor
 python docs/scripts/measure.py recorder                what the flight recorder takes for an operation
 python docs/scripts/measure.py rendezvous              from the last Hello until all of 64 ranks have the roster
 python docs/scripts/measure.py enter                   from Enter to the first line of four ranks, and past a barrier
+python docs/scripts/measure.py cluster                 runs of an empty function by a cluster of four ranks
 python docs/scripts/measure.py start                   64 ranks until their first line, beside 64 imports of numpy
 ringcast-launch -n 4 docs/scripts/measure.py watching  allreduce with and without the flight recorder, in turn
 ringcast-launch -n 4 docs/scripts/measure.py memory    memory of a broadcast of 100 MB beside the user's buffer
@@ -16,6 +17,7 @@ ringcast-launch -n 4 docs/scripts/measure.py merge     merge_sorted of 10^7 numb
 
 import argparse
 import compileall
+import os
 import platform
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -55,12 +57,13 @@ from ringcast.wire.endpoint_card import EndpointCard
 MB = 1_000_000
 RANKS = 64  # of a job that starts
 SERIES = 100  # calls that are timed together
+RUNS = 300  # of a function, by a cluster
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    repeated = rounds, schedules, growth, recorder, rendezvous, enter, start, watching, calls, forms, merge
+    repeated = rounds, schedules, growth, recorder, rendezvous, enter, cluster, start, watching, calls, forms, merge
     actions = {action.__name__: action for action in repeated}
     parser.add_argument("what", choices=(*actions, "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
@@ -235,6 +238,19 @@ def moments(p: int) -> tuple[float, float, float]:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True)
     first, imported, past = zip(*(map(float, line.split()) for line in done.stdout.splitlines()), strict=True)
     return max(first) - begin, max(imported), max(past) - begin
+
+
+def cluster(repeat: int) -> None:
+    """Let clusters run an empty function, again and again; the second run of each is told by itself too."""
+    heading(f"medians of {repeat} clusters with {RUNS} runs each")
+    figures = []
+    for _ in range(repeat):
+        with ringcast.cluster(4) as ranks:
+            times = [timeit.timeit(lambda: ranks.run(lambda _: None), number=1) * 1e3 for _ in range(RUNS)]
+        figures.append((median(times), quantiles(times, n=10)[-1], times[1]))
+    middle, high, second = map(median, zip(*figures, strict=True))
+    print(f"run of an empty function on 4 ranks: median {middle:.1f} ms, 90 % within {high:.1f} ms, ", end="")
+    print(f"the second one {second:.1f} ms; load {os.getloadavg()[0]:.1f}")
 
 
 def start(repeat: int) -> None:
