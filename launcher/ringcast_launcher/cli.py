@@ -98,7 +98,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str], last_words: str
     parser, valued = _parser()
     ours, program = split(argv, valued)
     options, unknown = parser.parse_known_args(ours)
-    if problem := _no_option(unknown, parser) or _misplaced(options, program):
+    if problem := _no_option(unknown, parser):
         parser.exit(USAGE, f"ringcast-launch: {problem}\n")
     report = _run(options, program, environment, last_words)
     if options.json_report is not None and not options.node_rank:  # the same command: one of them writes it
@@ -183,9 +183,10 @@ def _no_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
 
 
 def _misplaced(options: argparse.Namespace, program: Sequence[str]) -> str:
-    """Return what is wrong if how many ranks there are is said after the program; empty if it is not."""
-    if any((options.size, options.per_node, options.hosts, options.hostfile, options.nnodes)):
-        return ""
+    """Return what is wrong if how many ranks there are is said after the program; empty if it is not.
+
+    Only where nothing else says it: in an allocation of Slurm they are the program's own options.
+    """
     late = next((i for i, word in enumerate(program) if i and word in _HOW_MANY), None)
     if late is None:
         return ""
@@ -280,7 +281,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     hosts = hosts or allocated
     called = environment.get("SLURMD_NODENAME", "") if allocated else None
     _need_hosts(options, hosts)
-    placed = _placed(options, hosts, meeting, called)
+    placed = _placed(options, program, hosts, meeting, called)
     far = any(not node_agent.here for node_agent in placed)
     if far and options.transport not in WISHES and KINDS[options.transport].local:
         raise JobError(f"--transport {options.transport}: only on one host", USAGE)
@@ -332,7 +333,11 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
 
 
 def _placed(
-    options: argparse.Namespace, hosts: Sequence[Host], meeting: Rendezvous | None, called: str | None
+    options: argparse.Namespace,
+    program: Sequence[str],
+    hosts: Sequence[Host],
+    meeting: Rendezvous | None,
+    called: str | None,
 ) -> tuple[Node, ...]:
     capacity.check_all(max(options.size or 0, options.per_node or 0, sum(host.slots for host in hosts)))
     if not hosts:
@@ -342,7 +347,8 @@ def _placed(
             raise JobError("--nnodes goes with -N, the ranks on this node, and neither with -n, -H nor --hostfile")
         return node_rendezvous.placed(meeting)
     if not hosts and options.size is None and options.per_node is None:
-        raise JobError("how many ranks? give -n N, or hosts by -H or --hostfile", USAGE)
+        unknown = "how many ranks? give -n N, or hosts by -H or --hostfile"
+        raise JobError(_misplaced(options, program) or unknown, USAGE)
     placed = placement.nodes(hosts, options.size, options.per_node, options.placement or "block", called=called)
     for each in placed:
         if each.here:

@@ -141,6 +141,17 @@ def dry_run(*options: str, env: Mapping[str, str]) -> subprocess.CompletedProces
     )
 
 
+def test_in_an_allocation_the_options_after_the_program_are_its_own() -> None:
+    command = (sys.executable, "-m", "ringcast_launcher", "--dry-run", sys.executable, "-n", "100", "-N", "-H", "x")
+    done = subprocess.run(command, env=os.environ | SALLOC, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "5 ranks on 3 hosts" in done.stdout
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+    done = subprocess.run(command, env=outside, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ringcast-launch: options come before the program: ringcast-launch -n 100 ")
+
+
 def test_the_node_of_the_launcher_needs_no_agent_but_a_login_node_is_not_used() -> None:
     batch, salloc = dry_run(env=BATCH), dry_run(env=SALLOC)
     for done in batch, salloc:
