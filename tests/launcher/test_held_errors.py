@@ -83,6 +83,35 @@ def test_what_is_shown_elsewhere_is_forgotten() -> None:
     assert (sink.data, sink.ended, held.text) == (b"one\n", True, "")
 
 
+def test_what_was_written_before_the_last_error_is_shown_as_it_was() -> None:
+    sink = Kept()
+    held = HeldErrors(sink)
+    before = b"ERROR:root:retrying\n" + ERROR + b"state\n" * 12
+    held.feed(before + b"stopped at a.py:3: PeerFailed: rank 1: ?\n")
+    held.end()
+    assert held.text == "stopped at a.py:3: PeerFailed: rank 1: ?\n"
+    held.drop()
+    assert sink.data == before
+
+
+@pytest.mark.parametrize("link", [b"During handling of the above exception,", b"The above exception was the direct"])
+def test_chained_tracebacks_are_one_error(link: bytes) -> None:
+    sink = Kept()
+    held = HeldErrors(sink)
+    chained = ERROR + b"\n" + link + b" another:\n\n" + ERROR
+    held.feed(ERROR + b"going on\n" + chained)
+    assert held.text.encode() == chained
+    held.drop()
+    assert sink.data == ERROR + b"going on\n"
+
+
+@pytest.mark.parametrize("error", [b'  File "a.py", line 1\n    x y\n     ^\nSyntaxError: no\n', ERROR])
+def test_an_error_begins_at_its_first_frame(error: bytes) -> None:
+    held = HeldErrors(Kept())
+    held.feed(ERROR + b"x\n" + error)
+    assert held.text.encode() == error
+
+
 def test_a_rank_that_writes_without_end_is_not_held() -> None:
     sink = Kept()
     held = HeldErrors(sink)

@@ -15,6 +15,7 @@ PATIENCE = 3.0  # seconds that an error waits while no rank has failed: a rank m
 MOST = 1 << 16  # bytes that are held; more is no error that ends a program
 _HEADERS = (b"Traceback (most recent call last):", b"  + Exception Group Traceback", b'  File "', b"stopped at ")
 _HEADER = re.compile(rb"^(?:" + b"|".join(map(re.escape, _HEADERS)) + rb")", re.MULTILINE)
+_CHAINED = re.compile(rb"^(?:During handling of|The above exception was)[^\n]*\n\s*\Z", re.MULTILINE)
 
 
 class HeldErrors:
@@ -34,8 +35,9 @@ class HeldErrors:
 
     @property
     def text(self) -> str:
-        """What is held, as whole lines; empty if nothing is."""
-        return "".join(f"{line}\n" for line in self._held.decode("utf-8", "replace").splitlines())
+        """The last error that is held, as whole lines; empty if nothing is held."""
+        error = self._held[_last_error(self._held) :]
+        return "".join(f"{line}\n" for line in error.decode("utf-8", "replace").splitlines())
 
     def feed(self, data: bytes) -> None:
         data, self._held = self._held + data, b""
@@ -53,15 +55,15 @@ class HeldErrors:
 
     def release(self) -> None:
         """Let what is held go on to the sink."""
-        held = self._held
-        self.drop()
+        held, self._held, self._since = self._held, b"", inf
         self._pass(held)
         if self._ended:
             self._sink.end()
 
     def drop(self) -> None:
-        """Forget what is held: it is shown elsewhere."""
-        self._held, self._since = b"", inf
+        """Forget the `text`, which is shown elsewhere; what the rank wrote before that error goes on to the sink."""
+        before, self._held, self._since = self._held[: _last_error(self._held)], b"", inf
+        self._pass(before)
 
     def _pass(self, data: bytes) -> None:
         if data:
@@ -77,3 +79,17 @@ class HeldErrors:
         last = max(data.rfind(b"\n") + 1, start)
         rest = data[last:]
         return last if rest and any(header.startswith(rest) for header in _HEADERS) else len(data)
+
+
+def _last_error(held: bytes) -> int:
+    """Return where the last error begins; tracebacks of exceptions that led to each other are one."""
+    starts = [found.start() for found in _HEADER.finditer(held) if not _is_inside(held, found.start())]
+    while len(starts) > 1 and _CHAINED.search(held[starts[-2] : starts[-1]]):
+        starts.pop()
+    return starts[-1] if starts else 0
+
+
+def _is_inside(held: bytes, at: int) -> bool:
+    """Return whether a frame begins here that is not the first line of an error."""
+    above = held[:at].splitlines()[-1:]
+    return held.startswith(b'  File "', at) and bool(above) and above[0].startswith((b" ", _HEADERS[0]))
