@@ -31,7 +31,7 @@ from ringcast.wire.error_text import text_of
 
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
-_SHARED = "ringcast-launch: the ranks share the cores: "  # how a line of the launcher begins, …
+SHARED = "ringcast-launch: the ranks share the cores: "  # how a line of the launcher begins, …
 _seen: set[str] = set()  # … and those that were shown: a session shows each once
 TIMED_OUT = 124  # the launcher's exit code
 TAIL = 60  # lines of output that an error quotes at most
@@ -244,7 +244,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
 def _unseen(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines but for those on shared cores that an earlier run of this process has shown."""
     for line in lines:
-        if not line.startswith(_SHARED):
+        if not line.startswith(SHARED):
             yield line
         elif line not in _seen:
             _seen.add(line)

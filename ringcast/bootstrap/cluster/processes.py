@@ -29,7 +29,7 @@ from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.output import Stream
 from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.launched import failure, read_report
-from ringcast.bootstrap.run import _SHARED
+from ringcast.bootstrap.run import SHARED
 from ringcast.bootstrap.time_limit import GRACE
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
@@ -213,7 +213,7 @@ class ProcessRanks:
             self._drain()
         printed = [line for stream in self._streams for line in stream.tail if f"[{rank}] " in line]
         lines = (self._folder / "said").read_text(errors="replace").splitlines(keepends=True)
-        said = "".join(line for line in lines if not line.startswith(_SHARED))  # that is no part of what went wrong
+        said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of what went wrong
         told = read_report(self._report)
         if told["rank"] is None and not otherwise:
             before, _, last = said.rstrip().rpartition("\n")
