@@ -61,6 +61,19 @@ def test_an_error_in_the_middle_of_a_line_is_none() -> None:
     assert sink.data == b"he said: Traceback (most recent call last):"
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_traceback_behind_a_bar_begins_a_line(pieces: int) -> None:
+    bar = b"\r 50%|##  |\r 60%|### "
+    sink = Kept()
+    held = HeldErrors(sink)
+    for data in [bar + ERROR] if pieces == 1 else [bar, ERROR]:
+        held.feed(data)
+    assert sink.data == bar + b"\n"
+    assert held.text.encode() == ERROR
+    held.release()
+    assert sink.data == bar + b"\n" + ERROR
+
+
 def test_what_is_held_is_due_some_time_later_and_again_after_that() -> None:
     held = HeldErrors(Kept())
     assert held.due == inf

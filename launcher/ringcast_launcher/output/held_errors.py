@@ -15,6 +15,7 @@ PATIENCE = 3.0  # seconds that an error waits while no rank has failed: a rank m
 MOST = 1 << 16  # bytes that are held; more is no error that ends a program
 _HEADERS = (b"Traceback (most recent call last):", b"  + Exception Group Traceback", b'  File "', b"stopped at ")
 _HEADER = re.compile(rb"^(?:" + b"|".join(map(re.escape, _HEADERS)) + rb")", re.MULTILINE)
+_TRACEBACK = re.compile(re.escape(_HEADERS[0]) + rb"\n")
 _CHAINED = re.compile(rb"^(?:During handling of|The above exception was)[^\n]*\n\s*\Z", re.MULTILINE)
 
 
@@ -25,7 +26,8 @@ class HeldErrors:
         self._sink = sink
         self._held = b""
         self._since = inf
-        self._midline = False  # whether the last line that passed has not ended
+        self._midline = False  # whether the last line that passed has not ended, …
+        self._bar = False  # … and is redrawn in place
         self._ended = False
 
     @property
@@ -43,6 +45,8 @@ class HeldErrors:
         data, self._held = self._held + data, b""
         at = 0 if self._since < inf else self._begin(data)
         self._pass(data[:at])
+        if self._since < inf and self._midline:
+            self._pass(b"\n")  # after the bar that the traceback follows
         self._held = data[at:]
         if len(self._held) > MOST:
             self.release()
@@ -67,18 +71,29 @@ class HeldErrors:
 
     def _pass(self, data: bytes) -> None:
         if data:
-            self._midline = not data.endswith(b"\n")
+            line = data[data.rfind(b"\n") + 1 :]
+            self._bar = bool(line) and (b"\r" in line or (self._bar and b"\n" not in data))
+            self._midline = bool(line)
             self._sink.feed(data)
 
     def _begin(self, data: bytes) -> int:
         """Return where an error begins in the data, or could begin with what comes next."""
         start = data.find(b"\n") + 1 or len(data) if self._midline else 0
-        if found := _HEADER.search(data, start):
+        starts = [found.start() for found in (_HEADER.search(data, start), self._behind_bar(data)) if found]
+        if starts:
             self._since = time.monotonic()
-            return found.start()
+            return min(starts)
         last = max(data.rfind(b"\n") + 1, start)
         rest = data[last:]
         return last if rest and any(header.startswith(rest) for header in _HEADERS) else len(data)
+
+    def _behind_bar(self, data: bytes) -> re.Match[bytes] | None:
+        """Return the first traceback that follows a bar in the same line: who draws one ends no line."""
+        for found in _TRACEBACK.finditer(data):
+            line = data.rfind(b"\n", 0, found.start()) + 1
+            if b"\r" in data[line : found.start()] or (line == 0 and self._bar):
+                return found
+        return None
 
 
 def _last_error(held: bytes) -> int:
