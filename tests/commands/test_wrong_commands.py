@@ -41,7 +41,7 @@ def ended(typed: str) -> int | str | None:
     ],
 )
 def test_an_option_that_does_not_exist_or_stands_after_the_program(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+    typed: str, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(typed) == 2
-    assert capsys.readouterr() == ("", f"ringcast-launch: {said}\n")
+    assert capfd.readouterr() == ("", f"ringcast-launch: {said}\n")
