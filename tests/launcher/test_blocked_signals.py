@@ -139,9 +139,9 @@ def test_run_and_its_ranks_are_as_always(tmp_path: Path) -> None:
 
 
 def test_run_believes_what_the_launcher_wrote_where_its_status_is_lost(tmp_path: Path) -> None:
-    from ringcast.bootstrap.run import _read_report
+    from ringcast.bootstrap.launched import read_report
 
     report = tmp_path / "report"
-    assert _read_report(report)["exit_code"] == 1
+    assert read_report(report)["exit_code"] == 1
     report.write_text(json.dumps({"exit_code": 3}))
-    assert _read_report(report)["exit_code"] == 3
+    assert read_report(report)["exit_code"] == 3

@@ -84,13 +84,13 @@ def test_no_name_that_can_be_guessed_is_written(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_there_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    monkeypatch.setattr("os.urandom", bytes)
     (tmp_path / "victim").write_text("kept")
-    (tmp_path / ".ringcast-guessed").symlink_to(tmp_path / "victim")
+    (tmp_path / ".ringcast-0000000000000000").symlink_to(tmp_path / "victim")
     with pytest.raises(FileExistsError):
         put("text", tmp_path / "result")
     assert (tmp_path / "victim").read_text() == "kept"
-    assert (tmp_path / ".ringcast-guessed").is_symlink()  # it is not ours
+    assert (tmp_path / ".ringcast-0000000000000000").is_symlink()  # it is not ours
 
 
 def test_what_another_user_has_made_lends_no_rights_and_gets_no_text(tmp_path: Path) -> None:
