@@ -27,7 +27,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, RunTimeout
-from ringcast.wire.error_text import text_of
+from ringcast.wire.error_text import in_a_line, text_of
 
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
@@ -142,7 +142,7 @@ def _run_threads(
         raise
     if failures:
         rank, error = _first_cause(failures)
-        raise RunFailed(rank, f"{type(error).__name__}: {error}", text_of(error)) from error
+        raise RunFailed(rank, in_a_line(error), text_of(error)) from error
     _check_answers(endpoints)
     _check_ends(endpoints)
     return results

@@ -32,7 +32,7 @@ from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
-from ringcast.wire.error_text import inside, text_of
+from ringcast.wire.error_text import in_a_line, inside, text_of
 from ringcast.wire.failure import Failure, clean
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
@@ -272,7 +272,7 @@ def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
     try:
         reach(endpoint, endpoint.transport, config.start_timeout, grace)
     except BaseException as error:
-        endpoint.control.send(Failing(config.rank, Failure(clean(f"{type(error).__name__}: {error}"))))
+        endpoint.control.send(Failing(config.rank, Failure(clean(in_a_line(error)))))
         endpoint.control.close()
         endpoint.transport.close()
         raise
@@ -283,7 +283,7 @@ def _leave_at_the_end(world: Communicator) -> None:
     try:
         world.finalize()
     except RingcastError as error:
-        print(f"stopped at its end: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"stopped at its end: {in_a_line(error)}", file=sys.stderr)
         end_with(1)
 
 

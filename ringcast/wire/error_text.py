@@ -25,6 +25,16 @@ def text_of(error: BaseException, *, whole: bool = False) -> str:
     return "".join(told.format())
 
 
+def in_a_line(error: BaseException) -> str:
+    """Return an error's kind and text.
+
+    >>> in_a_line(ValueError("bad")), in_a_line(AssertionError())
+    ('ValueError: bad', 'AssertionError')
+    """
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def inside(file: str) -> bool:
     """Return whether a source file is one of ringcast's."""
     return file.startswith(_LIBRARY)
