@@ -22,7 +22,7 @@ from struct import Struct
 from ringcast._util.dataclass import dataclass
 from ringcast.procs.portable import reserve
 from ringcast.protocol.operations import Operation
-from ringcast.wire.call import Call, Site
+from ringcast.wire.call import COUNTS_OF, Call, Site
 from ringcast.wire.header import STAGES, label_of
 
 KEPT = 64  # operations
@@ -125,7 +125,8 @@ def mapped(directory: str, rank: int, size: int) -> Recorder:
 @lru_cache(maxsize=1024)
 def encoded(call: Call, shape: str = "") -> bytes:
     """Return a call as its part of a record; `shape` replaces that of the call."""
-    names = _cut(call.collective, 32), _cut(call.algorithm, 32), _cut(call.dtype, 16), _cut(call.op, 16)
+    dtype = call.dtype.removesuffix(COUNTS_OF)
+    names = _cut(call.collective, 32), _cut(call.algorithm, 32), _cut(dtype, 16), _cut(call.op, 16)
     root = -1 if call.root is None else int(call.root)
     return _CALL.pack(*names, _cut(shape or _shape(call), 72), root, call.nblocks)
 
@@ -136,6 +137,8 @@ def _shape(call: Call) -> str:
         return f"{tuple(map(int, call.shape))} on {call.topology}"
     if not call.dtype:
         return call.data()
+    if call.dtype.endswith(COUNTS_OF):
+        return f"rows of shape {tuple(map(int, call.shape))}, counts left out"
     if len(call.shape) <= 4:
         return str(tuple(map(int, call.shape)))
     return f"({', '.join(str(int(n)) for n in call.shape[:4])}, … {call.fingerprint & 0xFFFFFF:06x})"

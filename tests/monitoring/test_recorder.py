@@ -19,7 +19,7 @@ from ringcast.monitoring import flight_record, live, rank_state, recorder
 from ringcast.monitoring.live import Usage
 from ringcast.monitoring.recorder import KEPT, SIZE, Entry, Flight, Recorder, decode, encoded, mapped
 from ringcast.protocol.operations import Operation
-from ringcast.wire.call import Call, Site
+from ringcast.wire.call import COUNTS_OF, Call, Site
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 from support.places import TESTS
@@ -49,6 +49,14 @@ def test_the_examples_in_docstrings_are_true() -> None:
     result = doctest.testmod(rank_state)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_counts_that_are_left_out_are_told_in_words() -> None:
+    recorded(
+        memory := Recorder(0, 1), range(1, 2), Call("allgatherv", f"float64{COUNTS_OF}", (3,), "", None, "ring", 1)
+    )
+    (entry,) = entries(memory)
+    assert (entry.dtype, entry.shape) == ("float64", "rows of shape (3,), counts left out")
 
 
 @pytest.mark.parametrize("count", [1, 2, KEPT - 1, KEPT, KEPT + 1, 2 * KEPT, 5 * KEPT + 3])
