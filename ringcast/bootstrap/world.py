@@ -38,6 +38,7 @@ from ringcast.wire.failure import Failure, clean
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
 WORLD = 1  # context number of the world communicator
 
+_NO_INPUT = "this rank has no standard input: ringcast-launch --stdin RANK gives it that of the launcher, as a terminal"
 _world: Communicator | None = None
 _config: WorkerConfig | None = None  # by which this process has joined its job, without the key
 _joined: child_processes.RankProcess | None = None  # this process, or the one from which it was forked
@@ -308,6 +309,8 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
     previous, pid = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, EOFError) and _reads_nothing():
+            error.add_note(_NO_INPUT)
         if os.getpid() == pid:
             control.send(Failing(rank, Failure.of(error, whole=all_frames_wanted())))
             if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
@@ -316,6 +319,14 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _reads_nothing() -> bool:
+    """Return whether standard input is the empty one that a rank has which gets none."""
+    try:
+        return os.path.samestat(os.fstat(0), os.stat(os.devnull))
+    except OSError:
+        return False
 
 
 def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:

@@ -44,6 +44,28 @@ def test_a_bar_is_redrawn_on_the_last_line_and_never_mixed_with_output(bars: str
     assert re.search(rb"\[0\] 0 is at a\r\x1b\[K\[[01]\] line after a", job.data)  # erased before output
 
 
+def test_a_question_is_seen_before_it_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "ask.py").write_text("""
+import ringcast
+comm = ringcast.init()
+n = comm.bcast(input("how many? ") if comm.rank == 0 else None)
+print("got", n)
+""")
+    with on_terminal("-n", "2", "--stdin", "0", str(tmp_path / "ask.py")) as job:
+        job.wait_for(r"\[0\] how many\? ")
+        job.type("7\n")
+        assert job.end() == 0
+    assert b"[1] got 7\r\n" in job.data
+    assert b"got 7\r\n" in job.data.replace(b"[1] got 7\r\n", b"")
+
+
+def test_without_input_the_error_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "ask.py").write_text("import ringcast\ncomm = ringcast.init()\ninput()\n")
+    with on_terminal("-n", "1", str(tmp_path / "ask.py")) as job:
+        assert job.end() == 1
+    assert b"ringcast-launch --stdin RANK gives it" in job.data
+
+
 def test_a_log_has_only_the_last_state_of_a_bar(bars: str, tmp_path: Path) -> None:
     for state in "abc":
         (tmp_path / state).touch()

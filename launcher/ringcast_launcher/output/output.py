@@ -32,14 +32,15 @@ _Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
 class Lines:
     """Cuts a stream into whole lines and puts a prefix before each of them.
 
-    With `redraws`, a line that was redrawn in place (`redrawn`) is what a terminal shows of it at the end.
+    With `redraws`, a line that was redrawn in place (`redrawn`) is what a terminal shows of it at the end; with
+    `prompts`, each line that has not ended is taken for one that is redrawn.
 
     Attributes:
         split, told: whether a line was split because it was too long, and whether that was said.
     """
 
-    def __init__(self, prefix: bytes = b"", *, redraws: bool = False) -> None:
-        self._prefix, self._redraws = prefix, redraws
+    def __init__(self, prefix: bytes = b"", *, redraws: bool = False, prompts: bool = False) -> None:
+        self._prefix, self._redraws, self._prompts = prefix, redraws, prompts
         self._parts: list[bytes] = []
         self._size = 0
         self.split = self.told = False
@@ -68,9 +69,12 @@ class Lines:
     @property
     def redrawn(self) -> str:
         """The last line as a terminal shows it now, if it is being redrawn in place; else empty."""
-        if not self._redraws or RETURN not in b"".join(self._parts[:1]):
+        if not self._redraws or not (self._prompts or RETURN in b"".join(self._parts[:1])):
             return ""
-        shown = plain_text(b"".join(self._parts))
+        rest = b"".join(self._parts)
+        shown = plain_text(rest)
+        if self._prompts and rest.endswith(b" "):
+            shown += " "  # what is typed stands apart from the question
         return f"{plain_text(self._prefix)} {shown}" if self._prefix and shown else shown
 
     def _keep(self, rest: bytes) -> None:
@@ -210,14 +214,23 @@ class Stream:
     """A sink that writes whole lines of a rank to one of the launcher's own streams.
 
     Lines that are redrawn in place are written as they are at the end, and before that shown on the last line of the
-    terminal, with `bars`; only lines `as_they_are` keep all their states.
+    terminal, with `bars`; only lines `as_they_are` keep all their states. With `prompts` a line that has not ended is
+    shown there too: it may be a question to who sits at the terminal.
     """
 
     def __init__(
-        self, writer: Writer, file: int, prefix: bytes, rank: int = 0, *, bars: bool = False, as_they_are: bool = False
+        self,
+        writer: Writer,
+        file: int,
+        prefix: bytes,
+        rank: int = 0,
+        *,
+        bars: bool = False,
+        as_they_are: bool = False,
+        prompts: bool = False,
     ) -> None:
         self._writer, self._file, self._rank, self._bars = writer, file, rank, bars
-        self._lines = Lines(prefix, redraws=bars or not as_they_are)
+        self._lines = Lines(prefix, redraws=bars or not as_they_are, prompts=prompts)
         self._shown = ""
 
     def feed(self, data: bytes) -> None:
@@ -384,6 +397,7 @@ def open_sinks(
     files: ExitStack,
     mode: str = "wb",
     shown: Container[int] | None = None,
+    prompts: bool = False,
 ) -> tuple[Sink, Sink]:
     """Return where standard output and standard error of a rank go; `files` closes what is opened, in this mode.
 
@@ -412,6 +426,7 @@ def open_sinks(
             rank,
             bars=bars and os.isatty(file),
             as_they_are=kind == "none" and file == 1,  # they may be no text
+            prompts=prompts,
         )
         for file in (1, 2)
     )

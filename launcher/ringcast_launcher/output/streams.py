@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import inf
@@ -44,6 +45,7 @@ class Outputs:
                     files=self._files,
                     mode=mode,
                     shown=shown,
+                    prompts=rank == job.stdin and os.isatty(0),
                 )
                 if isinstance(err, Stream):
                     err = self._held[rank] = HeldErrors(err)
