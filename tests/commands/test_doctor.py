@@ -348,5 +348,5 @@ def test_hosts_with_faults(bed: Bed, starter: RemoteStarter) -> None:
     assert found["h2", "interface"].text.startswith("10.77.0.3 on e0")  # not fooled
     assert found["h1", "link"].verdict is FAIL
     assert "h1 does not reach h0 at 10.77.0.1 port " in found["h1", "link"].text
-    assert found["h2", "link"].verdict is OK
+    assert found["h2", "link"].verdict is not FAIL  # a busy machine is slow, which is a warning
     assert found["h9", "ssh"].verdict is FAIL
