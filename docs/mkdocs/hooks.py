@@ -1,4 +1,4 @@
-"""What mkdocs is told beside mkdocs.yml: which pages there are, in which order, and lists of them for language models.
+"""Hooks of mkdocs: the pages and their order, from docs/README.md, and the lists of them for language models.
 
 Pages keep their places in the repository, so that the links between them, and to other files, are the same there and
 in the site: all that is linked to is part of the site. docs/README.md has the order of the pages, and what each is.

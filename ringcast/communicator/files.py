@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal
 
+from ringcast.collectives.stage import check_root
+from ringcast.errors import ArgumentError
 from ringcast.requests.calls import Calls
 
 if TYPE_CHECKING:
@@ -53,14 +55,19 @@ class Files(Calls):
             A CopyReport, alike on all ranks; its `ok` says whether every rank has every byte.
 
         Raises:
+            ArgumentError: there is no such root, or no such way to verify.
             TransferError: the root cannot read its files, or was lost; or a rank cannot take them.
 
         >>> comm.bcast_file("/etc/hostname", "/tmp/").ok
         True
         """
-        from ringcast.transfer.copying import Options, copy_files  # hashlib and threads: for those who copy
+        from ringcast.transfer.copying import VERIFICATIONS, Options, copy_files  # hashlib and threads: if needed
 
         self._check("bcast_file")
+        check_root(self._group, "bcast_file", root)
+        if verify not in VERIFICATIONS:
+            expected = f"expected one of {', '.join(VERIFICATIONS)}, got {verify!r}"
+            raise ArgumentError(self._group.endpoint.rank, "bcast_file", "verify", expected)
         sources = [fspath(each) for each in ([source] if isinstance(source, (str, PathLike)) else source)]
         options = Options(recursive, preserve, verify, keep_going, rate)
         return copy_files(self, sources, fspath(target), root, options, progress)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from ringcast_launcher.system.polling import File
 
 
 class WorkerInput:
-    """What waits to be read by a worker. The launcher sends no more than it is told to have been taken."""
+    """Input that a worker has not read yet. It reports what the worker has taken; the launcher sends as much again."""
 
     def __init__(self, rank: int, file: int) -> None:
         """Write to `file`, which `close` closes."""
