@@ -84,7 +84,7 @@ MISTAKES = (
     Mistake("different types", "comm.allreduce(np.ones(3, 'f4' if comm.rank == 1 else 'f8'))", racing=True),
     Mistake("different shapes", "comm.allreduce(np.ones(4 if comm.rank == 1 else 3))", racing=True),
     Mistake("a call that one rank leaves out", "if comm.rank != 1:\n    comm.barrier()", racing=True),
-    Mistake("all ranks receive first", "comm.recv((comm.rank + 1) % comm.size)"),
+    Mistake("all ranks receive first", "comm.recv((comm.rank + 1) % comm.size)", racing=True),
     # ends of ranks
     Mistake("an exception on one rank", 'if comm.rank == 1:\n    raise ValueError("no data")\ncomm.barrier()'),
     Mistake("an exception on all ranks", 'raise ValueError("no data")'),
