@@ -33,6 +33,7 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
 TIMED_OUT = 124
+_EVERY_CALL = "every rank has to make every collective call"
 _DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch of which both calls are known
 
 
@@ -242,7 +243,7 @@ class Supervisor:
                 return self._fail(event.rank, event.cause)
             case Unread():
                 messages = "a message" if event.count == 1 else f"{event.count} messages"
-                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}")
+                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}; {_EVERY_CALL}")
                 return self._end(_Ending(), now)
             case StartFailed():
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
@@ -410,7 +411,10 @@ class Supervisor:
             left = worker.status == 0 or (worker.finished and other in self._ended)
             if left and other not in self._failed and other not in seen:
                 how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
-                how += f" (PeerFailed {caught.how})" if caught is not None else ""
+                if caught is not None:
+                    how += f" (PeerFailed {caught.how})"
+                elif worker.joined:
+                    how += f"; {_EVERY_CALL}"
                 return Verdict(1, other, f"exited with code 0 {how}", report.traceback)
         return self._own_failure(rank)
 
