@@ -26,6 +26,7 @@ from ringcast.transfer.layout import CHUNK, Piece, segments
 from ringcast.transfer.manifest import Manifest, scan
 from ringcast.transfer.pipeline import Buffers, Filled, Reader, Writer, piece_of
 from ringcast.transfer.report import CopyReport, Progress, RankReport, whole
+from ringcast.transfer.route import route
 from ringcast.transfer.source import Source
 
 UNDER_WAY = 3  # broadcasts at the same time: the next one fills the rounds in which one begins and ends
@@ -63,7 +64,9 @@ class Ranks(Protocol):
     @property
     def members(self) -> tuple[int, ...]: ...
     def bcast(self, value: Any = None, root: int = 0) -> Any: ...
-    def ibcast(self, value: Any = None, root: int = 0) -> Request[Any]: ...
+    def ibcast(
+        self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
+    ) -> Request[Any]: ...
     def allgatherv(self, value: Any) -> Any: ...
     def allgather(self, value: Any) -> Any: ...
     def allreduce(self, value: Any, op: Any) -> Any: ...
@@ -107,6 +110,8 @@ class _Copy:
         self._found = self._sent = self._written = 0
         self._seconds = 0.0
         self._error = ""
+        self._digests: dict[int, bytes] = {}  # of what was sent or received in the last segment
+        self._unsettled = False  # whether the loss of a rank broke a segment off
         self._lost: dict[int, str] = {}
 
     # The steps, which all ranks take together.
@@ -115,6 +120,8 @@ class _Copy:
         """Take all steps; after the loss of a rank they are taken again, and each does what is left."""
         root = comm.members.index(self._root)
         manifest = self._agree_on_manifest(comm, root)
+        if self._unsettled:
+            self._settle(comm, root)
         there = self._prepare(comm)
         self._compare(comm, root, there)
         self._reserve(comm)
@@ -128,6 +135,7 @@ class _Copy:
     def go_on(self, comm: Ranks, error: RingcastError) -> Ranks:
         """Return the communicator of those that live, of which the root must be one."""
         rest = comm.shrink()
+        self._unsettled = True
         for member in sorted(set(comm.members) - set(rest.members)):
             cause = error.cause if isinstance(error, PeerFailed) and member in error.ranks else str(error)
             self._lost[member] = f"lost: {cause}"
@@ -224,15 +232,15 @@ class _Copy:
 
     def _send(self, comm: Ranks, root: int, pieces: Sequence[Piece], total: int, slowest: int | None) -> None:
         assert self._source is not None
-        with (
-            Reader(self._source, pieces, self._buffers, self._options.rate) as reader,
-            closing(self._broadcast(comm, root, len(pieces), reader.take)) as sent,
-        ):
-            for filled in sent:
-                self._sent += len(filled.data)
-                self._buffers.give_back(filled.buffer)
-                self._watch(Progress(self._sent, total, slowest))
-        self._error, self._digests = reader.error, reader.digests
+        reader = Reader(self._source, pieces, self._buffers, self._options.rate)
+        try:
+            with reader, closing(self._broadcast(comm, root, pieces, reader.take)) as sent:
+                for filled in sent:
+                    self._sent += len(filled.data)
+                    self._buffers.give_back(filled.buffer)
+                    self._watch(Progress(self._sent, total, slowest))
+        finally:
+            self._error, self._digests = reader.error, reader.digests
 
     def _receive(self, comm: Ranks, root: int, pieces: Sequence[Piece]) -> None:
         following = iter(pieces)
@@ -241,13 +249,16 @@ class _Copy:
             buffer = self._buffers.take(wait)
             return None if buffer is None else piece_of(self._layout, next(following), buffer)
 
-        with Writer(self._usable, self._buffers) as writer:
-            with closing(self._broadcast(comm, root, len(pieces), room)) as arrived:
-                for filled in arrived:
-                    writer.put(filled)
-            writer.drain()
-        self._digests, self._seconds = writer.digests, self._seconds + writer.seconds
-        self._error = self._error or writer.error
+        writer = Writer(self._usable, self._buffers)
+        try:
+            with writer:
+                with closing(self._broadcast(comm, root, pieces, room)) as arrived:
+                    for filled in arrived:
+                        writer.put(filled)
+                writer.drain()
+        finally:
+            self._digests, self._seconds = writer.digests, self._seconds + writer.seconds
+            self._error = self._error or writer.error
 
     def _settle(self, comm: Ranks, root: int) -> int | None:
         """Compare digests at the end of a segment; return the member whose disk has taken longest."""
@@ -278,7 +289,7 @@ class _Copy:
         return whole(manifest, self._sent, time.monotonic() - self._began, others)
 
     def _broadcast(
-        self, comm: Ranks, root: int, count: int, take: Callable[[bool], Filled | None]
+        self, comm: Ranks, root: int, pieces: Sequence[Piece], take: Callable[[bool], Filled | None]
     ) -> Generator[Filled, None, None]:
         """Broadcast pieces, some at the same time; yield each when this rank is done with it.
 
@@ -286,14 +297,18 @@ class _Copy:
         way: other ranks get what is under way through this one.
         """
         under_way: deque[tuple[Filled, Request[Any]]] = deque()
+        chosen = route(len(comm.members), sum(map(self._layout.length, pieces)))
+        count = len(pieces)
         try:
             while count or under_way:
                 while count and len(under_way) < UNDER_WAY and (filled := take(not under_way)) is not None:
                     try:
-                        under_way.append((filled, comm.ibcast(filled.data, root)))
+                        blocks = chosen.nblocks(len(filled.data))
+                        request = comm.ibcast(filled.data, root, algorithm=chosen.algorithm, nblocks=blocks)
                     except RingcastError:
                         self._buffers.give_back(filled.buffer)
                         raise
+                    under_way.append((filled, request))
                     count -= 1
                 under_way[0][1].wait()
                 yield under_way.popleft()[0]

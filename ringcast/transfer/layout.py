@@ -16,7 +16,7 @@ from ringcast.transfer.manifest import Manifest
 
 CHUNK = 1 << 20  # bytes
 PIECE = 4  # chunks
-SEGMENT = 64  # chunks
+SEGMENT = 256  # chunks
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ringcast.transfer.layout import CHUNK, PIECE
 from support.beds import on, run_on
 from support.fleets import LIMIT, Fleet, finished, fleet, until
 from support.trees import described, make_tree
@@ -105,6 +106,7 @@ def test_a_host_that_is_killed_does_not_keep_the_others_from_all(links: Fleet, b
     assert [digest(links, host, "big.bin") for host in (1, 3)] == [expected] * 2
     assert on(links.bed, 2, "ls", "-A", THERE).split() == [".big.bin.ringcast-part"]
     told = json.loads(report.read_text())
+    assert told["sent"] - BIG <= 8 * PIECE * CHUNK  # only what was in buffers is sent again
     assert [(host["host"], bool(host["error"])) for host in told["hosts"]] == [
         ("h1", False),
         ("h2", True),

@@ -129,9 +129,10 @@ class Flipping:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
 
-    def ibcast(self, value: Any, root: int) -> Any:
+    def ibcast(self, value: Any, root: int, **chosen: Any) -> Any:
         self._times -= 1
-        return Flipped(self._comm.ibcast(value, root), value if self._times >= 0 and self._comm.rank != root else None)
+        flipped = value if self._times >= 0 and self._comm.rank != root else None
+        return Flipped(self._comm.ibcast(value, root, **chosen), flipped)
 
 
 class Flipped:

@@ -1,0 +1,38 @@
+"""Route of a segment's pieces from the root to all: along a chain of ranks, or by the broadcast that is best for each.
+
+Pieces follow each other without a gap, so that a chain is filled once in a segment, and each rank sends a byte once. A
+circulant broadcast is filled and emptied once in a piece: its root sends `q-1` blocks more, where `q = ceil(log2 p)`.
+"""
+
+from __future__ import annotations
+
+from ringcast._util.dataclass import dataclass
+from ringcast.transfer.layout import CHUNK, PIECE
+
+_SHARE = 50  # the chain is to be full after so small a part of the segment
+_BLOCK = 64 << 10  # bytes, at least: below, time goes into messages
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How pieces are broadcast: an algorithm, and bytes of a block; None leaves both to the cost model."""
+
+    algorithm: str | None = None
+    block: int | None = None
+
+    def nblocks(self, nbytes: int) -> int | None:
+        return None if self.block is None else max(1, -(-nbytes // self.block))
+
+
+def route(size: int, nbytes: int) -> Route:
+    """Return how a segment of so many bytes travels among `size` ranks, by the blocks that are sent in vain.
+
+    >>> route(8, 100_000_000)
+    Route(algorithm='linear_pipeline', block=333333)
+    >>> route(36, 20_000_000)
+    Route(algorithm=None, block=None)
+    """
+    hops, q = max(size - 2, 0), (size - 1).bit_length()
+    if hops * PIECE * CHUNK > (q - 1) * nbytes:
+        return Route()
+    return Route("linear_pipeline", max(_BLOCK, nbytes // (_SHARE * hops)) if hops else PIECE * CHUNK)
