@@ -56,6 +56,11 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     return arriving.value(data)
 
 
+def bcast_into(group: Group, line: Array, root: int) -> Steps[None]:
+    """Fill the bytes of all ranks with the root's; all ranks know their number, so that nothing announces it."""
+    yield from _move(group, line, plan(group, "bcast", AUTOMATIC, Data.of(line), root=root, name="bcast_into"))
+
+
 @dataclass(frozen=True)
 class _Arriving:
     """The root's announcement, and the array that the data go into, if this rank has given one."""

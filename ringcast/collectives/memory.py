@@ -88,6 +88,10 @@ def _bcast(given: Arguments) -> Iterator[Use]:
         yield Use(array, False, not copied)
 
 
+def _bcast_into(given: Arguments) -> Iterator[Use]:
+    yield Use(given["line"], not _at_root(given), True)
+
+
 def _scatter(given: Arguments) -> Iterator[Use]:
     value = _array(given["values" if "values" in given else "value"])
     if _at_root(given):
@@ -169,6 +173,7 @@ def _sendrecv(given: Arguments) -> Iterator[Use]:
 
 _RULES: dict[str, Callable[[Arguments], Iterator[Use]]] = {
     "bcast": _bcast,
+    "bcast_into": _bcast_into,
     "reduce": _gather,
     "allreduce": _to_all,
     "gather": _gather,

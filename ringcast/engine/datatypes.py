@@ -154,6 +154,26 @@ def check_buffer(rank: int, operation: str, out: Any, argument: str = "out") -> 
     return out  # type: ignore[no-any-return]  # the type was checked
 
 
+def bytes_of(rank: int, operation: str, buffer: Any, *, writes: bool) -> Array:
+    """Return the memory of an exporter of the buffer protocol as a line of bytes, without a copy.
+
+    Raises:
+        ArgumentError: it exports none, or not as one C-contiguous piece; it holds Python objects; or it is read-only
+            where the call `writes` to it.
+    """
+    try:
+        objects = "O" in memoryview(buffer).format
+        line: Array = np.frombuffer(buffer, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        expected = "expected one C-contiguous piece of memory, as a bytearray, an mmap or a numpy array has"
+        raise ArgumentError(rank, operation, "buffer", f"{expected}; {type(buffer).__name__}: {error}") from None
+    if objects:
+        raise ArgumentError(rank, operation, "buffer", "expected memory without Python objects")
+    if writes and not line.flags.writeable:
+        raise ArgumentError(rank, operation, "buffer", "expected writeable memory; only the root's may be read-only")
+    return line
+
+
 def room(rank: int, operation: str, shape: tuple[int, ...], dtype: np.dtype[Any], argument: str = "counts") -> Array:
     """Return memory for a result; errors blame `argument`, which gives its number of rows.
 

@@ -19,6 +19,7 @@ Call = Callable[[Communicator, float], Any]
 LARGE = np.ones(30_000)  # its rounds are granted
 CALLS: dict[str, Call] = {
     "bcast": lambda c, t: c.bcast(LARGE if c.rank == 1 else None, root=1, timeout=t),
+    "bcast_into": lambda c, t: c.bcast_into(LARGE.copy(), 1, timeout=t),
     "reduce": lambda c, t: c.reduce(LARGE, root=1, timeout=t),
     "allreduce": lambda c, t: c.allreduce(LARGE, timeout=t),
     "gather": lambda c, t: c.gather(LARGE, root=1, timeout=t),
