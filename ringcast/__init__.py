@@ -17,6 +17,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from ringcast.bootstrap.cluster.cluster import Cluster, cluster
     from ringcast.bootstrap.dask import on_dask
+    from ringcast.bootstrap.fetch import fetch
     from ringcast.bootstrap.progress_bar import progress
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
@@ -86,6 +87,7 @@ __all__ = [
     "UsageError",
     "cluster",
     "dims_create",
+    "fetch",
     "finalize",
     "init",
     "on_dask",
@@ -103,6 +105,7 @@ _HOMES = {
     for home, names in {
         "bootstrap.cluster.cluster": ("Cluster", "cluster"),
         "bootstrap.dask": ("on_dask",),
+        "bootstrap.fetch": ("fetch",),
         "bootstrap.progress_bar": ("progress",),
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Data, Group, part, pl
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
-from ringcast.net.colocation import system
+from ringcast.net.colocation import host
 from ringcast.ops import SUM
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.control_messages import Made
@@ -42,8 +41,7 @@ def split(group: Group, color: int | None, key: int, name: str = "split") -> Ste
 
 def split_by_host(group: Group) -> Steps[Group | None]:
     """Return the group of the ranks on this host; see `Communicator.split_by_host`."""
-    host = _digest((system() or socket.gethostname()).encode())
-    return split(group, int.from_bytes(host) >> 1, 0, "split_by_host")
+    return split(group, int.from_bytes(_digest(host().encode())) >> 1, 0, "split_by_host")
 
 
 def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:

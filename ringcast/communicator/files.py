@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,8 @@ from ringcast.errors import ArgumentError
 from ringcast.requests.calls import Calls
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ringcast.transfer.report import CopyReport, Progress
 
 
@@ -96,3 +99,45 @@ class Files(Calls):
         sources = [fspath(each) for each in ([source] if isinstance(source, (str, PathLike)) else source)]
         options = Options(recursive, preserve, verify, keep_going, rate)
         return copy_files(self, sources, fspath(target), root, options, progress)  # type: ignore[arg-type]
+
+    def fetch(
+        self, source: str | PathLike[str], target: str | PathLike[str] | None = None, *, sha256: str | None = None
+    ) -> Path:
+        """Return the path of a copy of a file that rank 0 alone reads: from its disks, or from an http(s) server.
+
+        Rank 0 writes a copy on its host, and each other host whose ranks do not see that one gets its own. A copy with
+        the size and the time of change that the source has is kept, and the source is not read. Files are written under
+        another name, and get theirs when they are whole. Two jobs must not fetch the same file into the same directory
+        of a host at the same time.
+
+        Cost: where a copy is missing, rank 0 reads and writes it, then `bcast_file` among one rank of each such host;
+        otherwise some small collectives. A call of the others lasts as long as rank 0 reads: the communicator's
+        timeout must be longer. Memory: 1 MB, and 32 MB for `bcast_file`.
+
+        Args:
+            source: path of a file on rank 0, or URL (http, https, file); other ranks' are ignored. User and password in
+                a URL are sent to its host; neither these nor the query of a URL are ever printed.
+            target: path of the copy: a directory if it ends with "/" or is one. None: in `ringcast` in the user's
+                cache directory (XDG_CACHE_HOME, or `~/.cache`), where its name begins with a hash of the source.
+            sha256: what the SHA-256 of the file must be, as 64 hexadecimal digits, equal on all ranks. Copies are then
+                kept if they have it, and the source is not asked.
+
+        Returns:
+            The path of the copy on this rank's host.
+
+        Raises:
+            ArgumentError: `sha256` is no such text.
+            TransferError: rank 0 cannot read the source (there is none, nothing came for 60 s, it ended early, or its
+                SHA-256 is another), or a rank cannot write the copy. Alike on all ranks.
+
+        >>> comm.fetch("/etc/hostname", "/tmp/").name
+        'hostname'
+        """
+        from ringcast.transfer.fetching import fetch  # urllib, hashlib and threads: if needed
+
+        self._check("fetch")
+        if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+            expected = f"expected 64 hexadecimal digits, got {sha256!r}"
+            raise ArgumentError(self._group.endpoint.rank, "fetch", "sha256", expected)
+        place = None if target is None else fspath(target)
+        return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]

@@ -206,6 +206,12 @@ def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
     return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
 
 
+def cache_directory(env: Mapping[str, str] | None = None) -> str:
+    """Return the user's directory for files that can be had again (XDG_CACHE_HOME)."""
+    named = (os.environ if env is None else env).get("XDG_CACHE_HOME", "")
+    return named if os.path.isabs(named) else os.path.expanduser("~/.cache")
+
+
 def unattended(env: Mapping[str, str] | None = None) -> bool:
     """Return whether this runs where no person looks at it, as CI says."""
     return bool((os.environ if env is None else env).get("CI"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +30,11 @@ def system() -> str:
         return system_name(_BOOT.read_text().strip(), os.readlink(_NETWORK))
     except OSError:
         return ""
+
+
+def host() -> str:
+    """Return the name of the system that this process runs on; where that is not known, what its host calls itself."""
+    return system() or socket.gethostname()
 
 
 def kernel() -> str:

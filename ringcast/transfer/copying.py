@@ -14,17 +14,18 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from typing import Any, Protocol, Self
 
-import msgpack
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import PeerFailed, Revoked, RingcastError, TransferError
 from ringcast.ops import BOR, Array
 from ringcast.requests.request import Request
+from ringcast.transfer import records
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import CHUNK, Piece, segments
 from ringcast.transfer.manifest import Manifest, scan
 from ringcast.transfer.pipeline import Buffers, Filled, Reader, Writer, piece_of
+from ringcast.transfer.records import announced, exchanged
 from ringcast.transfer.report import CopyReport, Progress, RankReport, whole
 from ringcast.transfer.route import route
 from ringcast.transfer.source import Source
@@ -56,19 +57,14 @@ class Options:
     rate: float | None = None
 
 
-class Ranks(Protocol):
+class Ranks(records.Ranks, Protocol):
     """What a copy needs of a communicator."""
 
     @property
-    def rank(self) -> int: ...
-    @property
     def members(self) -> tuple[int, ...]: ...
-    def bcast(self, value: Any = None, root: int = 0) -> Any: ...
     def ibcast(
         self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
     ) -> Request[Any]: ...
-    def allgatherv(self, value: Any) -> Any: ...
-    def allgather(self, value: Any) -> Any: ...
     def allreduce(self, value: Any, op: Any) -> Any: ...
     def shrink(self) -> Self: ...
 
@@ -92,6 +88,15 @@ def copy_files(
                 return copy.run(comm)
             except (PeerFailed, Revoked) as error:
                 comm = copy.go_on(comm, error)
+    finally:
+        copy.close()
+
+
+def copy_files_together(comm: Ranks, sources: Sequence[str], target: str, root: int, options: Options) -> CopyReport:
+    """Copy as `copy_files` does, but the loss of a rank is an error on those that live, as in any other call."""
+    copy = _Copy(comm.members[root], sources, target, options, lambda _: None)
+    try:
+        return copy.run(comm)
     finally:
         copy.close()
 
@@ -161,7 +166,7 @@ class _Copy:
                 record = {"manifest": self._source.manifest.encode()}
             except TransferError as error:
                 record = {"error": str(error)}
-        record = _announced(comm, root, record)
+        record = announced(comm, root, record)
         if "error" in record:
             raise TransferError(record["error"])
         if self._source is not None:
@@ -198,7 +203,7 @@ class _Copy:
                 record = {"digests": list(self._digests_of_all().items())}
             except TransferError as error:
                 record = {"error": str(error)}
-        record = _announced(comm, root, record)
+        record = announced(comm, root, record)
         if "error" in record:
             raise TransferError(record["error"])
         return dict(record["digests"])
@@ -263,7 +268,7 @@ class _Copy:
     def _settle(self, comm: Ranks, root: int) -> int | None:
         """Compare digests at the end of a segment; return the member whose disk has taken longest."""
         sent: dict[int, bytes] = self._digests if comm.rank == root else {}
-        record = _announced(comm, root, {"digests": list(sent.items()), "error": self._error})
+        record = announced(comm, root, {"digests": list(sent.items()), "error": self._error})
         if record["error"]:
             raise TransferError(record["error"])
         if self._usable is not None:
@@ -271,7 +276,7 @@ class _Copy:
             new = [chunk for chunk in right if chunk not in usable.have]
             self._attempt(lambda: usable.settle(new))
             self._written += sum(self._layout.length(Piece(chunk, 1)) for chunk in new)
-        times = _exchanged(comm, {"seconds": self._seconds})
+        times = exchanged(comm, {"seconds": self._seconds})
         return max(comm.members, key=lambda member: times[comm.members.index(member)]["seconds"])
 
     def _finish(self, comm: Ranks, manifest: Manifest) -> CopyReport:
@@ -283,7 +288,7 @@ class _Copy:
                 self._attempt(self._usable.finish)
         member = comm.members[comm.rank]
         mine = RankReport(member, socket.gethostname(), self._written, self._found, self._seconds, self._error)
-        reports = [RankReport(*record["report"]) for record in _exchanged(comm, {"report": mine.plain()})]
+        reports = [RankReport(*record["report"]) for record in exchanged(comm, {"report": mine.plain()})]
         lost = [RankReport(each, "", error=why) for each, why in self._lost.items()]
         others = [report for report in (*reports, *lost) if report.rank != self._root]
         return whole(manifest, self._sent, time.monotonic() - self._began, others)
@@ -341,7 +346,7 @@ class _Copy:
 
     def _told(self, comm: Ranks, record: dict[str, Any]) -> list[dict[str, Any]]:
         """Exchange records with all ranks, with this rank's error in it; raise where one has one and all shall work."""
-        records = _exchanged(comm, {**record, "error": self._error})
+        records = exchanged(comm, {**record, "error": self._error})
         wrong = [(comm.members[i], each["error"]) for i, each in enumerate(records) if each["error"]]
         if wrong and (not self._options.keep_going or len(wrong) == len(records) - 1):
             raise TransferError("\n".join(f"rank {member}: {error}" for member, error in wrong))
@@ -362,18 +367,3 @@ class _Copy:
                 raise TransferError(reader.error)
             found.update(reader.digests)
         return found
-
-
-def _announced(comm: Ranks, root: int, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the root's record on all ranks; records travel as bytes, as a job may refuse pickles."""
-    packed = np.frombuffer(msgpack.packb(record), np.uint8) if comm.rank == root else None
-    received: dict[str, Any] = msgpack.unpackb(comm.bcast(packed, root).tobytes(), use_list=False)
-    return received
-
-
-def _exchanged(comm: Ranks, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the records of all ranks."""
-    packed = np.frombuffer(msgpack.packb(record), np.uint8)
-    lengths = np.asarray(comm.allgather(np.int64(len(packed))))
-    parts = np.split(np.asarray(comm.allgatherv(packed)), np.cumsum(lengths)[:-1])
-    return [msgpack.unpackb(part.tobytes(), use_list=False) for part in parts]

@@ -49,6 +49,7 @@ CALLS: dict[str, Call] = {
 }
 NOT_CALLS = {
     "bcast_file",
+    "fetch",
     "iprobe",
     "explain",
     "finalize",

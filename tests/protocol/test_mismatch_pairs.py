@@ -79,7 +79,8 @@ def variants(kind: str, rank: int) -> dict[tuple[str, int], Call]:
 def test_the_calls_are_all_that_there_are() -> None:
     verbs = {"revoke", "get_failed", "ack_failed", "agree", "shrink"}  # which go through the control plane
     not_collective = {"send", "recv", "probe", "iprobe"}  # `sendrecv` stands for them
-    assert METHODS - {"bcast_file", "explain", "finalize", "free"} - not_collective - verbs == {*ROOTED, *OTHERS}
+    others = {"bcast_file", "explain", "fetch", "finalize", "free"}
+    assert METHODS - others - not_collective - verbs == {*ROOTED, *OTHERS}
 
 
 @pytest.fixture

@@ -1,0 +1,192 @@
+"""Origin: a file that is fetched, at a path or an http(s) URL, opened to be read once from begin to end.
+
+What is printed of a URL has neither user and password nor query: these may be credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import stat
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+from urllib.error import HTTPError, URLError
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import url2pathname
+
+from ringcast._util.dataclass import dataclass
+from ringcast.errors import TransferError
+from ringcast.transfer.manifest import shown
+from ringcast.version import __version__
+
+SILENCE = 60.0  # seconds without a byte, after which a server is given up
+_PIECE = 1 << 20
+_HANDLERS = (  # of urllib; without those for files, ftp and data, to which a server could redirect
+    urllib.request.ProxyHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPRedirectHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+    urllib.request.UnknownHandler,
+)
+
+
+class _Stream(Protocol):
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A file that is open to be read.
+
+    Attributes:
+        shown: its name for people.
+        size: number of bytes; None where the server does not tell.
+        mtime: time of the last change, in ns; None likewise.
+    """
+
+    shown: str
+    size: int | None
+    mtime: int | None
+    stream: _Stream
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Yield the content; each piece is valid until the next one.
+
+        Raises:
+            TransferError: it cannot be read, or has another number of bytes than it was to have.
+        """
+        buffer, arrived = memoryview(bytearray(_PIECE)), 0
+        with _naming(self.shown):
+            while length := self.stream.readinto(buffer):
+                arrived += length
+                yield buffer[:length]
+        if self.size not in (None, arrived):
+            raise TransferError(f"{self.shown}: {arrived:,} bytes came, of {self.size:,}; fetch it again")
+
+
+def name_of(source: str) -> str:
+    """Return the name of the file, without directories.
+
+    Raises:
+        TransferError: there is none.
+    """
+    url = _url(source)
+    name = os.path.basename(source if url is None else unquote(url.path.rpartition("/")[2]))
+    if name in ("", ".", "..") or "\0" in name:
+        raise TransferError(f"{_shown(source)}: this names no file")
+    return name
+
+
+@contextmanager
+def opened(source: str) -> Iterator[Origin]:
+    """Open a path or URL.
+
+    Raises:
+        TransferError: there is no such file, or it cannot be had.
+    """
+    url = _url(source)
+    if url is None or url.scheme == "file":
+        with _file(source if url is None else url2pathname(url.path)) as origin:
+            yield origin
+    else:
+        with _naming(_shown(source)):
+            response = _opener().open(_request(url), timeout=SILENCE)
+        with response:
+            yield _answer(_shown(source), response)
+
+
+def _url(source: str) -> SplitResult | None:
+    """Return the parts of a URL; None for a path."""
+    scheme, colon, _ = source.partition("://")
+    if not colon:
+        return None
+    if scheme.lower() not in ("http", "https", "file"):
+        raise TransferError(f"{shown(scheme)}://…: expected http, https, file, or a path")
+    if " " in source or not (source.isascii() and source.isprintable()):
+        raise TransferError(f"{shown(scheme)}://…: a URL writes spaces and other characters than ASCII as %XX")
+    try:
+        url = urlsplit(source)
+        _ = url.port  # which is looked at only now
+    except ValueError:
+        raise TransferError(f"{shown(scheme)}://…: no valid URL") from None
+    if url.scheme == "file" and url.hostname not in (None, "localhost"):
+        raise TransferError("file://…: the file is on another host")
+    return url
+
+
+def _shown(source: str) -> str:
+    """Return the source for people, without what may be credentials."""
+    url = _url(source)
+    if url is None:
+        return shown(source)
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}{'?…' if url.query else ''}"
+
+
+@contextmanager
+def _file(path: str) -> Iterator[Origin]:
+    with _naming(shown(path)):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe could take for ever
+            raise OSError(0, "no file; comm.bcast_file copies directories")
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  # errors of the caller are not those of the path
+    with file:
+        yield Origin(shown(path), status.st_size, status.st_mtime_ns, file)
+
+
+def _request(url: SplitResult) -> urllib.request.Request:
+    user, at, host = url.netloc.rpartition("@")
+    request = urllib.request.Request(url._replace(netloc=host, fragment="").geturl())
+    if at:
+        # Where a server redirects to, another one may be; it gets no password.
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
+    return request
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    opener.addheaders = [("User-Agent", f"ringcast/{__version__}")]
+    return opener
+
+
+def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
+    if response.status != http.client.OK:
+        raise TransferError(f"{name}: HTTP {response.status}, not the whole file")
+    changed = response.headers.get("Last-Modified", "")
+    try:
+        mtime = int(parsedate_to_datetime(changed).timestamp()) * 10**9
+    except ValueError:
+        mtime = None
+    return Origin(name, response.length, mtime, response)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let errors of the system, of the network and of http name the source."""
+    try:
+        yield
+    except HTTPError as error:
+        with error:
+            reason = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".rstrip()
+        raise TransferError(f"{name}: {reason}") from None  # whose cause could tell where it was redirected to
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise TransferError(f"{name}: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, URLError):
+        return _reason(error.reason) if isinstance(error.reason, BaseException) else error.reason
+    if isinstance(error, TimeoutError):
+        return f"no answer within {SILENCE:g} s"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended before the file; fetch it again"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "no valid URL" if isinstance(error, UnicodeError) else str(error).strip()
