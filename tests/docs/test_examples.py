@@ -10,7 +10,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from support.places import EXAMPLES
 from support.sources import check_table, write_tree
@@ -45,6 +47,23 @@ def test_a_plate_is_that_of_one_process(n: int) -> None:
 @pytest.mark.parametrize("n", [1, 4])
 def test_a_network_learns_what_it_does_on_one_process(n: int) -> None:
     assert launch(n, "sgd.py", "--steps", "30").endswith("as with one process\n")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_weights_are_those_that_safetensors_loads(n: int, tmp_path: Path) -> None:
+    told = f"on {n} ranks: as safetensors loads them\n"
+    assert launch(n, "weights.py") == f"16 tensors, 8,396,800 bytes, {told}"
+    save_file({"one": np.arange(3), "none": np.empty((0, 2), np.float16)}, tmp_path / "own", {"format": "np"})
+    assert launch(n, "weights.py", "--file", str(tmp_path / "own")) == f"2 tensors, 24 bytes, {told}"
+
+
+def test_weights_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "safetensors.py").write_text("raise ImportError")
+    program = str(EXAMPLES / "weights.py")
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "-x", f"PYTHONPATH={tmp_path}", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "[0-1] ImportError: this example needs safetensors: pip install safetensors" in done.stderr
 
 
 @pytest.mark.parametrize("n", [1, 3, 4])

@@ -1,0 +1,101 @@
+"""Weights that one rank reads: a safetensors file goes into mapped memory on every rank, and is used there.
+
+    ringcast-launch -n 4 examples/weights.py [--file model.safetensors]
+
+Rank 0 maps the file, or one that it makes, and its bytes are broadcast into memory that the other ranks have mapped. A
+file has the length of its header, the header in JSON, and the tensors in a row: so they are views of that memory, where
+`safetensors.numpy.load` would copy them. At the end rank 0 compares them with what safetensors loads from the file, and
+all ranks with those of rank 0. Types that numpy lacks (BF16) are not taken. Needs safetensors: pip install safetensors
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import mmap
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import ringcast
+
+try:
+    from safetensors.numpy import load_file, save_file
+except ImportError:
+    raise ImportError("this example needs safetensors: pip install safetensors") from None
+
+Tensors = dict[str, npt.NDArray[Any]]
+
+TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1"}
+TYPES |= {"U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the tensors of a safetensors file, in mapped memory of every rank")
+    parser.add_argument("--file", type=Path, help="on rank 0; one of 8 MB is made without")
+    path = parser.parse_args().file
+    comm = ringcast.init()
+    with tempfile.TemporaryDirectory() as folder:
+        if comm.rank == 0 and path is None:
+            path = Path(folder) / "made.safetensors"
+            save_file(made(), path)
+        memory = shared(comm, path)
+        tensors = views(memory)
+        digest = hashlib.sha256(memory).hexdigest()
+        if comm.rank == 0 and not equal(tensors, load_file(path)):
+            sys.exit("these are not the tensors that safetensors loads")
+    if not comm.allreduce(digest == comm.bcast(digest), ringcast.LAND):
+        sys.exit("these are not the bytes of rank 0 on all ranks")
+    if comm.rank == 0:
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        print(f"{len(tensors)} tensors, {size:,} bytes, on {comm.size} ranks: as safetensors loads them")
+
+
+def made() -> Tensors:
+    """Return the weights of a network that has learnt nothing."""
+    random = np.random.default_rng(1)
+    layers = {f"layer{i}.weight": random.standard_normal((512, 512), np.float32) for i in range(8)}
+    return layers | {f"layer{i}.bias": np.zeros(512, np.float16) for i in range(8)}
+
+
+def shared(comm: ringcast.Communicator, path: Path | None) -> mmap.mmap:
+    """Return the file of rank 0 in mapped memory."""
+    memory = mapped(path) if comm.rank == 0 and path is not None else None
+    length = comm.bcast(None if memory is None else len(memory))
+    memory = memory or mmap.mmap(-1, length)
+    comm.bcast_into(memory)
+    return memory
+
+
+def mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def views(memory: mmap.mmap) -> Tensors:
+    """Return the tensors as arrays that lie in the memory."""
+    begin = 8 + int.from_bytes(memory[:8], "little")
+    header = json.loads(memory[8:begin])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, facts in header.items():
+        first, last = facts["data_offsets"]
+        raw = np.frombuffer(memory, np.uint8, last - first, begin + first)
+        tensors[name] = raw.view(f"<{TYPES[facts['dtype']]}").reshape(facts["shape"])
+    return tensors
+
+
+def equal(ours: Tensors, theirs: Tensors) -> bool:
+    """Return whether the tensors have the same names, shapes and bytes."""
+    return ours.keys() == theirs.keys() and all(
+        ours[name].shape == theirs[name].shape and ours[name].tobytes() == theirs[name].tobytes() for name in ours
+    )
+
+
+if __name__ == "__main__":
+    main()
