@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringcast.config.worker import WorkerConfig, from_environment
+from ringcast.config.worker import WorkerConfig, cache_directory, from_environment
 from ringcast.errors import ConfigError
 from ringcast.net.ports import PortRange
 from support.places import ROOT
@@ -91,3 +91,10 @@ def test_the_environment_is_read_in_one_module_and_arguments_by_commands() -> No
     assert others == {"config/worker.py", "bootstrap/world.py"}  # the second only takes out the key, and sets a tag
     assert not using("getenv")
     assert {path for path in using("argparse") if not path.startswith("commands/")} == set()
+
+
+def test_the_cache_is_where_the_user_says_or_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_directory({"XDG_CACHE_HOME": "/scratch/cache"}) == "/scratch/cache"
+    for none in {}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}:  # which is to be ignored
+        assert cache_directory(none) == "/home/me/.cache"
