@@ -43,8 +43,8 @@ class Compressor:
 
     def __init__(self, mode: str, rate: float | None) -> None:
         self._auto, self._rate = mode == AUTO, rate
-        self._ratio = 1.0  # of compressed to plain bytes
-        self._cost = 0.0  # seconds for a plain byte
+        self.ratio = 1.0  # of compressed to plain bytes
+        self.cost = 0.0  # seconds for a plain byte
         self.speed: float | None = None
 
     def consider(self, data: memoryview) -> bool:
@@ -60,7 +60,7 @@ class Compressor:
             return True
         speed = min(self.speed or float("inf"), self._rate or float("inf"))
         unknown = self.speed is None and self._rate is None
-        return self._ratio < _WORTH and (unknown or self._cost < (1 - self._ratio) / speed)
+        return self.ratio < _WORTH and (unknown or self.cost < (1 - self.ratio) / speed)
 
     def shortened(self, data: memoryview) -> bytes | None:
         """Return data compressed; None if they travel as they are."""
@@ -74,5 +74,5 @@ class Compressor:
         assert module is not None
         began = time.monotonic()
         packed: bytes = module.compress(data, _LEVEL)
-        self._cost, self._ratio = (time.monotonic() - began) / len(data), len(packed) / len(data)
+        self.cost, self.ratio = (time.monotonic() - began) / len(data), len(packed) / len(data)
         return packed
