@@ -220,18 +220,19 @@ class _Copy:
 
     def _send(self, comm: Ranks, root: int, pieces: Sequence[Piece], total: int, slowest: int | None) -> None:
         assert self._source is not None
-        before, began = self._travelled, time.monotonic()
         with Reader(self._source, pieces, self._buffers, self._options.rate, self._compressor, self._framed) as reader:
             if self._framed:
                 announced(comm, root, {"lengths": reader.first_lengths()})
+            before = time.monotonic()
             with closing(self._broadcast(comm, root, len(pieces), reader.take)) as sent:
                 for filled in sent:
                     self._sent += self._layout.length(filled.piece)
                     self._travelled += len(filled.data)
                     self._buffers.give_back(filled.buffer)
+                    before, began = time.monotonic(), before
                     if self._compressor is not None:
-                        seconds = time.monotonic() - began - reader.waited
-                        self._compressor.speed = (self._travelled - before) / seconds
+                        self._compressor.sent(len(filled.data), before - began - reader.waited)
+                    reader.waited = 0.0
                     self._watch(Progress(self._sent, total, slowest))
         self._error, self._digests = reader.error, reader.digests
 

@@ -22,7 +22,7 @@ from ringcast.transfer.manifest import FILE, Manifest, scan
 from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
 from ringcast.transfer.report import CopyReport, Progress, RankReport
 
-_PATIENCE = 5.0  # seconds in which a job ends after its report
+_PATIENCE = 3.0  # seconds in which a job ends after its report
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on what it gets.
