@@ -1,8 +1,9 @@
 """Copy files from one rank to all others: manifest, comparison, segments, end.
 
 All ranks make the same calls. A rank that cannot write goes on taking part, as others get their bytes through it, and
-says so at the end of the segment. When a rank is lost, those that live shrink the communicator and begin again from the
-manifest with what each of them has: only what a segment had not settled is sent twice.
+says so at the end of the segment; so does one whose disk is slower than the others will bear. When a rank is lost,
+those that live shrink the communicator and begin again from the manifest with what each of them has: only what a
+segment had not settled is sent twice.
 """
 
 from __future__ import annotations
@@ -12,61 +13,32 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 
-from ringcast._util.dataclass import dataclass
+from ringcast._util.optional import how_to_install
 from ringcast.errors import PeerFailed, Revoked, RingcastError, TransferError
 from ringcast.ops import BOR, Array
 from ringcast.requests.request import Request
-from ringcast.transfer import records
+from ringcast.transfer.compression import Compressor, zstd
 from ringcast.transfer.destination import Destination
+from ringcast.transfer.framing import AHEAD, Lengths
 from ringcast.transfer.layout import CHUNK, Piece, segments
 from ringcast.transfer.manifest import Manifest, scan
-from ringcast.transfer.pipeline import Buffers, Filled, Reader, Writer, piece_of
-from ringcast.transfer.records import announced, exchanged
+from ringcast.transfer.options import FULL, NONE, SIZE, ZSTD, Options
+from ringcast.transfer.pipeline import Buffers, Filled
+from ringcast.transfer.reader import Reader
+from ringcast.transfer.records import Ranks, announced, exchanged
 from ringcast.transfer.report import CopyReport, Progress, RankReport, whole
 from ringcast.transfer.route import route
 from ringcast.transfer.source import Source
+from ringcast.transfer.stalls import Stalls
+from ringcast.transfer.writer import Writer
 
-UNDER_WAY = 3  # broadcasts at the same time: the next one fills the rounds in which one begins and ends
+UNDER_WAY = AHEAD  # broadcasts at the same time: the next one fills the rounds in which one begins and ends
 TRIES = 3  # of chunks that arrive with a wrong digest
-
-FULL, SIZE, NONE = "full", "size", "none"
-VERIFICATIONS = (FULL, SIZE, NONE)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to copy.
-
-    Attributes:
-        recursive: directories are copied with all that is in them.
-        preserve: times of changes and all permission bits are kept.
-        verify: how what is there already is judged: FULL by its SHA-256, SIZE by size (and time of change, with
-            `preserve`), NONE not at all: everything is sent. What travels is always hashed at both ends.
-        keep_going: ranks that cannot take the files are left out; otherwise nothing is sent then.
-        rate: most bytes that the root sends in a second; None: no limit.
-    """
-
-    recursive: bool = False
-    preserve: bool = False
-    verify: str = FULL
-    keep_going: bool = False
-    rate: float | None = None
-
-
-class Ranks(records.Ranks, Protocol):
-    """What a copy needs of a communicator."""
-
-    @property
-    def members(self) -> tuple[int, ...]: ...
-    def ibcast(
-        self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
-    ) -> Request[Any]: ...
-    def allreduce(self, value: Any, op: Any) -> Any: ...
-    def shrink(self) -> Self: ...
+_NO_ZSTD = "{} cannot compress: it has neither Python 3.14 nor the package zstandard: {}"
 
 
 Watch = Callable[[Progress], object]
@@ -111,9 +83,13 @@ class _Copy:
         self._buffers = Buffers()
         self._source: Source | None = None
         self._destination: Destination | None = None
+        self._writer: Writer | None = None
+        self._stalls = Stalls(options.slow)
+        self._compressor: Compressor | None = None
+        self._framed = False  # whether pieces of the next segment may be compressed
+        self._begun = False  # whether anything has been sent
         self._compared = False  # whether what was there has been looked at
-        self._found = self._sent = self._written = 0
-        self._seconds = 0.0
+        self._found = self._sent = self._travelled = self._written = 0
         self._error = ""
         self._digests: dict[int, bytes] = {}  # of what was sent or received in the last segment
         self._unsettled = False  # whether the loss of a rank broke a segment off
@@ -153,7 +129,7 @@ class _Copy:
 
     def close(self) -> None:
         """Close the files that are open."""
-        for side in self._source, self._destination:
+        for side in self._source, self._writer:
             if side is not None:
                 side.close()
 
@@ -163,6 +139,7 @@ class _Copy:
             try:
                 if self._source is None:
                     self._source = Source(*scan(self._sources, self._options.recursive))
+                    self._check_zstd()
                 record = {"manifest": self._source.manifest.encode()}
             except TransferError as error:
                 record = {"error": str(error)}
@@ -173,15 +150,20 @@ class _Copy:
             return self._source.manifest
         manifest = Manifest.decode(record["manifest"])
         if self._destination is None:
-            self._destination = Destination(manifest, self._target, self._options.preserve)
+            self._destination = Destination(manifest, self._target, self._options.preserve, self._options.sparse)
+            self._writer = Writer(self._destination, self._buffers, self._stalls)
         return manifest
 
     def _prepare(self, comm: Ranks) -> bool:
-        """Make directories; return whether any rank may have some of the content."""
-        existing = 0
-        if self._usable is not None and not self._compared:
-            existing = self._attempt(self._usable.prepare) or 0
-        return any(record["existing"] for record in self._told(comm, {"existing": existing}))
+        """Make directories, agree on compression; return whether any rank may have some of the content."""
+        existing, destination = 0, self._usable
+        if destination is not None and not self._compared:
+            self._attempt(self._check_zstd)
+            existing = self._attempt(destination.prepare) or 0
+        records = self._told(comm, {"existing": existing, "zstd": zstd() is not None})
+        if self._options.compress != NONE and all(record["zstd"] for record in records if not record["error"]):
+            self._compressor = self._compressor or Compressor(self._options.compress, self._options.rate)
+        return any(record["existing"] for record in records)
 
     def _compare(self, comm: Ranks, root: int, there: bool) -> None:
         """Find out what ranks have already."""
@@ -227,71 +209,137 @@ class _Copy:
         layout = self._layout
         total = self._sent + sum(layout.length(Piece(chunk, 1)) for chunk in missing)
         slowest: int | None = None
+        self._begun = True
+        if self._compressor is not None:
+            self._framed = announced(comm, root, {"framed": self._try_compression(missing)})["framed"]
         for pieces in segments(missing):
             if comm.rank == root:
                 self._send(comm, root, pieces, total, slowest)
             else:
                 self._receive(comm, root, pieces)
-            slowest = self._settle(comm, root)
+            records = self._settle(comm, root)
+            slowest = max(comm.members, key=lambda member: records[comm.members.index(member)]["seconds"])
+            if not any(record["writes"] for record in records):
+                break
         self._watch(Progress(self._sent, total, slowest))
+
+    def _try_compression(self, missing: Sequence[int]) -> bool:
+        """Return whether to compress the first segment, from a look at a chunk in the middle; False but on the root."""
+        if self._source is None or self._compressor is None:
+            return False
+        piece = Piece(missing[len(missing) // 2], 1)
+        data = memoryview(bytearray(self._layout.length(piece)))
+        with suppress(TransferError):  # the reader meets it again, and tells
+            self._source.read(piece, data)
+        return self._compressor.consider(data)
 
     def _send(self, comm: Ranks, root: int, pieces: Sequence[Piece], total: int, slowest: int | None) -> None:
         assert self._source is not None
-        reader = Reader(self._source, pieces, self._buffers, self._options.rate)
+        reader = Reader(self._source, pieces, self._buffers, self._options.rate, self._compressor, self._framed)
         try:
-            with reader, closing(self._broadcast(comm, root, pieces, reader.take)) as sent:
-                for filled in sent:
-                    self._sent += len(filled.data)
-                    self._buffers.give_back(filled.buffer)
-                    self._watch(Progress(self._sent, total, slowest))
+            with reader:
+                self._send_pieces(comm, root, pieces, reader, total, slowest)
         finally:
             self._error, self._digests = reader.error, reader.digests
 
+    def _send_pieces(
+        self, comm: Ranks, root: int, pieces: Sequence[Piece], reader: Reader, total: int, slowest: int | None
+    ) -> None:
+        if self._framed:
+            announced(comm, root, {"lengths": reader.first_lengths()})
+        before = time.monotonic()
+        with closing(self._broadcast(comm, root, pieces, reader.take)) as sent:
+            for filled in sent:
+                self._sent += self._layout.length(filled.piece)
+                self._travelled += len(filled.data)
+                self._buffers.give_back(filled.buffer)
+                before, began = time.monotonic(), before
+                if self._compressor is not None:
+                    self._compressor.sent(len(filled.data), before - began - reader.waited)
+                reader.waited = 0.0
+                self._watch(Progress(self._sent, total, slowest))
+
     def _receive(self, comm: Ranks, root: int, pieces: Sequence[Piece]) -> None:
-        following = iter(pieces)
+        writer, writes, following = self._writer, self._usable is not None, iter(pieces)
+        assert writer is not None
+        lengths = Lengths(announced(comm, root, {})["lengths"]) if self._framed else None
 
         def room(wait: bool) -> Filled | None:
-            buffer = self._buffers.take(wait)
-            return None if buffer is None else piece_of(self._layout, next(following), buffer)
+            if (buffer := writer.buffer(wait)) is None:
+                return None
+            piece = next(following)
+            length = self._layout.length(piece) if lengths is None else lengths.next_message()
+            return Filled(piece, buffer[:length], buffer)
 
-        writer = Writer(self._usable, self._buffers)
+        writer.digests = {}
         try:
-            with writer:
-                with closing(self._broadcast(comm, root, pieces, room)) as arrived:
-                    for filled in arrived:
-                        writer.put(filled)
-                writer.drain()
+            with closing(self._broadcast(comm, root, pieces, room)) as arrived:
+                for filled in arrived:
+                    payload = filled.data if lengths is None else lengths.payload(filled.data)
+                    if writes:
+                        writer.put(Filled(filled.piece, payload, filled.buffer))
+                    else:
+                        self._buffers.give_back(filled.buffer)
         finally:
-            self._digests, self._seconds = writer.digests, self._seconds + writer.seconds
-            self._error = self._error or writer.error
+            writer.drain()
+            self._digests, self._error = writer.digests, self._error or writer.error
 
-    def _settle(self, comm: Ranks, root: int) -> int | None:
-        """Compare digests at the end of a segment; return the member whose disk has taken longest."""
-        sent: dict[int, bytes] = self._digests if comm.rank == root else {}
-        record = announced(comm, root, {"digests": list(sent.items()), "error": self._error})
+    def _settle(self, comm: Ranks, root: int) -> list[dict[str, Any]]:
+        """Compare digests at the end of a segment, and tell the others about the disks."""
+        record: dict[str, Any] = {}
+        if comm.rank == root:
+            framed = self._compressor is not None and self._compressor.wins
+            record = {"digests": list(self._digests.items()), "error": self._error, "framed": framed}
+        record = announced(comm, root, record)
         if record["error"]:
             raise TransferError(record["error"])
+        self._framed = record["framed"]
         if self._usable is not None:
-            usable, right = self._usable, [chunk for chunk, d in record["digests"] if self._digests.get(chunk) == d]
-            new = [chunk for chunk in right if chunk not in usable.have]
-            self._attempt(lambda: usable.settle(new))
-            self._written += sum(self._layout.length(Piece(chunk, 1)) for chunk in new)
-        times = exchanged(comm, {"seconds": self._seconds})
-        return max(comm.members, key=lambda member: times[comm.members.index(member)]["seconds"])
+            right = [chunk for chunk, digest in record["digests"] if self._digests.get(chunk) == digest]
+            self._keep([chunk for chunk in right if chunk not in self._usable.have])
+        return self._compare_disks(comm)
+
+    def _keep(self, chunks: Sequence[int]) -> None:
+        """Take chunks that have arrived as right."""
+        assert self._writer is not None
+        assert self._destination is not None
+        destination = self._destination
+        self._writer.call(lambda: destination.settle(chunks))
+        self._error = self._writer.error
+        self._written += sum(self._layout.length(Piece(chunk, 1)) for chunk in chunks)
+
+    def _compare_disks(self, comm: Ranks) -> list[dict[str, Any]]:
+        """Exchange how long the disks took in a segment; from then on, one that took too long is not used."""
+        records = exchanged(
+            comm, {"seconds": self._disk_seconds, "stalled": self._stalls.segment, "writes": self._usable is not None}
+        )
+        others = (each["stalled"] for i, each in enumerate(records) if each["writes"] and i != comm.rank)
+        self._stalls.next_segment(min(others, default=self._stalls.segment))
+        if self._usable is not None and self._stalls.exceeded:
+            self._error = self._stalls.told()
+        return records
 
     def _finish(self, comm: Ranks, manifest: Manifest) -> CopyReport:
         if self._usable is not None:
             lacking = self._layout.chunks - len(self._usable.have)
             if lacking:
                 self._error = f"{lacking} chunks arrived with wrong digests, {TRIES} times"
-            else:
-                self._attempt(self._usable.finish)
-        member = comm.members[comm.rank]
-        mine = RankReport(member, socket.gethostname(), self._written, self._found, self._seconds, self._error)
+            elif self._writer is not None:
+                self._writer.call(self._usable.finish)
+                self._error = self._writer.error
+        mine = RankReport(
+            comm.members[comm.rank],
+            socket.gethostname(),
+            self._written,
+            self._found,
+            self._disk_seconds,
+            self._stalls.total,
+            self._error,
+        )
         reports = [RankReport(*record["report"]) for record in exchanged(comm, {"report": mine.plain()})]
         lost = [RankReport(each, "", error=why) for each, why in self._lost.items()]
         others = [report for report in (*reports, *lost) if report.rank != self._root]
-        return whole(manifest, self._sent, time.monotonic() - self._began, others)
+        return whole(manifest, self._sent, self._travelled, time.monotonic() - self._began, others)
 
     def _broadcast(
         self, comm: Ranks, root: int, pieces: Sequence[Piece], take: Callable[[bool], Filled | None]
@@ -336,6 +384,15 @@ class _Copy:
         assert side is not None
         return side.layout
 
+    @property
+    def _disk_seconds(self) -> float:
+        return 0.0 if self._writer is None else self._writer.seconds
+
+    def _check_zstd(self) -> None:
+        """Raise TransferError where compression is asked for, and this rank cannot do it."""
+        if self._options.compress == ZSTD and zstd() is None:
+            raise TransferError(_NO_ZSTD.format(socket.gethostname(), how_to_install("zstandard")))
+
     def _attempt(self, step: Callable[[], Any]) -> Any:
         """Take a step on the files of this rank; an error is kept, and told to the others in time."""
         try:
@@ -346,8 +403,10 @@ class _Copy:
 
     def _told(self, comm: Ranks, record: dict[str, Any]) -> list[dict[str, Any]]:
         """Exchange records with all ranks, with this rank's error in it; raise where one has one and all shall work."""
-        records = exchanged(comm, {**record, "error": self._error})
+        records = exchanged(comm, {**record, "error": self._error, "begun": self._begun})
         wrong = [(comm.members[i], each["error"]) for i, each in enumerate(records) if each["error"]]
+        if any(each["begun"] for each in records):  # a rank was lost meanwhile; who had an error before is left out
+            return records
         if wrong and (not self._options.keep_going or len(wrong) == len(records) - 1):
             raise TransferError("\n".join(f"rank {member}: {error}" for member, error in wrong))
         return records
@@ -358,7 +417,7 @@ class _Copy:
         found: dict[int, bytes] = {}
         everything = segments(range(self._source.layout.chunks))
         for pieces in everything:
-            with Reader(self._source, pieces, self._buffers, None) as reader:
+            with Reader(self._source, pieces, self._buffers) as reader:
                 for _ in pieces:
                     filled = reader.take(wait=True)
                     assert filled is not None

@@ -19,6 +19,7 @@ from ringcast.procs import portable
 from ringcast.transfer import digests
 from ringcast.transfer.layout import CHUNK, Layout, Piece, Span
 from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, shown
+from ringcast.transfer.zeros import runs
 
 _MANY = 64  # files that become whole together, from which on one sync of the system is faster than one for each
 _ALLOCATED = CHUNK  # bytes from which on a file's room is allocated before it is written
@@ -27,13 +28,15 @@ _ALLOCATED = CHUNK  # bytes from which on a file's room is allocated before it i
 class Destination:
     """Where the files of a manifest go on this host."""
 
-    def __init__(self, manifest: Manifest, target: str, preserve: bool) -> None:
-        self.manifest, self._preserve = manifest, preserve
+    def __init__(self, manifest: Manifest, target: str, preserve: bool, sparse: bool = False) -> None:
+        self.manifest, self._preserve, self._sparse = manifest, preserve, sparse
         self.layout = Layout(manifest)
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = _placed(manifest, os.fsencode(target))
         self._chunks = self.layout.chunks_of_entries()
         self._parts: set[int] = set()  # entries of which there is a part file
+        self._new: set[int] = set()  # entries whose part files were made empty by this copy
+        self._written: set[int] = set()  # chunks that are in part files, be they right or not
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
         os.umask(self._umask)
@@ -111,7 +114,7 @@ class Destination:
                 raise OSError(errno.ENOSPC, f"no space: {needed:,} bytes are needed, {free:,} are free")
         for number in self._incomplete():
             entry = self.manifest.entries[number]
-            if entry.size >= _ALLOCATED and entry.extents == ((0, entry.size),):
+            if entry.size >= _ALLOCATED and not self._sparse and entry.extents == ((0, entry.size),):
                 with _naming(self._path(number)):
                     self._open(number)
                     portable.allocate(self._file, entry.size)
@@ -132,8 +135,10 @@ class Destination:
             for span in self.layout.spans(Piece(chunk, 1)):
                 with _naming(self._path(span.entry)):
                     self._open(span.entry)
-                    self._write_span(span, data[at : at + span.length])
+                    hollow = self._sparse and span.entry in self._new and chunk not in self._written
+                    self._write_span(span, data[at : at + span.length], hollow)
                 at += span.length
+            self._written.add(chunk)
 
     def settle(self, chunks: Sequence[int]) -> int:
         """Take written chunks as right; give files that are whole now their names. Return how many files that were.
@@ -271,18 +276,22 @@ class Destination:
         self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._entry = number
         self._parts.add(number)
-        if fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
+        if not fresh and not _is_hollow(part, entry):
+            os.ftruncate(self._file, 0)
+        elif fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
             with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
                 shutil.copyfileobj(old, new, CHUNK)
-        elif not fresh and not _is_hollow(part, entry):
-            os.ftruncate(self._file, 0)
+        elif fresh:
+            self._new.add(number)
         if os.fstat(self._file).st_size != entry.size:
             os.ftruncate(self._file, entry.size)
 
-    def _write_span(self, span: Span, data: memoryview) -> None:
-        at = 0
-        while at < span.length:
-            at += os.pwrite(self._file, data[at:], span.offset + at)
+    def _write_span(self, span: Span, data: memoryview, hollow: bool) -> None:
+        """Write data; where the file is `hollow` there, blocks of zeros stay holes."""
+        for run in runs(data, span.offset) if hollow else [slice(0, span.length)]:
+            at = run.start
+            while at < run.stop:
+                at += os.pwrite(self._file, data[at : run.stop], span.offset + at)
 
     def _close(self) -> None:
         if self._file >= 0:

@@ -20,14 +20,14 @@ from ringcast.config.worker import cache_directory
 from ringcast.errors import RingcastError, TransferError
 from ringcast.net.colocation import host
 from ringcast.procs import portable
-from ringcast.transfer import copying
-from ringcast.transfer.copying import Options, copy_files_together
+from ringcast.transfer.copying import copy_files_together
 from ringcast.transfer.manifest import shown
+from ringcast.transfer.options import Options
 from ringcast.transfer.origin import Origin, name_of, opened
 from ringcast.transfer.records import announced, exchanged
 
 
-class Ranks(copying.Ranks, AbstractContextManager[Any], Protocol):
+class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
     """What a fetch needs of a communicator."""
 
     def create(self, ranks: Sequence[int]) -> Self | None: ...

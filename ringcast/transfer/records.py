@@ -1,21 +1,30 @@
-"""Records that ranks tell each other; they travel as bytes, as a job may refuse pickles."""
+"""Records that ranks exchange between the steps of a copy; they travel as bytes, as a job may refuse pickles."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import msgpack
 import numpy as np
 
+from ringcast.requests.request import Request
+
 
 class Ranks(Protocol):
-    """What records need of a communicator."""
+    """What a copy needs of a communicator."""
 
     @property
     def rank(self) -> int: ...
+    @property
+    def members(self) -> tuple[int, ...]: ...
     def bcast(self, value: Any = None, root: int = 0) -> Any: ...
+    def ibcast(
+        self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
+    ) -> Request[Any]: ...
     def allgatherv(self, value: Any) -> Any: ...
     def allgather(self, value: Any) -> Any: ...
+    def allreduce(self, value: Any, op: Any) -> Any: ...
+    def shrink(self) -> Self: ...
 
 
 def announced(comm: Ranks, root: int, record: dict[str, Any]) -> dict[str, Any]:

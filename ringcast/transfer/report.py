@@ -18,6 +18,7 @@ class RankReport:
         written: bytes that were written.
         found: bytes that were there already.
         seconds: time that hashing and writing took.
+        stalled: seconds for which its disk made all others wait, beyond what the quickest disk did.
         error: why files are missing there; empty if every byte is there.
     """
 
@@ -26,10 +27,11 @@ class RankReport:
     written: int = 0
     found: int = 0
     seconds: float = 0.0
+    stalled: float = 0.0
     error: str = ""
 
     def plain(self) -> list[Any]:
-        return [self.rank, self.host, self.written, self.found, self.seconds, self.error]
+        return [self.rank, self.host, self.written, self.found, self.seconds, self.stalled, self.error]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class CopyReport:
     Attributes:
         files: number of files, directories and links.
         nbytes: their content.
-        sent: bytes that the root sent.
+        sent: bytes of content that the root sent.
+        travelled: what these were on the way: less, where they were compressed.
         seconds: from the manifest to the end, on this rank.
         ranks: of each rank but the root, in order.
     """
@@ -47,6 +50,7 @@ class CopyReport:
     files: int
     nbytes: int
     sent: int
+    travelled: int
     seconds: float
     ranks: tuple[RankReport, ...]
 
@@ -71,8 +75,13 @@ class Progress:
     slowest: int | None = None
 
 
-def whole(manifest: Manifest, sent: int, seconds: float, ranks: list[RankReport]) -> CopyReport:
+def whole(manifest: Manifest, sent: int, travelled: int, seconds: float, ranks: list[RankReport]) -> CopyReport:
     """Return the report of all ranks."""
     return CopyReport(
-        len(manifest.entries), manifest.nbytes, sent, seconds, tuple(sorted(ranks, key=lambda each: each.rank))
+        len(manifest.entries),
+        manifest.nbytes,
+        sent,
+        travelled,
+        seconds,
+        tuple(sorted(ranks, key=lambda each: each.rank)),
     )

@@ -43,6 +43,29 @@ def test_what_cannot_work_is_refused(
     assert text in told.err
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [["--slow", "drop"], ["--slow", "drop=0"], ["--slow", "drop=-1"], ["--slow", "drop=nan"], ["--compress", "gzip"]],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*wrong, "file", "-H", "h1:/data"])
+    assert ended.value.code == 2
+    assert f"argument {wrong[0]}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--slow", "wait"], ["--slow", "drop=2.5"], ["--resume"], ["--sparse"], ["--compress", "zstd"]],
+    ids=" ".join,
+)
+def test_options_that_are_right_are_taken(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("content")
+    assert main([*more, str(tmp_path / "file"), "-H", "h1:/data/", "--dry-run"]) == 0
+    assert "1 files" in capsys.readouterr().out
+
+
 def test_a_dry_run_says_what_goes_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("content")
     assert main([str(tmp_path / "file"), "-H", "h[1-2]:/data/", "--dry-run"]) == 0

@@ -168,3 +168,57 @@ def test_no_such_host(links: Fleet, big: Path) -> None:
     assert done.returncode == 1
     assert "host h9" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_text_travels_compressed_and_arrives_as_it_was(links: Fleet, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(b"".join(b"line %d of the text\n" % number for number in range(700_000)))
+    before = sent(links)
+    done = cp(links, str(text), "-H", f"h[1-3]:{THERE}/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sent(links) - before < text.stat().st_size  # uncompressed, the first host sends at least so much
+    assert " sent as " in done.stdout
+    expected = hashlib.sha256(text.read_bytes()).hexdigest()
+    assert [digest(links, host, "text") for host in (1, 2, 3)] == [expected] * 3
+
+
+def test_zeros_need_no_room(links: Fleet, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(5 << 20) + b"data" + bytes(5 << 20))
+    assert cp(links, "--sparse", str(image), "-H", f"h[1-3]:{THERE}/").returncode == 0
+    for host in 1, 2, 3:
+        assert on(links.bed, host, "du", "-k", f"{THERE}/image").split()[0] in ("4", "8")
+        assert digest(links, host, "image") == hashlib.sha256(image.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def disk(links: Fleet, nothing_on_links: None) -> Iterator[None]:
+    """Give h2 a file system that can be frozen: who writes to it then waits, and cannot even be killed."""
+    on(links.bed, 2, "truncate", "-s", "200m", "/dev/shm/image")
+    on(links.bed, 2, "mkfs.ext4", "-q", "/dev/shm/image")
+    on(links.bed, 2, "mkdir", THERE)
+    on(links.bed, 2, "mount", "-o", "loop", "/dev/shm/image", THERE)
+    yield
+    run_on(links.bed, 2, ["fsfreeze", "-u", THERE])
+    until(lambda: run_on(links.bed, 2, ["umount", THERE]).returncode == 0)
+    on(links.bed, 2, "rm", "/dev/shm/image")
+
+
+@pytest.mark.usefixtures("disk")
+def test_a_disk_that_blocks_is_named_and_the_others_have_all(links: Fleet, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(40 << 20))
+    before = sent(links)
+    with started(links, "--slow", "drop=1", str(source), "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) - before > 5 << 20, LIMIT)
+        on(links.bed, 2, "fsfreeze", "-f", THERE)
+        done = finished(process)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ringcast cp: h2: too slow: its disk made all others wait ")
+    assert len(done.stderr.splitlines()) == 1
+    expected = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert [digest(links, host, "source") for host in (1, 3)] == [expected] * 2
+    on(links.bed, 2, "fsfreeze", "-u", THERE)
+    again = cp(links, "--resume", "--slow", "wait", str(source), "-H", f"h[1-3]:{THERE}/")
+    assert again.returncode == 0
+    assert digest(links, 2, "source") == expected

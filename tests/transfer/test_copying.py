@@ -12,10 +12,12 @@ import pytest
 import ringcast
 from ringcast import Communicator, PeerFailed, Revoked, TransferError
 from ringcast.transfer import destination
-from ringcast.transfer.copying import Options, copy_files
+from ringcast.transfer.copying import copy_files
+from ringcast.transfer.options import Options
 from ringcast.transfer.report import CopyReport, Progress
 from support.any_order import AnyOrder, Died
 from support.cases import each
+from support.flipping import Flipping
 from support.trees import HOLE, described, make_tree
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -84,7 +86,9 @@ def test_a_file_gets_the_name_of_the_target_or_goes_into_it(tmp_path: Path, targ
     assert (tmp_path / "out" / name).read_bytes() == (tree / "one").read_bytes()
 
 
-@pytest.mark.parametrize("wrong", [{"root": 2}, {"root": -1}, {"verify": "sha1"}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"root": 2}, {"root": -1}, {"verify": "sha1"}, {"compress": "gzip"}, {"slow": 0.0}], ids=str
+)
 def test_a_wrong_argument_is_refused_before_anything_is_sent(tmp_path: Path, wrong: dict[str, Any]) -> None:
     def work(comm: Communicator) -> str:
         with pytest.raises(ringcast.ArgumentError) as caught:
@@ -118,33 +122,6 @@ def test_old_content_in_holes_does_not_stay(tmp_path: Path) -> None:
     old.write_bytes(b"x" * (4 * HOLE))
     copied(tree, tmp_path / "out", 2)
     assert described(tmp_path / "out" / "1" / "tree") == described(tree)
-
-
-class Flipping:
-    """A communicator that flips a bit of what arrives by its first broadcasts of pieces."""
-
-    def __init__(self, comm: Communicator, times: int) -> None:
-        self._comm, self._times = comm, times
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._comm, name)
-
-    def ibcast(self, value: Any, root: int, **chosen: Any) -> Any:
-        self._times -= 1
-        flipped = value if self._times >= 0 and self._comm.rank != root else None
-        return Flipped(self._comm.ibcast(value, root, **chosen), flipped)
-
-
-class Flipped:
-    """A request that flips a bit when it is done."""
-
-    def __init__(self, request: Any, value: Any) -> None:
-        self._request, self._value = request, value
-
-    def wait(self) -> None:
-        self._request.wait()
-        if self._value is not None:
-            self._value[len(self._value) // 2] ^= 1
 
 
 @pytest.mark.parametrize("times", [1, 3, 1000])
@@ -238,9 +215,15 @@ def test_a_full_disk_is_an_error_before_the_first_byte(tmp_path: Path, monkeypat
     assert not sent
 
 
-def lossy(job: AnyOrder, tree: Path, out: Path) -> list[Any]:
+DRAWN: list[dict[str, Any]] = [
+    {"compress": compress, "sparse": sparse, "slow": slow}
+    for compress, sparse, slow in [("auto", False, None), ("zstd", True, 1000.0), ("zstd", False, None)]
+]
+
+
+def lossy(job: AnyOrder, tree: Path, out: Path, options: dict[str, Any]) -> list[Any]:
     def work(comm: Communicator) -> Any:
-        return comm.bcast_file(tree, f"{out}/{comm.rank}/", 1, recursive=True)
+        return comm.bcast_file(tree, f"{out}/{comm.rank}/", 1, recursive=True, **options)
 
     return job.run(work)
 
@@ -250,12 +233,13 @@ def deaths(tmp_path: Path, size: int, victim: int, share: int, of: int) -> None:
     tree = tmp_path / "tree"
     if not tree.exists():
         make_tree(tree, 2_500_000)
+    options = DRAWN[share % len(DRAWN)]
     whole = AnyOrder(size)
-    lossy(whole, tree, tmp_path / f"whole {size} {victim} {share}")
+    lossy(whole, tree, tmp_path / f"whole {size} {victim} {share}", options)
     place = 1 + whole.ends[victim].places * share // of
     out = tmp_path / f"out {size} {victim} {share}"
     job = AnyOrder(size, victim=victim, place=place)
-    results = lossy(job, tree, out)
+    results = lossy(job, tree, out, options)
     for rank, result in enumerate(results):
         if rank == victim:
             assert isinstance(result, Died)
@@ -266,7 +250,7 @@ def deaths(tmp_path: Path, size: int, victim: int, share: int, of: int) -> None:
         else:
             assert isinstance(result, (TransferError, PeerFailed, Revoked)), result
             assert victim == 1 or place > whole.ends[victim].places - 40, result
-    again = lossy(AnyOrder(size), tree, out)
+    again = lossy(AnyOrder(size), tree, out, options)
     assert all(report.ok for report in again)
     for rank in range(size):
         assert rank == 1 or described(out / str(rank) / "tree") == described(tree)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from ringcast._util import output_files, sizes
@@ -18,10 +18,11 @@ from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
 from ringcast.commands.cp.progress_line import ProgressLine
 from ringcast.errors import TransferError
 from ringcast.net.hostlist import Host, HostError, listed
-from ringcast.transfer.copying import FULL, VERIFICATIONS
 from ringcast.transfer.manifest import FILE, Manifest, scan
+from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
 from ringcast.transfer.report import CopyReport, Progress, RankReport
 
+_PATIENCE = 3.0  # seconds in which a job ends after its report
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on what it gets.
@@ -94,20 +95,20 @@ def _run(job: _Job) -> _Outcome:
         assert launcher.stdin is not None
         assert launcher.stdout is not None
         assert launcher.stderr is not None
-        errors = threading.Thread(target=said.extend, args=(launcher.stderr,), name="ringcast-cp-stderr")
+        errors = threading.Thread(target=said.extend, args=(launcher.stderr,), name="ringcast-cp-stderr", daemon=True)
         errors.start()
         try:
             with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
                 first.write(job.order.encode())  # not an argument: these are bounded, and names of files are many
             report, error = _follow(launcher.stdout, line)
+            _end(launcher)
         except KeyboardInterrupt:
             launcher.terminate()  # it ends the ranks
             _follow(launcher.stdout, line)
             line.clear()
             _complain("interrupted; what is whole stays, and the same command sends only what is missing")
             return _Outcome(INTERRUPTED, error="interrupted")
-        finally:
-            errors.join()
+        errors.join(_PATIENCE)
     line.clear()
     if report is None:
         text = _by_hosts(error, job.hosts) or _last_words(said)
@@ -117,8 +118,19 @@ def _run(job: _Job) -> _Outcome:
     return _Outcome(OK if report.ok else FAILED, report)
 
 
+def _end(launcher: subprocess.Popen[str]) -> None:
+    """Wait for the end of the job; a process whose disk is stuck cannot end, and is left to its host."""
+    try:
+        launcher.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            launcher.wait(_PATIENCE)
+        launcher.kill()
+
+
 def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None, str]:
-    """Show what the rank with the files prints; return its report, or its error."""
+    """Show what the rank with the files prints, to its report; return that, or its error."""
     report, error = None, ""
     for text in lines:
         with suppress(ValueError, TypeError):  # whatever else a host prints
@@ -129,6 +141,7 @@ def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None
                 error = value
             elif kind == REPORT:
                 report = CopyReport(**{**value, "ranks": tuple(RankReport(**each) for each in value["ranks"])})
+                break
     return report, error
 
 
@@ -140,10 +153,20 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
     speed = f", {report.sent / report.seconds / 1e6:,.1f} MB/s" if report.sent and report.seconds else ""
     there = report.nbytes - report.sent
     found = f"; {there:,} were there already" if there > 0 else ""
+    packed = f" as {report.travelled:,}" if report.travelled < report.sent else ""
     print(
         f"{len(report.ranks) - len(failed)} of {len(report.ranks)} hosts have {report.files:,} files, "
-        f"{report.nbytes:,} bytes: {report.sent:,} sent in {report.seconds:.1f} s{speed}{found}"
+        f"{report.nbytes:,} bytes: {report.sent:,} sent{packed} in {report.seconds:.1f} s{speed}{found}"
+        f"{_slowest(report, hosts)}"
     )
+
+
+def _slowest(report: CopyReport, hosts: Sequence[str]) -> str:
+    """Return what to say of the host whose disk has held up the others; nothing where that is not worth a word."""
+    slowest = max(report.ranks, key=lambda each: each.stalled)
+    if slowest.error or slowest.stalled < max(1.0, report.seconds / 10):
+        return ""
+    return f"; all waited {slowest.stalled:.0f} s for the disk of {hosts[slowest.rank - 1]}"
 
 
 def _last_words(said: Sequence[str]) -> str:
@@ -205,9 +228,7 @@ def _job(options: argparse.Namespace) -> _Job:
         raise ValueError("the destination is missing after the hosts; expected is HOSTS:DEST")
     if twice := [host.name for host in hosts if host.slots > 1]:
         raise ValueError(f"{twice[0]} is named twice, or with a number; each host gets one copy")
-    order = Order(
-        paths, target, options.recursive, options.preserve, options.verify, options.keep_going, options.limit_rate
-    )
+    order = Order(paths, target, Options(**{field.name: getattr(options, field.name) for field in fields(Options)}))
     return _Job(order, tuple(_names(hosts)), options.rsh_agent or "")
 
 
@@ -236,6 +257,19 @@ def _rate(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _slow(text: str) -> float | None:
+    """Return the seconds of drop=SECONDS; None for wait."""
+    if text == "wait":
+        return None
+    how, _, seconds = text.partition("=")
+    try:
+        if how == "drop" and (value := float(seconds)) > 0:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is neither wait nor drop=SECONDS")
+
+
 def _complain(text: str) -> None:
     for line in text.splitlines() or [""]:
         print(f"ringcast cp: {line}", file=sys.stderr)
@@ -258,13 +292,28 @@ def _parser() -> argparse.ArgumentParser:
     add("-p", "--preserve", action="store_true", help="keep times of changes and all permission bits")
     add(
         "--verify",
-        choices=VERIFICATIONS,
+        choices=CHOICES["verify"],
         default=FULL,
         help="how what is there is judged: full: by SHA-256 (default); size: by size, with -p and time; none: not at "
         "all, everything is sent. What travels is always hashed at both ends",
     )
+    add("--resume", action="store_true", help="the default: what is there already is kept, and not sent again")
+    add(
+        "--compress",
+        choices=CHOICES["compress"],
+        default=AUTO,
+        help="auto: where every host has zstd, and it makes the copy faster (default); zstd: wherever it makes it "
+        "shorter; none: not at all",
+    )
+    add("--sparse", action="store_true", help="blocks of zeros become holes in new files")
+    add(
+        "--slow",
+        type=_slow,
+        metavar="wait|drop=SECONDS",
+        help="wait for a slow disk (default), or leave out a host when all others have waited so long for its disk",
+    )
     add("--keep-going", action="store_true", help="leave out hosts that cannot take the files, instead of stopping")
-    add("--limit-rate", type=_rate, metavar="SIZE", help="send at most so much in a second, as 10m")
+    add("--limit-rate", dest="rate", type=_rate, metavar="SIZE", help="send at most so much in a second, as 10m")
     add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh: it takes a host and a command")
     add("--json-report", type=Path, metavar="FILE", help="write there what became of each host")
     add("--dry-run", action="store_true", help="say what would be copied where")

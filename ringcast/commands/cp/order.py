@@ -6,25 +6,23 @@ import json
 from dataclasses import asdict
 
 from ringcast._util.dataclass import dataclass
+from ringcast.transfer.options import Options
 
 PROGRESS, REPORT, ERROR = "progress", "report", "error"  # of a line that the rank with the files prints
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is copied, where to, and how; see `ringcast.transfer.copying.Options`."""
+    """What is copied, where to, and how."""
 
     sources: list[str]
     target: str
-    recursive: bool
-    preserve: bool
-    verify: str
-    keep_going: bool
-    rate: float | None
+    options: Options
 
     def encode(self) -> str:
         return json.dumps(asdict(self))  # names that are no text have escapes of their own, which JSON keeps
 
     @classmethod
     def decode(cls, text: str) -> Order:
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(fields["sources"], fields["target"], Options(**fields["options"]))

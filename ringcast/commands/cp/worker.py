@@ -26,12 +26,8 @@ def main() -> int:
         report = comm.bcast_file(
             order.sources,
             order.target,
-            recursive=order.recursive,
-            preserve=order.preserve,
-            verify=order.verify,  # type: ignore[arg-type] # the command has checked it
-            keep_going=order.keep_going,
-            rate=order.rate,
             progress=_Reporter() if first else None,
+            **asdict(order.options),
         )
     except ringcast.TransferError as error:
         if first:

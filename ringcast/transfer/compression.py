@@ -1,0 +1,99 @@
+"""Compression: which pieces travel compressed, and whether that makes a copy faster.
+
+zstd is in Python 3.14, and in the package zstandard for older ones.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from math import inf
+from types import ModuleType
+
+from ringcast.transfer.options import AUTO
+
+_LEVEL = 1  # the fastest: the processor is shared with hashing and encryption
+_WORTH = 0.9  # of the plain length; what stays longer is not worth the time
+_SAMPLE = 1 << 18  # bytes
+_LONG = 2 << 20  # bytes of messages whose time tells the speed: in that of shorter ones, latency counts
+_PROBE = 4  # the piece that is sent as it is though it could be shorter: without long messages no speed is known
+
+
+@cache
+def zstd() -> ModuleType | None:
+    """Return a module with `compress` and `decompress`; None if there is none."""
+    for name in "compression.zstd", "zstandard":
+        with suppress(ImportError):
+            return import_module(name)
+    return None
+
+
+def decompressed(data: memoryview, length: int) -> memoryview | None:
+    """Return the plain bytes; None if these are not what a piece of that length was compressed to."""
+    module = zstd()
+    assert module is not None
+    try:
+        plain = memoryview(module.decompress(data))
+    except Exception:  # of any kind, as bits may have flipped on the way: it will be sent again
+        return None
+    return plain if len(plain) == length else None
+
+
+class Compressor:
+    """Compresses pieces on the root.
+
+    Attributes:
+        ratio: of compressed to plain bytes, in what was looked at last.
+        cost: seconds in which a plain byte is compressed.
+        speed: of the broadcasts, in bytes per second; None while that is not known.
+    """
+
+    def __init__(self, mode: str, rate: float | None) -> None:
+        self._auto, self._rate = mode == AUTO, rate
+        self.ratio, self.cost = 1.0, inf
+        self.speed: float | None = None
+        self._pieces = 0
+        self._sent, self._seconds = 0, 0.0  # of long messages
+
+    @property
+    def wins(self) -> bool:
+        """Whether a byte is compressed in less time than that saves, as far as is known."""
+        if not self._auto:
+            return True
+        speed = min(self.speed or inf, self._rate or inf)
+        return self.ratio < _WORTH and (speed == inf or self.cost < (1 - self.ratio) / speed)
+
+    def consider(self, data: memoryview) -> bool:
+        """Return whether to compress data that begin like these."""
+        if self._auto:
+            packed, cost = _compressed(data[:_SAMPLE])
+            self.ratio = len(packed) / len(data[:_SAMPLE])
+            self.cost = min(self.cost, cost)  # other threads may have had the processor meanwhile
+        return self.wins
+
+    def shortened(self, data: memoryview) -> bytes | None:
+        """Return data compressed; None if they travel as they are."""
+        self._pieces += 1
+        probe = self._auto and self._pieces == _PROBE
+        if not self.consider(data) or probe:
+            return None
+        packed, self.cost = _compressed(data)
+        self.ratio = len(packed) / len(data)
+        return packed if self.ratio < _WORTH else None
+
+    def sent(self, nbytes: int, seconds: float) -> None:
+        """Take note of the length of a message, and of the time that it took."""
+        if nbytes >= _LONG:
+            self._sent, self._seconds = self._sent + nbytes, self._seconds + seconds
+            self.speed = self._sent / max(self._seconds, 1e-9)
+
+
+def _compressed(data: memoryview) -> tuple[bytes, float]:
+    """Return data compressed, and the seconds for a byte."""
+    module = zstd()
+    assert module is not None
+    began = time.monotonic()
+    packed: bytes = module.compress(data, _LEVEL)
+    return packed, (time.monotonic() - began) / len(data)

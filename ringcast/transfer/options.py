@@ -1,0 +1,50 @@
+"""Options of a copy."""
+
+from __future__ import annotations
+
+from ringcast._util.dataclass import dataclass
+
+FULL, SIZE, NONE = "full", "size", "none"
+AUTO, ZSTD = "auto", "zstd"
+CHOICES = {"verify": (FULL, SIZE, NONE), "compress": (AUTO, ZSTD, NONE)}  # of options that have a few values only
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to copy.
+
+    Attributes:
+        recursive: directories are copied with all that is in them.
+        preserve: times of changes and all permission bits are kept.
+        verify: how what is there already is judged: FULL by its SHA-256, SIZE by size (and time of change, with
+            `preserve`), NONE not at all: everything is sent. What travels is always hashed at both ends.
+        keep_going: ranks that cannot take the files are left out; otherwise nothing is sent then.
+        rate: most bytes that the root sends in a second; None: no limit.
+        compress: ZSTD: pieces travel compressed where that makes them shorter; AUTO: if every rank can, and while it
+            makes the copy faster; NONE: never.
+        sparse: blocks of zeros become holes in new files.
+        slow: seconds that others wait for the disk of a rank before it is left out; None: they wait for ever.
+    """
+
+    recursive: bool = False
+    preserve: bool = False
+    verify: str = FULL
+    keep_going: bool = False
+    rate: float | None = None
+    compress: str = AUTO
+    sparse: bool = False
+    slow: float | None = None
+
+
+def reason_not(options: Options) -> tuple[str, str] | None:
+    """Return an option with a value that it cannot have, and why not; None if there is none.
+
+    >>> reason_not(Options(verify="sha1"))
+    ('verify', "expected one of full, size, none, got 'sha1'")
+    """
+    for name, values in CHOICES.items():
+        if (value := getattr(options, name)) not in values:
+            return name, f"expected one of {', '.join(values)}, got {value!r}"
+    if options.slow is not None and not options.slow > 0:
+        return "slow", f"expected seconds, more than 0, or None, got {options.slow!r}"
+    return None
