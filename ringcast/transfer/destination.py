@@ -31,7 +31,7 @@ class Destination:
         self.manifest, self._preserve = manifest, preserve
         self.layout = Layout(manifest)
         self.have: set[int] = set()  # chunks that are right
-        self._base, self._names = _placed(manifest, os.fsencode(target))
+        self._base, self._names = placed(manifest, os.fsencode(target))
         self._chunks = self.layout.chunks_of_entries()
         self._parts: set[int] = set()  # entries of which there is a part file
         self._file, self._entry = -1, -1
@@ -297,7 +297,7 @@ class Destination:
         return os.path.join(folder, b"." + name + b".ringcast-part")
 
 
-def _placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
+def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
     """Return the directory that everything goes into, and the name of each entry in it.
 
     A single file gets the name of the target, unless that is a directory or ends with "/".

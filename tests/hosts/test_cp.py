@@ -159,10 +159,3 @@ def test_a_full_disk_is_named_before_anything_is_sent(links: Fleet, big: Path) -
         assert going.stdout.startswith("2 of 3 hosts have 1 files")
     finally:
         on(links.bed, 2, "mount", "-o", "remount,size=1g", "/dev/shm")
-
-
-def test_no_such_host(links: Fleet, big: Path) -> None:
-    done = cp(links, str(big), "-H", f"h1,h9:{THERE}/")
-    assert done.returncode == 1
-    assert "host h9" in done.stderr
-    assert len(done.stderr.splitlines()) == 1

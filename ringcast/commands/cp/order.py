@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 
 from ringcast._util.dataclass import dataclass
@@ -28,3 +29,12 @@ class Order:
     @classmethod
     def decode(cls, text: str) -> Order:
         return cls(**json.loads(text))
+
+
+def below_home(target: str) -> str:
+    """Return a destination as this host has it: a relative one is below the home directory, as with scp.
+
+    >>> below_home("/data/")
+    '/data/'
+    """
+    return os.path.join(os.path.expanduser("~"), os.path.expanduser(target))
