@@ -223,7 +223,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--placement", choices=("block", "cyclic"),
             help="fill one host after the other (default), or deal the ranks round"),
         add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a "
-            "command; srun: for hosts named by -H that are nodes of this allocation"),
+            "command; srun: for hosts of -H that are nodes of this Slurm allocation"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); here they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
