@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,6 +218,24 @@ def test_a_source_that_cannot_be_read(hosts: Fleet, source: Path, file: str, wor
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"ringcast cp: {path}: {words}\n"
     assert on(hosts.bed, 1, "find", THERE, "-type", "f", "!", "-name", ".*.ringcast-part") == ""
+
+
+def test_each_source_that_cannot_be_copied_is_named_before_anything_starts(hosts: Fleet, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "right").write_text("right")
+    (tree / "secret").touch(0o000)
+    os.mkfifo(tree / "pi\npe")
+    os.mknod(os.fsencode(tree) + b"/device\xff", stat.S_IFCHR, os.makedev(1, 3))
+    root_as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    command = [*root_as_others, *CP, "-r", str(tree), "-H", f"h1:{THERE}/"]
+    done = run_on(hosts.bed, 0, command, LIMIT, hosts.environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert errors(done) == {
+        f"{tree}/device\\udcff": "neither file, directory nor link; it cannot be copied",
+        f"{tree}/pi\\npe": "neither file, directory nor link; it cannot be copied",
+        f"{tree}/secret": "no permission to read it",
+    }
 
 
 def test_a_host_of_two_names(hosts: Fleet, source: Path) -> None:
