@@ -125,7 +125,7 @@ def _run(
         text = _by_options(str(error), options)
         if text:
             _complain(text, last_words)
-        return JobReport(error.code, text)
+        return JobReport(error.code, text, unusable_hosts=dict(error.hosts))
     except BrokenPipeError:  # as with every command of which nobody reads the output
         return JobReport(BROKEN_PIPE, "nobody reads the output any more")
     except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
@@ -222,7 +222,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             f"{node_rendezvous.PORT})"),
         add("--placement", choices=("block", "cyclic"),
             help="fill one host after the other (default), or deal the ranks round"),
-        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a command"),
+        add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh or srun: it takes a host and a "
+            "command; srun: for hosts of -H that are nodes of this Slurm allocation"),
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); here they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
@@ -296,9 +297,10 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
     exports = exported(options.exports, environment)
-    environment = {**(slurm.of_job(environment) if allocated else environment), **exports}
-    told = slurm.passed_on(environment) if allocated else {}
-    starter = slurm.SRUN if allocated else SSH
+    starter = _starter(options.rsh_agent or "", bool(allocated))
+    of_slurm = bool(allocated) or starter == slurm.SRUN
+    environment = {**(slurm.of_job(environment) if of_slurm else environment), **exports}
+    told = slurm.passed_on(environment) if of_slurm else {}
     if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
         _say(f"there are more ranks than slots: {told_of}")
     settings = _settings(options, environment, far)
@@ -309,7 +311,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         rendezvous=meeting if far else None,
         passed_on={**told, **placement.passed_on(environment, exports)},
         exports=exports,
-        starter=_command(options.rsh_agent or "") or starter,
+        starter=starter,
         argv=worker_argv(program, module=options.module, directory=directory, path=environment.get("PATH", os.defpath)),
         environment=environment,
         directory=directory,
@@ -356,9 +358,12 @@ def _placed(
     return placed
 
 
-def _command(text: str) -> list[str]:
+def _starter(text: str, allocated: bool) -> Sequence[str]:
+    """Return the command that starts agents, as --rsh-agent says; srun gets the options that it needs."""
+    if text.strip() == slurm.SRUN[0] or (allocated and not text.strip()):
+        return slurm.SRUN
     try:
-        return shlex.split(text)
+        return shlex.split(text) or SSH
     except ValueError as error:
         raise JobError(f"--rsh-agent {text}: {str(error).lower()}", USAGE) from None
 

@@ -107,6 +107,15 @@ def hosts(nodelist: str) -> list[str]:
         raise ConfigError(f"not a list of Slurm's nodes: {error}") from None
 
 
+def allocated(env: Mapping[str, str]) -> list[str]:
+    """Return the nodes of the Slurm allocation that this process is in; none outside of one.
+
+    Raises:
+        ConfigError: Slurm's list is none.
+    """
+    return hosts(env["SLURM_JOB_NODELIST"]) if env.get("SLURM_JOB_ID") and env.get("SLURM_JOB_NODELIST") else []
+
+
 def _slurm(env: Mapping[str, str]) -> LaunchContext | None:
     """Return the launch context of a task of a Slurm step; None in a batch script or a shell, for any allocation.
 

@@ -309,3 +309,12 @@ def _seconds(env: Mapping[str, str], name: str) -> float | None:
     if value is not None and not value > 0:
         raise ConfigError(f"{name}={text!r}: must be more than 0 seconds")
     return value
+
+
+def allocated_hosts(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the nodes of the Slurm allocation that this process is in; none outside of one.
+
+    Raises:
+        ConfigError: Slurm's list is none.
+    """
+    return cluster.allocated(os.environ if env is None else env)

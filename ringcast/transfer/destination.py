@@ -8,6 +8,7 @@ sent.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -24,6 +25,8 @@ from ringcast.transfer.zeros import runs
 _MANY = 64  # files that become whole together, from which on one sync of the system is faster than one for each
 _ALLOCATED = CHUNK  # bytes from which on a file's room is allocated before it is written
 
+_NOT_ALONE = "another copy writes it at the same time, maybe to this host by another name"
+
 
 class Destination:
     """Where the files of a manifest go on this host."""
@@ -32,9 +35,9 @@ class Destination:
         self.manifest, self._preserve, self._sparse = manifest, preserve, sparse
         self.layout = Layout(manifest)
         self.have: set[int] = set()  # chunks that are right
-        self._base, self._names = _placed(manifest, os.fsencode(target))
+        self._base, self._names = placed(manifest, os.fsencode(target))
         self._chunks = self.layout.chunks_of_entries()
-        self._parts: set[int] = set()  # entries of which there is a part file
+        self._parts: dict[int, int] = {}  # inodes of the part files of entries
         self._new: set[int] = set()  # entries whose part files were made empty by this copy
         self._written: set[int] = set()  # chunks that are in part files, be they right or not
         self._file, self._entry = -1, -1
@@ -51,6 +54,8 @@ class Destination:
         """
         with _naming(self._base):
             os.makedirs(self._base, exist_ok=True)
+            if os.statvfs(self._base).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
             if not os.access(self._base, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         existing, made = 0, set()  # directories that are new: there is nothing in them
@@ -73,8 +78,8 @@ class Destination:
                     raise IsADirectoryError(
                         errno.EISDIR, f"is a directory there; it would be replaced by a {entry.kind}"
                     )
-                if entry.kind == FILE and _lstat(self._part(number)) is not None:
-                    self._parts.add(number)
+                if entry.kind == FILE and (part := _lstat(self._part(number))) is not None:
+                    self._parts[number] = part.st_ino
                 existing += entry.size if self._candidate(number) else 0
         return existing
 
@@ -149,7 +154,7 @@ class Destination:
         self._close()
         self.have.update(chunks)
         touched = {span.entry for chunk in chunks for span in self.layout.spans(Piece(chunk, 1))}
-        whole = [number for number in sorted(touched & self._parts) if self._is_whole(number)]
+        whole = [number for number in sorted(touched & self._parts.keys()) if self._is_whole(number)]
         self._name(whole)
         return len(whole)
 
@@ -160,7 +165,7 @@ class Destination:
             TransferError: one of these cannot be made, or a file is not whole.
         """
         self._close()
-        self._name([number for number in sorted(self._parts & self._chunks.keys()) if self._is_whole(number)])
+        self._name([number for number in sorted(self._parts.keys() & self._chunks.keys()) if self._is_whole(number)])
         for number, entry in enumerate(self.manifest.entries):
             with _naming(self._path(number)):
                 if entry.kind == LINK:
@@ -188,7 +193,7 @@ class Destination:
         for number in whole:
             entry = self.manifest.entries[number]
             with _naming(self._path(number)):
-                part = os.open(self._part(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                part = self._part_file(number)
                 try:
                     os.fchmod(part, self._mode(entry))
                     if self._preserve:
@@ -198,7 +203,7 @@ class Destination:
                 finally:
                     os.close(part)
                 os.rename(self._part(number), self._path(number))
-                self._parts.discard(number)
+                del self._parts[number]
 
     def _link(self, number: int, entry: Entry) -> None:
         path, part = self._path(number), self._part(number)
@@ -273,9 +278,8 @@ class Destination:
         self._close()
         entry, part = self.manifest.entries[number], self._part(number)
         fresh = number not in self._parts
-        self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file = self._part_file(number)
         self._entry = number
-        self._parts.add(number)
         if not fresh and not _is_hollow(part, entry):
             os.ftruncate(self._file, 0)
         elif fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
@@ -285,6 +289,27 @@ class Destination:
             self._new.add(number)
         if os.fstat(self._file).st_size != entry.size:
             os.ftruncate(self._file, entry.size)
+
+    def _part_file(self, number: int) -> int:
+        """Open the part file of an entry, a new one if there is none; no other copy may have it open for writing.
+
+        Raises:
+            OSError: another copy writes it, or has renamed the one that this copy had begun.
+        """
+        known = self._parts.get(number)
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if known is None else 0)
+        try:
+            file = os.open(self._part(number), flags, 0o600)
+        except (FileNotFoundError, FileExistsError):
+            if not os.path.isdir(os.path.dirname(self._path(number))):
+                raise
+            raise OSError(errno.EBUSY, _NOT_ALONE) from None
+        inode = os.fstat(file).st_ino
+        if known not in (None, inode) or not _locked(file):
+            os.close(file)
+            raise OSError(errno.EBUSY, _NOT_ALONE)
+        self._parts[number] = inode
+        return file
 
     def _write_span(self, span: Span, data: memoryview, hollow: bool) -> None:
         """Write data; where the file is `hollow` there, blocks of zeros stay holes."""
@@ -306,7 +331,7 @@ class Destination:
         return os.path.join(folder, b"." + name + b".ringcast-part")
 
 
-def _placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
+def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
     """Return the directory that everything goes into, and the name of each entry in it.
 
     A single file gets the name of the target, unless that is a directory or ends with "/".
@@ -333,6 +358,17 @@ def _is_hollow(path: bytes, entry: Entry) -> bool:
         return True
     finally:
         os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Lock a file until it is closed; return False if another process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _read_exactly(file: int, buffer: memoryview, offset: int) -> int:

@@ -20,6 +20,7 @@ from ringcast.config.worker import cache_directory
 from ringcast.errors import RingcastError, TransferError
 from ringcast.net.colocation import host
 from ringcast.procs import portable
+from ringcast.transfer import records
 from ringcast.transfer.copying import copy_files_together
 from ringcast.transfer.manifest import shown
 from ringcast.transfer.options import Options

@@ -311,3 +311,25 @@ def test_a_home_that_is_not_shared_is_said_to_be_the_cause(cluster: slurm.Cluste
     for node in slurm.NODES:
         os.rmdir(Path(home["HOME"], node, ".ringcast"))
         os.rmdir(Path(home["HOME"], node))
+
+
+CP = (sys.executable, "-m", "ringcast", "cp")
+
+
+@pytest.mark.parametrize("command", ["salloc", "sbatch"])
+def test_files_are_copied_to_all_nodes_of_the_allocation(
+    command: str, cluster: slurm.Cluster, home: dict[str, str], tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(3_000_000))
+    script = cluster.folder / "cp.sh"
+    script.write_text(f"#!/bin/sh\n{shlex.join(CP)} {source} :there/\n")
+    script.chmod(0o755)
+    options = ["--quiet"] if command == "salloc" else ["--wait", f"--output={cluster.folder}/said"]
+    with nothing_stays(home):
+        done = cluster.run(command, "-N2", *options, str(script), **home, HOMES=str(tmp_path))
+    said = done.stdout if command == "salloc" else (cluster.folder / "said").read_text()
+    assert done.returncode == 0, f"{said}{done.stderr}\n{cluster.logs()}"
+    assert said.startswith("2 of 2 hosts have 1 files, 3,000,000 bytes: 3,000,000 sent in ")
+    for node in slurm.NODES:
+        assert (tmp_path / node / "there" / "source").read_bytes() == source.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,10 @@ from support.trees import described, make_tree
     ("arguments", "text"),
     [
         (["{file}"], "where to? name hosts and destination, as -H h[1-7]:/data/"),
+        (["{file}", ":/data"], "in a Slurm allocation :DEST alone means all of its nodes"),
+        (["{file}", "-H", "localhost,{own}:/data"], "localhost and {own} are both this host"),
+        (["{file}", "-H", "h1,localhost:{folder}"], "{file}: source and destination are the same file on this host"),
+        (["-r", "{folder}", "-H", "localhost:{folder}/.."], "are the same file on this host"),
         (["{file}", "-H", "h1"], "the destination is missing after the hosts"),
         (["{file}", "-H", "h1:"], "the destination is missing after the hosts"),
         (["{file}", "-H", "h1,h1:/data"], "h1 is named twice"),
@@ -36,11 +41,11 @@ def test_what_cannot_work_is_refused(
 ) -> None:
     (tmp_path / "file").write_text("content")
     (tmp_path / "hosts").write_text("h1\nh2\n")
-    names = {"file": tmp_path / "file", "folder": tmp_path, "hosts": tmp_path / "hosts"}
+    names = {"file": tmp_path / "file", "folder": tmp_path, "hosts": tmp_path / "hosts"} | {"own": socket.gethostname()}
     assert main([argument.format(**names) for argument in arguments]) == 2
     told = capsys.readouterr()
     assert not told.out
-    assert text in told.err
+    assert text.format(**names) in told.err
 
 
 @pytest.mark.parametrize(

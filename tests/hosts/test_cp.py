@@ -163,13 +163,6 @@ def test_a_full_disk_is_named_before_anything_is_sent(links: Fleet, big: Path) -
         on(links.bed, 2, "mount", "-o", "remount,size=1g", "/dev/shm")
 
 
-def test_no_such_host(links: Fleet, big: Path) -> None:
-    done = cp(links, str(big), "-H", f"h1,h9:{THERE}/")
-    assert done.returncode == 1
-    assert "host h9" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_text_travels_compressed_and_arrives_as_it_was(links: Fleet, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(b"".join(b"line %d of the text\n" % number for number in range(700_000)))

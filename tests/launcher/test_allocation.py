@@ -166,6 +166,12 @@ def test_fewer_ranks_and_what_comes_before_the_allocation() -> None:
     assert "to start host n09: rsh n09 'sh -c" in dry_run("--rsh-agent", "rsh", env=BATCH).stdout
 
 
+def test_hosts_that_are_named_are_started_by_srun_if_that_is_asked_for() -> None:
+    said = dry_run("-H", "localhost,n09", "--rsh-agent", "srun", env=BATCH).stdout
+    assert "to start host n09: srun --quiet " in said
+    assert "start host n08" not in said
+
+
 def test_several_launchers_in_a_step_end_with_one_message() -> None:
     first, second = dry_run("-n", "2", env=TASK), dry_run("-n", "2", env=TASK | {"SLURM_PROCID": "1"})
     assert (first.returncode, second.returncode) == (2, 2)

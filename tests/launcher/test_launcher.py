@@ -407,7 +407,7 @@ leave(7)
     (pid,) = re.findall(r"rank 1 \(.*, pid (\d+)\) failed", last_line(done))
     assert report == {
         "exit_code": 1, "cause": "failed: ValueError: told", "rank": 1, "host": socket.gethostname(), "pid": int(pid),
-        "traceback": "Traceback (as told)\nValueError: told\n",
+        "traceback": "Traceback (as told)\nValueError: told\n", "unusable_hosts": {},
     }  # fmt: skip
     assert [(r["rank"], r["status"], r["joined"], r["finished"], r["failure"], r["error"]) for r in ranks] == [
         (0, 7, True, True, "exit code 7", ""),

@@ -42,6 +42,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={folder}/prolog
 SwitchType=switch/none
 MpiDefault=none
 SlurmdParameters=config_overrides
@@ -52,6 +53,12 @@ ReturnToService=2
 KillWait=2
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=10 State=UP
+"""
+
+# With a directory in HOMES each node has a home of its own in it, as where homes are not shared.
+PROLOG = """\
+#!/bin/sh
+[ -z "$HOMES" ] || echo "export HOME=$HOMES/$SLURMD_NODENAME"
 """
 
 
@@ -110,6 +117,8 @@ def _write(folder: Path) -> Path:
     user, names = pwd.getpwuid(os.getuid()).pw_name, ",".join(NODES)
     text = CONFIGURATION.format(host=host, user=user, folder=folder, controller=controller, nodes=nodes, names=names)
     (folder / "slurm.conf").write_text(text)
+    (folder / "prolog").write_text(PROLOG)
+    (folder / "prolog").chmod(0o755)
     return folder / "slurm.conf"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
@@ -26,7 +27,10 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """The end of a job: the exit code and the cause, with the responsible rank if there is one."""
+    """The end of a job: the exit code and the cause, with the responsible rank if there is one.
+
+    If the job could not start, `unusable_hosts` says for each host that was the cause why.
+    """
 
     exit_code: int
     cause: str = ""
@@ -35,6 +39,7 @@ class JobReport:
     pid: int | None = None
     traceback: str = ""
     ranks: tuple[RankReport, ...] = ()
+    unusable_hosts: Mapping[str, str] = field(default_factory=dict)
 
     def last_words(self, shown: str = "") -> str:
         """Return the text for a person: the traceback of the responsible rank, then one line with the cause.

@@ -97,12 +97,14 @@ def await_hellos(
     """
     deadline = limit.due
     failures: dict[str, str] = {}
+    late: dict[str, str] = {}  # which might still have started
     while missing := [remote for remote in remotes if remote.hello is None and remote.host not in failures]:
         if time.monotonic() >= deadline:
             if not failures:
                 limit.end_if_timed_out([f"host {remote.host}" for remote in missing])
             why = "its agent has not started " + ("yet" if failures else f"within {limit.seconds:g} s")
-            failures |= {remote.host: _with_words(why, remote) for remote in missing}
+            words = {remote.host: _with_words(why, remote) for remote in missing}
+            failures, late = (failures, words) if failures else (words, late)
             break
         if show is not None:
             show(starting([remote.host for remote in remotes], [r.host for r in remotes if r not in missing]))
@@ -112,7 +114,7 @@ def await_hellos(
         failures |= found
     failures |= {remote.host: wrong for remote in remotes if (wrong := mismatch(remote.hello))}
     if failures:
-        raise JobError(_in_words(failures), 1)
+        raise JobError(_in_words(failures | late), 1, failures)
 
 
 def _turn(remotes: Sequence[SshHost], signals: int, deadline: float) -> dict[str, str]:

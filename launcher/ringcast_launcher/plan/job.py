@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from ringcast._util.dataclass import dataclass
 from ringcast.config.worker import WorkerConfig
@@ -27,11 +28,13 @@ USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is now
 
 
 class JobError(Exception):
-    """The job cannot be started as asked; the text is one sentence for the user, `code` the launcher's exit code."""
+    """The job cannot be started as asked; the text is one sentence for the user, `code` the launcher's exit code, and
+    `hosts` says for each host that could not be used why not.
+    """
 
-    def __init__(self, text: str, code: int = USAGE) -> None:
+    def __init__(self, text: str, code: int = USAGE, hosts: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
-        self.code = code
+        self.code, self.hosts = code, hosts
 
 
 @dataclass(frozen=True, slots=True)

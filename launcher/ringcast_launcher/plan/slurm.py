@@ -37,12 +37,12 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
     Raises:
         JobError: the variables of Slurm are invalid.
     """
-    if not env.get("SLURM_JOB_ID") or not env.get("SLURM_JOB_NODELIST"):
-        return ()
     try:
-        names = cluster.hosts(env["SLURM_JOB_NODELIST"])
+        names = cluster.allocated(env)
     except ConfigError as error:
         raise JobError(str(error)) from error
+    if not names:
+        return ()
     return tuple(Host(name, slots) for name, slots in zip(names, _slots(env, len(names)), strict=True))
 
 

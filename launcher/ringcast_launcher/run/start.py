@@ -48,15 +48,16 @@ def start_workers(
     here.note_ends()  # of which the signals have been taken
     pids: dict[int, int] = {}
     limits: dict[str, str] = {}
+    failures = {node.host: why for i, node in enumerate(job.nodes) if not node.here and (why := _why(answers.get(i)))}
     for i, node in enumerate(job.nodes):
         match answers.get(i):
             case Started() as started:
                 pids |= started.pids
                 limits |= started.limits
             case NotStarted(reason, code):
-                raise JobError(_on_host(node, reason), code)
+                raise JobError(_on_host(node, reason), code, failures)
             case HostLost(cause):
-                raise JobError(f"the job cannot start: {cause}", 1)
+                raise JobError(f"the job cannot start: {cause}", 1, failures)
             case _:
                 missing = [node.host for i, node in enumerate(job.nodes) if i not in answers]
                 limit.end_if_timed_out([f"host {host}" for host in missing])
@@ -72,6 +73,14 @@ def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
     stdin, debug = (-1 if rank is None else rank for rank in (job.stdin, job.debug))
     settings = dict(environment), world.environment()
     return Start(node.ranks, tuple(job.argv), *settings, job.directory, i, stdin, debug)
+
+
+def _why(answer: Report | None) -> str:
+    """Return why a host has not started its workers, as it says or as its end shows; empty if neither does."""
+    match answer:
+        case NotStarted(why, _) | HostLost(why):
+            return why
+    return ""
 
 
 def _on_host(node: Node, text: str) -> str:

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
+import socket
 import sys
-import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from ringcast._util import output_files, sizes
 from ringcast._util.dataclass import dataclass
-from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
-from ringcast.commands.cp.progress_line import ProgressLine
-from ringcast.errors import TransferError
-from ringcast.net.hostlist import Host, HostError, listed
-from ringcast.transfer.manifest import FILE, Manifest, scan
+from ringcast.commands.cp.hosts import copy_to_all
+from ringcast.commands.cp.launch import Outcome, run_job
+from ringcast.commands.cp.order import Order, below_home
+from ringcast.config.worker import allocated_hosts
+from ringcast.errors import ConfigError, TransferError
+from ringcast.net.hostlist import Host, HostError, is_own, listed
+from ringcast.transfer.destination import placed
+from ringcast.transfer.manifest import FILE, Manifest, scan, shown
 from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
-from ringcast.transfer.report import CopyReport, Progress, RankReport
+from ringcast.transfer.report import CopyReport
 
-_PATIENCE = 3.0  # seconds in which a job ends after its report
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on what it gets.
 What is there already is compared and not sent again, so that the same command goes on where one was broken off."""
 _EPILOG = """\
 SRC/ with -r means what is in the directory, SRC the directory itself. DEST is a directory if it ends with "/", if there
-are several sources, or if it is one there; it is made if it is missing. Hosts are reached by ssh, and need ringcast.
+are several sources, or if it is one there; it is made if it is missing. Without a "/" in front it is below the home
+directory. Hosts are reached by ssh, and need ringcast. :DEST alone: all nodes of this Slurm allocation, by srun.
 
 exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong arguments; 130 after Ctrl-C
 
 examples:   ringcast cp model.safetensors -H h[1-7]:/data/
             ringcast cp -r -p dataset --hostfile hosts :/scratch/
+            salloc -N 8 ringcast cp image.sif :/tmp/
 """
 
 
@@ -45,17 +48,19 @@ def main(argv: Sequence[str]) -> int:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
         job = _job(options)
-        manifest, _ = scan(job.order.sources, options.recursive)
-    except (TransferError, HostError, ValueError) as error:
+        manifest, places = scan(job.order.sources, options.recursive)
+        if is_own(job.hosts[0], socket.gethostname()):
+            _refuse_itself(manifest, places, job.order.target)
+    except (TransferError, HostError, ConfigError, ValueError) as error:
         _complain(str(error))
         return USAGE
     if options.dry_run:
         _describe(manifest, job)
         return OK
-    outcome = _run(job)
+    outcome, code = _run(job)
     if options.json_report is not None:
         output_files.write_text(options.json_report, json.dumps(_to_json(outcome, job.hosts), indent=1) + "\n")
-    return outcome.code
+    return code
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,85 +69,23 @@ class _Job:
     hosts: tuple[str, ...]
     rsh_agent: str
 
-    def argv(self) -> list[str]:
-        """Return the command that starts a rank here, and one on each host."""
-        agent = ["--rsh-agent", self.rsh_agent] if self.rsh_agent else []
-        hosts = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *self.hosts))
-        launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", hosts, *agent, "--on-failure", "continue"]
-        return [*launch, "--output", "none", "--stdin", "0", "-m", "ringcast.commands.cp.worker"]
 
+def _run(job: _Job) -> tuple[Outcome, int]:
+    """Copy, say what became of it, and return that with the exit code."""
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """How the job ended: with a report, or with an error."""
+    def run(hosts: Sequence[str]) -> Outcome:
+        return run_job(job.order, hosts, job.rsh_agent)
 
-    code: int
-    report: CopyReport | None = None
-    error: str = ""
-
-
-def _run(job: _Job) -> _Outcome:
-    line = ProgressLine(sys.stderr, job.hosts)
-    said: list[str] = []
-    with subprocess.Popen(
-        job.argv(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as launcher:
-        assert launcher.stdin is not None
-        assert launcher.stdout is not None
-        assert launcher.stderr is not None
-        errors = threading.Thread(target=said.extend, args=(launcher.stderr,), name="ringcast-cp-stderr", daemon=True)
-        errors.start()
-        try:
-            with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
-                first.write(job.order.encode())  # not an argument: these are bounded, and names of files are many
-            report, error = _follow(launcher.stdout, line)
-            _end(launcher)
-        except KeyboardInterrupt:
-            launcher.terminate()  # it ends the ranks
-            _follow(launcher.stdout, line)
-            line.clear()
-            _complain("interrupted; what is whole stays, and the same command sends only what is missing")
-            return _Outcome(INTERRUPTED, error="interrupted")
-        errors.join(_PATIENCE)
-    line.clear()
-    if report is None:
-        text = _by_hosts(error, job.hosts) or _last_words(said)
-        _complain(text)
-        return _Outcome(FAILED, error=text)
-    _tell(report, job.hosts)
-    return _Outcome(OK if report.ok else FAILED, report)
-
-
-def _end(launcher: subprocess.Popen[str]) -> None:
-    """Wait for the end of the job; a process whose disk is stuck cannot end, and is left to its host."""
     try:
-        launcher.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        launcher.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            launcher.wait(_PATIENCE)
-        launcher.kill()
-
-
-def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None, str]:
-    """Show what the rank with the files prints, to its report; return that, or its error."""
-    report, error = None, ""
-    for text in lines:
-        with suppress(ValueError, TypeError):  # whatever else a host prints
-            kind, value = json.loads(text)
-            if kind == PROGRESS:
-                line.show(Progress(**value))
-            elif kind == ERROR:
-                error = value
-            elif kind == REPORT:
-                report = CopyReport(**{**value, "ranks": tuple(RankReport(**each) for each in value["ranks"])})
-                break
-    return report, error
+        outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
+    except KeyboardInterrupt:
+        _complain("interrupted; what is whole stays, and the same command sends only what is missing")
+        return Outcome(error="interrupted"), INTERRUPTED
+    if outcome.report is None:
+        _complain(outcome.text)
+    else:
+        _tell(outcome.report, job.hosts)
+    return outcome, OK if outcome.ok else FAILED
 
 
 def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
@@ -169,34 +112,17 @@ def _slowest(report: CopyReport, hosts: Sequence[str]) -> str:
     return f"; all waited {slowest.stalled:.0f} s for the disk of {hosts[slowest.rank - 1]}"
 
 
-def _last_words(said: Sequence[str]) -> str:
-    """Return what the launcher said of a job without a report: why it did not start, or last, why it failed."""
-    lines = [line.removeprefix("ringcast-launch: ").strip() for line in said]
-    not_started = [line for line in lines if line.startswith("the job cannot start")]
-    last = lines[-1] if lines else "the copy ended without a report"
-    return (
-        not_started[0]
-        if not_started
-        else f"{last}; what has arrived is kept, and the same command sends only what is missing"
-    )
-
-
-def _by_hosts(text: str, hosts: Sequence[str]) -> str:
-    """Return an error's lines with the names of hosts in place of ranks."""
-    lines = []
-    for each in text.splitlines():
-        rank, colon, rest = each.removeprefix("rank ").partition(": ")
-        known = each.startswith("rank ") and colon and rank.isdigit() and 0 < int(rank) <= len(hosts)
-        lines.append(f"{hosts[int(rank) - 1]}: {rest}" if known else each)
-    return "\n".join(lines)
-
-
-def _to_json(outcome: _Outcome, hosts: Sequence[str]) -> dict[str, object]:
+def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
     if outcome.report is None:
-        return {"ok": False, "error": outcome.error}
+        failed = [{"host": host, "error": why} for host, why in outcome.failed.items()]
+        return {"ok": False, "error": outcome.text, "hosts": failed}
     plain = asdict(outcome.report)
-    ranks = plain.pop("ranks")
-    return {"ok": outcome.report.ok, **plain, "hosts": [{**each, "host": hosts[each["rank"] - 1]} for each in ranks]}
+    ranks = [{**each, "host": hosts[each.pop("rank") - 1]} for each in plain.pop("ranks")]
+    return {
+        "ok": outcome.ok,
+        **plain,
+        "hosts": [{**each, "first_error": outcome.tried_again.get(each["host"], "")} for each in ranks],
+    }
 
 
 def _describe(manifest: Manifest, job: _Job) -> None:
@@ -213,7 +139,16 @@ def _job(options: argparse.Namespace) -> _Job:
         HostError, ValueError: they cannot be met.
     """
     paths: list[str] = options.paths
-    if options.hostfile is not None:
+    rsh_agent = options.rsh_agent or ""
+    if (
+        options.hosts is None
+        and options.hostfile is None
+        and paths[-1].startswith(":")
+        and (nodes := allocated_hosts())
+    ):
+        hosts, target, paths = tuple(map(Host, nodes)), paths[-1][1:], paths[:-1]
+        rsh_agent = rsh_agent or "srun"
+    elif options.hostfile is not None:
         if not paths[-1].startswith(":"):
             raise ValueError("with --hostfile, the last argument is the destination, written as :DEST")
         hosts, target, paths = listed(None, options.hostfile), paths[-1][1:], paths[:-1]
@@ -221,19 +156,41 @@ def _job(options: argparse.Namespace) -> _Job:
         named, target = _split(options.hosts)
         hosts = listed([named], None)
     else:
-        raise ValueError("where to? name hosts and destination, as -H h[1-7]:/data/, or --hostfile FILE and :DEST")
+        raise ValueError(
+            "where to? name hosts and destination, as -H h[1-7]:/data/, or --hostfile FILE and :DEST; "
+            "in a Slurm allocation :DEST alone means all of its nodes"
+        )
     if not paths:
         raise ValueError("what shall be copied? name a file or a directory")
     if not target:
         raise ValueError("the destination is missing after the hosts; expected is HOSTS:DEST")
     if twice := [host.name for host in hosts if host.slots > 1]:
         raise ValueError(f"{twice[0]} is named twice, or with a number; each host gets one copy")
-    order = Order(paths, target, Options(**{field.name: getattr(options, field.name) for field in fields(Options)}))
-    return _Job(order, tuple(_names(hosts)), options.rsh_agent or "")
+    sources = [os.path.join(os.getcwd(), path) for path in paths]  # the ranks start elsewhere
+    order = Order(sources, target, Options(**{field.name: getattr(options, field.name) for field in fields(Options)}))
+    return _Job(order, _in_order([host.name for host in hosts]), rsh_agent)
 
 
-def _names(hosts: Sequence[Host]) -> list[str]:
-    return [host.name for host in hosts]
+def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts with this one first, as its ranks come first.
+
+    Raises:
+        ValueError: it has two names among them.
+    """
+    own = socket.gethostname()
+    here = [host for host in hosts if is_own(host, own)]
+    if len(here) > 1:
+        raise ValueError(f"{here[0]} and {here[1]} are both this host; each host gets one copy")
+    return (*here, *(host for host in hosts if host not in here))
+
+
+def _refuse_itself(manifest: Manifest, places: Sequence[bytes], target: str) -> None:
+    """Raise ValueError if a file would be copied onto itself on this host."""
+    base, names = placed(manifest, os.fsencode(below_home(target)))
+    for name, place in zip(names, places, strict=True):
+        path = os.path.join(base, name)
+        if os.path.isfile(path) and os.path.samefile(path, place):
+            raise ValueError(f"{shown(place)}: source and destination are the same file on this host")
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -278,7 +235,7 @@ def _complain(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ringcast cp",
-        usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST)",
+        usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -312,9 +269,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="wait|drop=SECONDS",
         help="wait for a slow disk (default), or leave out a host when all others have waited so long for its disk",
     )
-    add("--keep-going", action="store_true", help="leave out hosts that cannot take the files, instead of stopping")
+    add(
+        "--keep-going",
+        action="store_true",
+        help="leave out hosts that cannot be reached or cannot take the files, "
+        "instead of stopping; those that are not reached, or are lost, are tried once more at the end",
+    )
     add("--limit-rate", dest="rate", type=_rate, metavar="SIZE", help="send at most so much in a second, as 10m")
-    add("--rsh-agent", metavar="COMMAND", help="use this instead of ssh: it takes a host and a command")
+    add(
+        "--rsh-agent",
+        metavar="COMMAND",
+        help="use this instead of ssh: it takes a host and a command; srun: for nodes of this Slurm allocation",
+    )
     add("--json-report", type=Path, metavar="FILE", help="write there what became of each host")
     add("--dry-run", action="store_true", help="say what would be copied where")
     return parser

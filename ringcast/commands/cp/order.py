@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 
 from ringcast._util.dataclass import dataclass
@@ -26,3 +27,12 @@ class Order:
     def decode(cls, text: str) -> Order:
         fields = json.loads(text)
         return cls(fields["sources"], fields["target"], Options(**fields["options"]))
+
+
+def below_home(target: str) -> str:
+    """Return a destination as this host has it: a relative one is below the home directory, as with scp.
+
+    >>> below_home("/data/")
+    '/data/'
+    """
+    return os.path.join(os.path.expanduser("~"), os.path.expanduser(target))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import ringcast
-from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
+from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order, below_home
 from ringcast.transfer.report import Progress
 
 _PAUSE = 0.1  # seconds between two lines of progress
@@ -25,7 +25,7 @@ def main() -> int:
     try:
         report = comm.bcast_file(
             order.sources,
-            order.target,
+            below_home(order.target),
             progress=_Reporter() if first else None,
             **asdict(order.options),
         )

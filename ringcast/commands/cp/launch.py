@@ -1,0 +1,146 @@
+"""One job of a copy: a rank here, which has the files, and one on each host that gets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from ringcast._util.dataclass import dataclass
+from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
+from ringcast.commands.cp.progress_line import ProgressLine
+from ringcast.transfer.report import CopyReport, Progress, RankReport
+
+_PATIENCE = 3.0  # seconds in which a job ends after its report
+_KEPT = "what has arrived is kept, and the same command sends only what is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a copy ended: with a report, whose rank numbers are those of the hosts, from 1; or with errors.
+
+    Attributes:
+        report: None if there was an error.
+        failed: errors of hosts, by name.
+        error: any other one.
+        started: whether the ranks were started; if not, `failed` has the hosts because of which they were not.
+        tried_again: what the first error of a host was, where there was a second try.
+    """
+
+    report: CopyReport | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    started: bool = True
+    tried_again: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All errors, one in each line."""
+        lines = [f"{host}: {why}" for host, why in self.failed.items()]
+        return "\n".join([*lines, self.error] if self.error else lines)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every host has every byte."""
+        return self.report is not None and self.report.ok
+
+
+def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
+    """Copy to these hosts.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; the ranks have ended.
+    """
+    line = ProgressLine(sys.stderr, hosts)
+    with TemporaryFile() as job_report, TemporaryFile("w+", errors="replace") as said:
+        with subprocess.Popen(
+            _argv(hosts, rsh_agent, job_report.fileno()),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            errors="replace",
+            pass_fds=[job_report.fileno()],
+        ) as launcher:
+            assert launcher.stdin is not None
+            assert launcher.stdout is not None
+            try:
+                with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
+                    first.write(order.encode())  # not an argument: these are bounded, and names of files are many
+                report, error = _follow(launcher.stdout, line)
+                _end(launcher)
+            except KeyboardInterrupt:
+                launcher.terminate()  # it ends the ranks
+                _follow(launcher.stdout, line)
+                raise
+            finally:
+                line.clear()
+        if report is not None:
+            return Outcome(report)
+        return _of_ranks(error, hosts) if error else _of_launcher(job_report, said)
+
+
+def _end(launcher: subprocess.Popen[str]) -> None:
+    """Wait for the end of the job; a process whose disk is stuck cannot end, and is left to its host."""
+    try:
+        launcher.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            launcher.wait(_PATIENCE)
+        launcher.kill()
+
+
+def _argv(hosts: Sequence[str], rsh_agent: str, report: int) -> list[str]:
+    """Return the command that starts the ranks, in a directory that every host has."""
+    agent = ["--rsh-agent", rsh_agent] if rsh_agent else []
+    names = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *hosts))
+    launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", names, *agent, "--on-failure", "continue"]
+    told = ["--wdir", "/", "--output", "none", "--stdin", "0", "--json-report", f"/dev/fd/{report}"]
+    return [*launch, *told, "-m", "ringcast.commands.cp.worker"]
+
+
+def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None, str]:
+    """Show what the rank with the files prints, to its report; return that, or its error."""
+    report, error = None, ""
+    for text in lines:
+        with suppress(ValueError, TypeError):  # whatever else a host prints
+            kind, value = json.loads(text)
+            if kind == PROGRESS:
+                line.show(Progress(**value))
+            elif kind == ERROR:
+                error = value
+            elif kind == REPORT:
+                report = CopyReport(**{**value, "ranks": tuple(RankReport(**each) for each in value["ranks"])})
+                break
+    return report, error
+
+
+def _of_ranks(text: str, hosts: Sequence[str]) -> Outcome:
+    """Return the errors that ranks have told, each in a line that begins with its rank, by their hosts."""
+    failed: dict[str, str] = {}
+    others: list[str] = []
+    for line in text.splitlines():
+        rank, colon, why = line.removeprefix("rank ").partition(": ")
+        if line.startswith("rank ") and colon and rank.isdigit() and 0 < int(rank) <= len(hosts):
+            failed[hosts[int(rank) - 1]] = why
+        else:
+            others.append(line)
+    return Outcome(failed=failed, error="\n".join(others))
+
+
+def _of_launcher(job_report: IO[bytes], said: IO[str]) -> Outcome:
+    """Return why a job has ended without a word of its ranks: what the launcher reports, or has said last."""
+    job_report.seek(0)
+    said.seek(0)
+    told: dict[str, Any] = json.loads(job_report.read() or b"{}")
+    if told and not told["ranks"]:
+        hosts = told["unusable_hosts"]
+        return Outcome(failed=hosts, error="" if hosts else told["cause"], started=False)
+    last = [line.removeprefix("ringcast-launch: ").strip() for line in said][-1:]
+    return Outcome(error="; ".join([*(last or ["the copy ended without a report"]), _KEPT]))
