@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
 
 from ringcast.errors import TransferError
 from ringcast.procs import portable
@@ -32,8 +33,11 @@ class Destination:
         self.layout = Layout(manifest)
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = _placed(manifest, os.fsencode(target))
+        self._prefix = os.path.join(self._base, b"")
         self._chunks = self.layout.chunks_of_entries()
         self._parts: set[int] = set()  # entries of which there is a part file
+        self._ready: set[int] = set()  # those whose part file has mode and time, and lacks the name only
+        self._named: set[int] = set()  # those that this copy has given their name
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
         os.umask(self._umask)
@@ -98,18 +102,17 @@ class Destination:
         Raises:
             TransferError: there is not enough.
         """
-        needed = 0
-        for number in self._incomplete():
-            entry = self.manifest.entries[number]
-            data = sum(length for _, length in entry.extents)
+        needed, incomplete = 0, [number for number in self._chunks if not self._is_whole(number)]
+        for number in incomplete:
+            data = sum(length for _, length in self.manifest.entries[number].extents)
             part = _lstat(self._part(number)) if number in self._parts else None
-            needed += max(0, data - (part.st_blocks * 512 if part else 0))
+            needed += max(0, data - part.st_blocks * 512) if part else data
         with _naming(self._base):
             room = os.statvfs(self._base)
             free = room.f_bavail * room.f_frsize
             if needed > free:
                 raise OSError(errno.ENOSPC, f"no space: {needed:,} bytes are needed, {free:,} are free")
-        for number in self._incomplete():
+        for number in incomplete:
             entry = self.manifest.entries[number]
             if entry.size >= _ALLOCATED and entry.extents == ((0, entry.size),):
                 with _naming(self._path(number)):
@@ -130,10 +133,13 @@ class Destination:
                 continue
             at = (chunk - piece.first) * CHUNK
             for span in self.layout.spans(Piece(chunk, 1)):
+                content, at = data[at : at + span.length], at + span.length
                 with _naming(self._path(span.entry)):
-                    self._open(span.entry)
-                    self._write_span(span, data[at : at + span.length])
-                at += span.length
+                    if span.length == self.manifest.entries[span.entry].size < _ALLOCATED:
+                        self._write_small(span, content)
+                    else:
+                        self._open(span.entry)
+                        self._write_span(span, content)
 
     def settle(self, chunks: Sequence[int]) -> int:
         """Take written chunks as right; give files that are whole now their names. Return how many files that were.
@@ -143,10 +149,7 @@ class Destination:
         """
         self._close()
         self.have.update(chunks)
-        touched = {span.entry for chunk in chunks for span in self.layout.spans(Piece(chunk, 1))}
-        whole = [number for number in sorted(touched & self._parts) if self._is_whole(number)]
-        self._name(whole)
-        return len(whole)
+        return self._name_whole()
 
     def finish(self) -> None:
         """Make what has no content: empty files, links; then set the times and modes of directories.
@@ -155,8 +158,10 @@ class Destination:
             TransferError: one of these cannot be made, or a file is not whole.
         """
         self._close()
-        self._name([number for number in sorted(self._parts & self._chunks.keys()) if self._is_whole(number)])
+        self._name_whole()
         for number, entry in enumerate(self.manifest.entries):
+            if number in self._named:
+                continue
             with _naming(self._path(number)):
                 if entry.kind == LINK:
                     self._link(number, entry)
@@ -176,24 +181,38 @@ class Destination:
         """Close what is open; part files stay, for the next time."""
         self._close()
 
+    def _name_whole(self) -> int:
+        whole = [number for number in sorted(self._parts & self._chunks.keys()) if self._is_whole(number)]
+        self._name(whole)
+        return len(whole)
+
     def _name(self, whole: Sequence[int]) -> None:
         """Sync and rename part files that are whole."""
-        if len(whole) >= _MANY:
+        many = len(whole) >= _MANY
+        if many:
             os.sync()
         for number in whole:
-            entry = self.manifest.entries[number]
-            with _naming(self._path(number)):
-                part = os.open(self._part(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    os.fchmod(part, self._mode(entry))
-                    if self._preserve:
-                        os.utime(part, ns=(entry.mtime, entry.mtime))
-                    if len(whole) < _MANY:
-                        os.fsync(part)
-                finally:
-                    os.close(part)
-                os.rename(self._part(number), self._path(number))
-                self._parts.discard(number)
+            path, part = self._path(number), self._part(number)
+            with _naming(path):
+                if not many or number not in self._ready:
+                    file = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    try:
+                        self._make_ready(file, number)
+                        if not many:
+                            os.fsync(file)
+                    finally:
+                        os.close(file)
+                os.rename(part, path)
+            self._parts.discard(number)
+            self._named.add(number)
+
+    def _make_ready(self, file: int, number: int) -> None:
+        """Give a part file the mode and the time that the file shall have."""
+        entry = self.manifest.entries[number]
+        os.fchmod(file, self._mode(entry))
+        if self._preserve:
+            os.utime(file, ns=(entry.mtime, entry.mtime))
+        self._ready.add(number)
 
     def _link(self, number: int, entry: Entry) -> None:
         path, part = self._path(number), self._part(number)
@@ -220,11 +239,8 @@ class Destination:
 
     # What is there.
 
-    def _incomplete(self) -> Iterator[int]:
-        return (number for number in self._chunks if not self._is_whole(number))
-
     def _is_whole(self, number: int) -> bool:
-        return all(chunk in self.have for chunk in reversed(self._chunks[number]))  # the last one comes last
+        return self.have.issuperset(reversed(self._chunks[number]))  # the last one comes last
 
     def _looks_whole(self, number: int) -> bool:
         entry, there = self.manifest.entries[number], _lstat(self._path(number))
@@ -279,6 +295,20 @@ class Destination:
         if os.fstat(self._file).st_size != entry.size:
             os.ftruncate(self._file, entry.size)
 
+    def _write_small(self, span: Span, data: memoryview) -> None:
+        """Write a file that lies in one chunk, so that it lacks nothing but its name.
+
+        It is made anew: its mode may forbid to open it again.
+        """
+        part = self._part(span.entry)
+        if span.entry in self._parts:
+            os.unlink(part)
+        self._close()
+        self._file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._parts.add(span.entry)
+        self._write_span(span, data)
+        self._make_ready(self._file, span.entry)
+
     def _write_span(self, span: Span, data: memoryview) -> None:
         at = 0
         while at < span.length:
@@ -290,11 +320,11 @@ class Destination:
         self._file, self._entry = -1, -1
 
     def _path(self, number: int) -> bytes:
-        return os.path.join(self._base, self._names[number])
+        return self._prefix + self._names[number]
 
     def _part(self, number: int) -> bytes:
-        folder, name = os.path.split(self._path(number))
-        return os.path.join(folder, b"." + name + b".ringcast-part")
+        folder, slash, name = self._path(number).rpartition(b"/")
+        return b"%b%b.%b.ringcast-part" % (folder, slash, name)
 
 
 def _placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
@@ -343,10 +373,19 @@ def _lstat(path: bytes) -> os.stat_result | None:
         return None
 
 
-@contextmanager
-def _naming(path: bytes) -> Iterator[None]:
-    """Let errors of the system name the path."""
-    try:
-        yield
-    except OSError as error:
-        raise TransferError(f"{shown(path)}: {error.strerror}") from error
+class _naming:
+    """Let errors of the system name the path; a class, as it stands around what is done for each of many files."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise TransferError(f"{shown(self._path)}: {error.strerror}") from error

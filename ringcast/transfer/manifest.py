@@ -53,10 +53,7 @@ class Manifest:
         return sum(length for entry in self.entries for _, length in entry.extents)
 
     def encode(self) -> bytes:
-        fields = [
-            (e.path, _KINDS.index(e.kind), e.mode, e.mtime, e.size, e.target, [list(x) for x in e.extents])
-            for e in self.entries
-        ]
+        fields = [(e.path, _KINDS.index(e.kind), e.mode, e.mtime, e.size, e.target, e.extents) for e in self.entries]
         packed: bytes = msgpack.packb(fields)
         return packed
 
@@ -69,22 +66,24 @@ class Manifest:
         """
         entries = []
         for path, kind, mode, mtime, size, target, extents in msgpack.unpackb(data, use_list=False):
-            entries.append(Entry(path, _KINDS[kind], mode & 0o7777, mtime, size, target, tuple(extents)))
+            entries.append(Entry(path, _KINDS[kind], mode & 0o7777, mtime, size, target, extents))
         manifest = cls(tuple(entries))
         manifest.check()
         return manifest
 
     def check(self) -> None:
         """Raise TransferError unless every entry lies below the destination, in a directory of the manifest."""
-        seen: dict[bytes, str] = {}
+        seen: set[bytes] = set()
+        directories: set[bytes] = set()  # whose own paths were looked at: of what is in them the name is left
         for entry in self.entries:
-            names = entry.path.split(b"/")
-            if any(name in (b"", b".", b"..") or b"\0" in name for name in names) or entry.path in seen:
+            folder, slash, name = entry.path.rpartition(b"/")
+            if name in (b"", b".", b"..") or b"\0" in name or entry.path in seen:
                 raise TransferError(f"{shown(entry.path)}: no path below the destination, or there twice")
-            above = b"/".join(names[:-1])
-            if above and seen.get(above) != DIRECTORY:
+            if slash and folder not in directories:
                 raise TransferError(f"{shown(entry.path)}: its directory is not among what is copied")
-            seen[entry.path] = entry.kind
+            seen.add(entry.path)
+            if entry.kind == DIRECTORY:
+                directories.add(entry.path)
 
 
 def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Manifest, tuple[bytes, ...]]:
