@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -34,10 +34,9 @@ class Destination:
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = _placed(manifest, os.fsencode(target))
         self._prefix = os.path.join(self._base, b"")
-        self._chunks = self.layout.chunks_of_entries()
         self._parts: set[int] = set()  # entries of which there is a part file
         self._ready: set[int] = set()  # those whose part file has mode and time, and lacks the name only
-        self._named: set[int] = set()  # those that this copy has given their name
+        self._named = bytearray(len(manifest.entries))  # 1: this copy has given it its name
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
         os.umask(self._umask)
@@ -81,7 +80,7 @@ class Destination:
 
     def trust(self) -> None:
         """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
-        wrong = {number for number in self._chunks if not self._looks_whole(number)}
+        wrong = {number for number in self._filled() if not self._looks_whole(number)}
         for chunk in range(self.layout.chunks):
             if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
                 self.have.add(chunk)
@@ -102,9 +101,9 @@ class Destination:
         Raises:
             TransferError: there is not enough.
         """
-        needed, incomplete = 0, [number for number in self._chunks if not self._is_whole(number)]
+        needed, incomplete = 0, [number for number in self._filled() if not self._is_whole(number)]
         for number in incomplete:
-            data = sum(length for _, length in self.manifest.entries[number].extents)
+            data = self.layout.data_of(number)
             part = _lstat(self._part(number)) if number in self._parts else None
             needed += max(0, data - part.st_blocks * 512) if part else data
         with _naming(self._base):
@@ -114,7 +113,7 @@ class Destination:
                 raise OSError(errno.ENOSPC, f"no space: {needed:,} bytes are needed, {free:,} are free")
         for number in incomplete:
             entry = self.manifest.entries[number]
-            if entry.size >= _ALLOCATED and entry.extents == ((0, entry.size),):
+            if entry.size >= _ALLOCATED and entry.data is None:
                 with _naming(self._path(number)):
                     self._open(number)
                     portable.allocate(self._file, entry.size)
@@ -160,7 +159,7 @@ class Destination:
         self._close()
         self._name_whole()
         for number, entry in enumerate(self.manifest.entries):
-            if number in self._named:
+            if self._named[number]:
                 continue
             with _naming(self._path(number)):
                 if entry.kind == LINK:
@@ -171,7 +170,8 @@ class Destination:
                     self._name([number])
                 elif entry.kind == FILE:
                     self._preserved(self._path(number), entry)
-        for number, entry in reversed(list(enumerate(self.manifest.entries))):
+        for number in reversed(range(len(self.manifest.entries))):
+            entry = self.manifest.entries[number]
             if entry.kind == DIRECTORY:
                 with _naming(self._path(number)):
                     os.chmod(self._path(number), self._mode(entry))
@@ -182,7 +182,7 @@ class Destination:
         self._close()
 
     def _name_whole(self) -> int:
-        whole = [number for number in sorted(self._parts & self._chunks.keys()) if self._is_whole(number)]
+        whole = [n for n in sorted(self._parts) if self.layout.chunks_of(n) and self._is_whole(n)]
         self._name(whole)
         return len(whole)
 
@@ -204,7 +204,8 @@ class Destination:
                         os.close(file)
                 os.rename(part, path)
             self._parts.discard(number)
-            self._named.add(number)
+            self._ready.discard(number)
+            self._named[number] = 1
 
     def _make_ready(self, file: int, number: int) -> None:
         """Give a part file the mode and the time that the file shall have."""
@@ -239,8 +240,12 @@ class Destination:
 
     # What is there.
 
+    def _filled(self) -> Iterator[int]:
+        """Yield the entries that have data."""
+        return (number for number in range(len(self.manifest.entries)) if self.layout.chunks_of(number))
+
     def _is_whole(self, number: int) -> bool:
-        return self.have.issuperset(reversed(self._chunks[number]))  # the last one comes last
+        return self.have.issuperset(reversed(self.layout.chunks_of(number)))  # the last one comes last
 
     def _looks_whole(self, number: int) -> bool:
         entry, there = self.manifest.entries[number], _lstat(self._path(number))
@@ -287,7 +292,7 @@ class Destination:
         self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._entry = number
         self._parts.add(number)
-        if fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
+        if fresh and not self.have.isdisjoint(self.layout.chunks_of(number)):
             with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
                 shutil.copyfileobj(old, new, CHUNK)
         elif not fresh and not _is_hollow(part, entry):
@@ -342,7 +347,7 @@ def _placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
 
 def _is_hollow(path: bytes, entry: Entry) -> bool:
     """Return whether a file has no data where the entry has holes; always true where that has none."""
-    if entry.extents == ((0, entry.size),):
+    if entry.data is None:
         return True
     file, end = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), 0
     try:
