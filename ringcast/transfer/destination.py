@@ -312,7 +312,8 @@ class Destination:
         self._file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._parts.add(span.entry)
         self._write_span(span, data)
-        self._make_ready(self._file, span.entry)
+        if self.manifest.entries[span.entry].mode & stat.S_IRUSR:  # else it could not be opened to be synced
+            self._make_ready(self._file, span.entry)
 
     def _write_span(self, span: Span, data: memoryview) -> None:
         at = 0

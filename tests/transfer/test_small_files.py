@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import Piece
-from ringcast.transfer.manifest import Manifest, scan
+from ringcast.transfer.manifest import FILE, Entries, Entry, Manifest, scan
 
 COUNT, SIZE = 200, 1000  # all in one chunk
 PIECE = Piece(0, 1)
@@ -45,3 +46,18 @@ def test_a_small_file_has_its_name_only_when_its_digest_was_compared(tmp_path: P
     destination.finish()
     assert contents(there) == data
     assert {stat.S_IMODE(path.stat().st_mode) for path in there.iterdir()} == {mode}
+
+
+def test_a_list_of_many_files_is_kept_in_little_memory() -> None:
+    count = 20_000
+    packed = Manifest(Entries(Entry(b"%06d" % number, FILE, 0o644, 10**18 + number, SIZE) for number in range(count)))
+    data = packed.encode()
+    tracemalloc.start()
+    try:
+        kept = Destination(Manifest.decode(data), "out/", preserve=True)
+        now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept.layout.nbytes == count * SIZE
+    assert now < 160 * count
+    assert most < 320 * count
