@@ -61,7 +61,7 @@ class Files(Calls):
         slow: float | None = None,
         progress: Callable[[Progress], object] | None = None,
     ) -> CopyReport:
-        """Copy files of the root to all other ranks, in segments of 64 MB, each hashed at both ends.
+        """Copy files of the root to all other ranks, in segments of 256 MB, each hashed at both ends.
 
         What is there already is compared and not sent again, so that a copy that was broken off goes on. When another
         rank than the root is lost, the others get everything (the launcher's `--on-failure continue` lets them go on),

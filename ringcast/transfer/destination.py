@@ -13,7 +13,8 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 
 from ringcast.errors import TransferError
 from ringcast.procs import portable
@@ -36,10 +37,12 @@ class Destination:
         self.layout = Layout(manifest)
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = placed(manifest, os.fsencode(target))
-        self._chunks = self.layout.chunks_of_entries()
+        self._prefix = os.path.join(self._base, b"")
         self._parts: dict[int, int] = {}  # inodes of the part files of entries
         self._new: set[int] = set()  # entries whose part files were made empty by this copy
         self._written: set[int] = set()  # chunks that are in part files, be they right or not
+        self._ready: set[int] = set()  # entries whose part file has mode and time, and lacks the name only
+        self._named = bytearray(len(manifest.entries))  # 1: this copy has given it its name
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
         os.umask(self._umask)
@@ -85,7 +88,7 @@ class Destination:
 
     def trust(self) -> None:
         """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
-        wrong = {number for number in self._chunks if not self._looks_whole(number)}
+        wrong = {number for number in self._filled() if not self._looks_whole(number)}
         for chunk in range(self.layout.chunks):
             if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
                 self.have.add(chunk)
@@ -106,20 +109,19 @@ class Destination:
         Raises:
             TransferError: there is not enough.
         """
-        needed = 0
-        for number in self._incomplete():
-            entry = self.manifest.entries[number]
-            data = sum(length for _, length in entry.extents)
+        needed, incomplete = 0, [number for number in self._filled() if not self._is_whole(number)]
+        for number in incomplete:
+            data = self.layout.data_of(number)
             part = _lstat(self._part(number)) if number in self._parts else None
-            needed += max(0, data - (part.st_blocks * 512 if part else 0))
+            needed += max(0, data - part.st_blocks * 512) if part else data
         with _naming(self._base):
             room = os.statvfs(self._base)
             free = room.f_bavail * room.f_frsize
             if needed > free:
                 raise OSError(errno.ENOSPC, f"no space: {needed:,} bytes are needed, {free:,} are free")
-        for number in self._incomplete():
+        for number in incomplete:
             entry = self.manifest.entries[number]
-            if entry.size >= _ALLOCATED and not self._sparse and entry.extents == ((0, entry.size),):
+            if entry.size >= _ALLOCATED and not self._sparse and entry.data is None:
                 with _naming(self._path(number)):
                     self._open(number)
                     portable.allocate(self._file, entry.size)
@@ -138,11 +140,14 @@ class Destination:
                 continue
             at = (chunk - piece.first) * CHUNK
             for span in self.layout.spans(Piece(chunk, 1)):
+                content, at = data[at : at + span.length], at + span.length
                 with _naming(self._path(span.entry)):
-                    self._open(span.entry)
-                    hollow = self._sparse and span.entry in self._new and chunk not in self._written
-                    self._write_span(span, data[at : at + span.length], hollow)
-                at += span.length
+                    if span.length == self.manifest.entries[span.entry].size < _ALLOCATED:
+                        self._write_small(span, content)
+                    else:
+                        self._open(span.entry)
+                        hollow = self._sparse and span.entry in self._new and chunk not in self._written
+                        self._write_span(span, content, hollow)
             self._written.add(chunk)
 
     def settle(self, chunks: Sequence[int]) -> int:
@@ -153,10 +158,7 @@ class Destination:
         """
         self._close()
         self.have.update(chunks)
-        touched = {span.entry for chunk in chunks for span in self.layout.spans(Piece(chunk, 1))}
-        whole = [number for number in sorted(touched & self._parts.keys()) if self._is_whole(number)]
-        self._name(whole)
-        return len(whole)
+        return self._name_whole()
 
     def finish(self) -> None:
         """Make what has no content: empty files, links; then set the times and modes of directories.
@@ -165,8 +167,10 @@ class Destination:
             TransferError: one of these cannot be made, or a file is not whole.
         """
         self._close()
-        self._name([number for number in sorted(self._parts.keys() & self._chunks.keys()) if self._is_whole(number)])
+        self._name_whole()
         for number, entry in enumerate(self.manifest.entries):
+            if self._named[number]:
+                continue
             with _naming(self._path(number)):
                 if entry.kind == LINK:
                     self._link(number, entry)
@@ -176,7 +180,8 @@ class Destination:
                     self._name([number])
                 elif entry.kind == FILE:
                     self._preserved(self._path(number), entry)
-        for number, entry in reversed(list(enumerate(self.manifest.entries))):
+        for number in reversed(range(len(self.manifest.entries))):
+            entry = self.manifest.entries[number]
             if entry.kind == DIRECTORY:
                 with _naming(self._path(number)):
                     os.chmod(self._path(number), self._mode(entry))
@@ -186,24 +191,46 @@ class Destination:
         """Close what is open; part files stay, for the next time."""
         self._close()
 
+    def _name_whole(self) -> int:
+        whole = [n for n in sorted(self._parts) if self.layout.chunks_of(n) and self._is_whole(n)]
+        self._name(whole)
+        return len(whole)
+
     def _name(self, whole: Sequence[int]) -> None:
         """Sync and rename part files that are whole."""
-        if len(whole) >= _MANY:
+        many = len(whole) >= _MANY
+        if many:
             os.sync()
         for number in whole:
-            entry = self.manifest.entries[number]
-            with _naming(self._path(number)):
-                part = self._part_file(number)
-                try:
-                    os.fchmod(part, self._mode(entry))
-                    if self._preserve:
-                        os.utime(part, ns=(entry.mtime, entry.mtime))
-                    if len(whole) < _MANY:
-                        os.fsync(part)
-                finally:
-                    os.close(part)
-                os.rename(self._part(number), self._path(number))
-                del self._parts[number]
+            path, part = self._path(number), self._part(number)
+            with _naming(path):
+                if many and number in self._ready:
+                    if os.lstat(part).st_ino != self._parts[number]:
+                        raise OSError(errno.EBUSY, _NOT_ALONE)
+                else:
+                    self._complete(number, sync=not many)
+                os.rename(part, path)
+            del self._parts[number]
+            self._ready.discard(number)
+            self._named[number] = 1
+
+    def _complete(self, number: int, sync: bool) -> None:
+        """Give a part file what it lacks but its name."""
+        file = self._part_file(number, os.O_RDONLY)
+        try:
+            self._make_ready(file, number)
+            if sync:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def _make_ready(self, file: int, number: int) -> None:
+        """Give a part file the mode and the time that the file shall have."""
+        entry = self.manifest.entries[number]
+        os.fchmod(file, self._mode(entry))
+        if self._preserve:
+            os.utime(file, ns=(entry.mtime, entry.mtime))
+        self._ready.add(number)
 
     def _link(self, number: int, entry: Entry) -> None:
         path, part = self._path(number), self._part(number)
@@ -230,11 +257,12 @@ class Destination:
 
     # What is there.
 
-    def _incomplete(self) -> Iterator[int]:
-        return (number for number in self._chunks if not self._is_whole(number))
+    def _filled(self) -> Iterator[int]:
+        """Yield the entries that have data."""
+        return (number for number in range(len(self.manifest.entries)) if self.layout.chunks_of(number))
 
     def _is_whole(self, number: int) -> bool:
-        return all(chunk in self.have for chunk in reversed(self._chunks[number]))  # the last one comes last
+        return self.have.issuperset(reversed(self.layout.chunks_of(number)))  # the last one comes last
 
     def _looks_whole(self, number: int) -> bool:
         entry, there = self.manifest.entries[number], _lstat(self._path(number))
@@ -282,7 +310,7 @@ class Destination:
         self._entry = number
         if not fresh and not _is_hollow(part, entry):
             os.ftruncate(self._file, 0)
-        elif fresh and not self.have.isdisjoint(self._chunks.get(number, ())):
+        elif fresh and not self.have.isdisjoint(self.layout.chunks_of(number)):
             with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
                 shutil.copyfileobj(old, new, CHUNK)
         elif fresh:
@@ -290,14 +318,14 @@ class Destination:
         if os.fstat(self._file).st_size != entry.size:
             os.ftruncate(self._file, entry.size)
 
-    def _part_file(self, number: int) -> int:
+    def _part_file(self, number: int, access: int = os.O_RDWR) -> int:
         """Open the part file of an entry, a new one if there is none; no other copy may have it open for writing.
 
         Raises:
             OSError: another copy writes it, or has renamed the one that this copy had begun.
         """
         known = self._parts.get(number)
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if known is None else 0)
+        flags = access | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if known is None else 0)
         try:
             file = os.open(self._part(number), flags, 0o600)
         except (FileNotFoundError, FileExistsError):
@@ -310,6 +338,27 @@ class Destination:
             raise OSError(errno.EBUSY, _NOT_ALONE)
         self._parts[number] = inode
         return file
+
+    def _write_small(self, span: Span, data: memoryview) -> None:
+        """Write a file that lies in one chunk, so that it lacks nothing but its name.
+
+        It is made anew: its mode may forbid to open it again.
+        """
+        self._close()
+        if span.entry in self._parts:
+            self._remove_part(span.entry)
+        self._file = self._part_file(span.entry)
+        self._write_span(span, data, self._sparse)
+        if self._sparse:
+            os.ftruncate(self._file, span.length)
+        if self.manifest.entries[span.entry].mode & stat.S_IRUSR:  # else it could not be opened to be synced
+            self._make_ready(self._file, span.entry)
+
+    def _remove_part(self, number: int) -> None:
+        """Remove a part file that was there, unless another copy has replaced it."""
+        if os.lstat(self._part(number)).st_ino != self._parts.pop(number):
+            raise OSError(errno.EBUSY, _NOT_ALONE)
+        os.unlink(self._part(number))
 
     def _write_span(self, span: Span, data: memoryview, hollow: bool) -> None:
         """Write data; where the file is `hollow` there, blocks of zeros stay holes."""
@@ -324,11 +373,11 @@ class Destination:
         self._file, self._entry = -1, -1
 
     def _path(self, number: int) -> bytes:
-        return os.path.join(self._base, self._names[number])
+        return self._prefix + self._names[number]
 
     def _part(self, number: int) -> bytes:
-        folder, name = os.path.split(self._path(number))
-        return os.path.join(folder, b"." + name + b".ringcast-part")
+        folder, slash, name = self._path(number).rpartition(b"/")
+        return b"%b%b.%b.ringcast-part" % (folder, slash, name)
 
 
 def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
@@ -346,7 +395,7 @@ def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
 
 def _is_hollow(path: bytes, entry: Entry) -> bool:
     """Return whether a file has no data where the entry has holes; always true where that has none."""
-    if entry.extents == ((0, entry.size),):
+    if entry.data is None:
         return True
     file, end = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), 0
     try:
@@ -388,10 +437,19 @@ def _lstat(path: bytes) -> os.stat_result | None:
         return None
 
 
-@contextmanager
-def _naming(path: bytes) -> Iterator[None]:
-    """Let errors of the system name the path."""
-    try:
-        yield
-    except OSError as error:
-        raise TransferError(f"{shown(path)}: {error.strerror}") from error
+class _naming:
+    """Let errors of the system name the path; a class, as it stands around what is done for each of many files."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise TransferError(f"{shown(self._path)}: {error.strerror}") from error

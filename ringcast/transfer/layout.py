@@ -7,9 +7,9 @@ compare notes after it. All of this follows from the manifest and the set of mis
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from ringcast._util.dataclass import dataclass
 from ringcast.transfer.manifest import Manifest
@@ -44,12 +44,16 @@ class Layout:
     """Where each byte of the stream lies in the files of a manifest."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._extents = [
-            Span(number, offset, length)
-            for number, entry in enumerate(manifest.entries)
-            for offset, length in entry.extents
-        ]
-        self._starts = [0, *accumulate(span.length for span in self._extents)]
+        self._firsts = array("q")  # extent of each entry
+        self._entries, self._offsets = array("q"), array("q")  # of each extent
+        self._starts = array("q", [0])  # of each extent in the stream
+        for number, entry in enumerate(manifest.entries):
+            self._firsts.append(len(self._entries))
+            for offset, length in entry.extents:
+                self._entries.append(number)
+                self._offsets.append(offset)
+                self._starts.append(self._starts[-1] + length)
+        self._firsts.append(len(self._entries))
         self.nbytes = self._starts[-1]
         self.chunks = -(-self.nbytes // CHUNK)
 
@@ -62,18 +66,18 @@ class Layout:
         at, end = piece.first * CHUNK, piece.first * CHUNK + self.length(piece)
         number = bisect_right(self._starts, at) - 1
         while at < end:
-            extent, start = self._extents[number], self._starts[number]
             length = min(end, self._starts[number + 1]) - at
-            yield Span(extent.entry, extent.offset + at - start, length)
+            yield Span(self._entries[number], self._offsets[number] + at - self._starts[number], length)
             at, number = at + length, number + 1
 
-    def chunks_of_entries(self) -> dict[int, range]:
-        """Return the chunks in which each entry has data; entries without data are left out."""
-        found: dict[int, range] = {}
-        for span, start in zip(self._extents, self._starts, strict=False):
-            first = found[span.entry].start if span.entry in found else start // CHUNK
-            found[span.entry] = range(first, (start + span.length - 1) // CHUNK + 1)
-        return found
+    def data_of(self, entry: int) -> int:
+        """Return the bytes of data of an entry."""
+        return self._starts[self._firsts[entry + 1]] - self._starts[self._firsts[entry]]
+
+    def chunks_of(self, entry: int) -> range:
+        """Return the chunks in which an entry has data."""
+        first, end = self._firsts[entry], self._firsts[entry + 1]
+        return range(self._starts[first] // CHUNK, -(-self._starts[end] // CHUNK)) if first < end else range(0)
 
 
 def segments(missing: Sequence[int]) -> list[list[Piece]]:

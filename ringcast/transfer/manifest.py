@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgpack
 
@@ -13,6 +14,7 @@ from ringcast.errors import TransferError
 
 FILE, DIRECTORY, LINK = "file", "directory", "link"
 _KINDS = (FILE, DIRECTORY, LINK)
+_USUAL = b"", None  # target and data of most entries
 _SHOWN = 5  # problems that an error names, of all
 
 Extent = tuple[int, int]  # (offset, length) of data in a file; between extents there are holes
@@ -29,7 +31,7 @@ class Entry:
         mtime: time of the last change, in ns.
         size: bytes of a file, with its holes.
         target: where a link leads.
-        extents: the data of a file, in order; a file without holes has one, an empty file none.
+        data: the extents of a file with holes, in order; None: it has none.
     """
 
     path: bytes
@@ -38,14 +40,50 @@ class Entry:
     mtime: int
     size: int = 0
     target: bytes = b""
-    extents: tuple[Extent, ...] = ()
+    data: tuple[Extent, ...] | None = None
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The data of a file, in order: without holes one extent, of an empty file none."""
+        if self.data is not None:
+            return self.data
+        return ((0, self.size),) if self.size else ()
+
+
+class Entries(Sequence[Entry]):
+    """Many entries in some 80 bytes each, and their names; an entry is made when it is asked for."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._paths: list[bytes] = []
+        self._kinds, self._modes = bytearray(), array("H")
+        self._mtimes, self._sizes = array("q"), array("q")
+        self._rare: dict[int, tuple[bytes, tuple[Extent, ...] | None]] = {}  # targets, and data between holes
+        for entry in entries:
+            self.append(entry)
+
+    def append(self, entry: Entry) -> None:
+        if entry.target or entry.data is not None:
+            self._rare[len(self._paths)] = entry.target, entry.data
+        self._paths.append(entry.path)
+        self._kinds.append(_KINDS.index(entry.kind))
+        self._modes.append(entry.mode)
+        self._mtimes.append(entry.mtime)
+        self._sizes.append(entry.size)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: int) -> Entry:  # type: ignore[override] # nobody needs slices
+        path, kind = self._paths[number], _KINDS[self._kinds[number]]
+        target, data = self._rare.get(number, _USUAL)
+        return Entry(path, kind, self._modes[number], self._mtimes[number], self._sizes[number], target, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """All entries, each directory before what is in it; their contents follow each other in one stream of bytes."""
 
-    entries: tuple[Entry, ...]
+    entries: Sequence[Entry]
 
     @property
     def nbytes(self) -> int:
@@ -53,11 +91,11 @@ class Manifest:
         return sum(length for entry in self.entries for _, length in entry.extents)
 
     def encode(self) -> bytes:
-        fields = [
-            (e.path, _KINDS.index(e.kind), e.mode, e.mtime, e.size, e.target, [list(x) for x in e.extents])
-            for e in self.entries
-        ]
-        packed: bytes = msgpack.packb(fields)
+        packer = msgpack.Packer(autoreset=False)  # one by one: a list of all would need more memory than the entries
+        packer.pack_array_header(len(self.entries))
+        for e in self.entries:
+            packer.pack((e.path, _KINDS.index(e.kind), e.mode, e.mtime, e.size, e.target, e.data))
+        packed: bytes = packer.bytes()
         return packed
 
     @classmethod
@@ -67,28 +105,33 @@ class Manifest:
         Raises:
             TransferError: an entry would lie outside of the destination, or below something that is no directory.
         """
-        entries = []
-        for path, kind, mode, mtime, size, target, extents in msgpack.unpackb(data, use_list=False):
-            entries.append(Entry(path, _KINDS[kind], mode & 0o7777, mtime, size, target, tuple(extents)))
-        manifest = cls(tuple(entries))
+        unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(data))
+        unpacker.feed(data)
+        entries = Entries()
+        for _ in range(unpacker.read_array_header()):
+            path, kind, mode, mtime, size, target, extents = unpacker.unpack()
+            entries.append(Entry(path, _KINDS[kind], mode & 0o7777, mtime, size, target, extents))
+        manifest = cls(entries)
         manifest.check()
         return manifest
 
     def check(self) -> None:
         """Raise TransferError unless every entry lies below the destination, in a directory of the manifest."""
-        seen: dict[bytes, str] = {}
+        seen: set[bytes] = set()
+        directories: set[bytes] = set()  # whose own paths were looked at: of what is in them the name is left
         for entry in self.entries:
-            names = entry.path.split(b"/")
-            if any(name in (b"", b".", b"..") or b"\0" in name for name in names) or entry.path in seen:
+            folder, slash, name = entry.path.rpartition(b"/")
+            if name in (b"", b".", b"..") or b"\0" in name or entry.path in seen:
                 raise TransferError(f"{shown(entry.path)}: no path below the destination, or there twice")
-            above = b"/".join(names[:-1])
-            if above and seen.get(above) != DIRECTORY:
+            if slash and folder not in directories:
                 raise TransferError(f"{shown(entry.path)}: its directory is not among what is copied")
-            seen[entry.path] = entry.kind
+            seen.add(entry.path)
+            if entry.kind == DIRECTORY:
+                directories.add(entry.path)
 
 
 def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Manifest, tuple[bytes, ...]]:
-    """Return the manifest of files and directories of this host, and where each entry is.
+    """Return the manifest of files and directories of this host, and what stands before each entry's path here.
 
     A source that is a link is followed; links within a directory are copied as links. `NAME/` means what is in the
     directory, without its name.
@@ -97,8 +140,8 @@ def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Ma
         TransferError: a source is missing, unreadable, a directory without `recursive`, or something that cannot be
             copied (socket, device, pipe); or two sources have the same name. Names the first five.
     """
-    entries: list[Entry] = []
-    places: list[bytes] = []
+    entries = Entries()
+    bases: list[bytes] = []
     problems: list[str] = []
     for source in sources:
         path = os.fsencode(source)
@@ -107,10 +150,11 @@ def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Ma
             if stat.S_ISDIR(status.st_mode) and not recursive:
                 problems.append(f"{shown(path)}: a directory; -r copies it with all that is in it")
                 continue
-            for name, place in _walk(path, stat.S_ISDIR(status.st_mode)):
+            for base, name in _walk(path, stat.S_ISDIR(status.st_mode)):
+                place = base + name
                 try:
                     entries.append(_entry(name, place, follow=place == path))
-                    places.append(place)
+                    bases.append(base)
                 except OSError as error:
                     problems.append(f"{shown(place)}: {error.strerror}")
         except OSError as error:
@@ -122,7 +166,7 @@ def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Ma
     if problems:
         more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise TransferError("\n".join(problems[:_SHOWN]) + more)
-    return Manifest(tuple(entries)), tuple(places)
+    return Manifest(entries), tuple(bases)
 
 
 def shown(path: bytes | str) -> str:
@@ -132,24 +176,24 @@ def shown(path: bytes | str) -> str:
 
 
 def _walk(path: bytes, directory: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the name below the destination, and the place, of a source and of all that is in it."""
-    stripped = path.rstrip(b"/") or b"/"
-    contents_only = directory and (path.endswith(b"/") or os.path.basename(stripped) in (b".", b".."))
-    name = os.path.basename(stripped)
+    """Yield a source and all that is in it: what stands before the name here, alike for all, and the name there."""
+    name = os.path.basename(path)
+    contents_only = directory and name in (b"", b".", b"..")
+    base = os.path.join(path, b"") if contents_only else path[: len(path) - len(name)]
     if not contents_only:
-        yield name, path
+        yield base, name
     if not directory:
         return
 
-    def below(place: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with os.scandir(place) as found:
-            inside = sorted((item.name, item.path, item.is_dir(follow_symlinks=False)) for item in found)
-        for each, where, deeper in inside:
-            yield prefix + each, where
+    def below(folder: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with os.scandir(base + folder) as found:
+            inside = sorted((item.name, item.is_dir(follow_symlinks=False)) for item in found)
+        for each, deeper in inside:
+            yield base, folder + each
             if deeper:
-                yield from below(where, prefix + each + b"/")
+                yield from below(folder + each + b"/")
 
-    yield from below(path, b"" if contents_only else name + b"/")
+    yield from below(b"" if contents_only else name + b"/")
 
 
 def _entry(name: bytes, place: bytes, follow: bool) -> Entry:
@@ -163,10 +207,9 @@ def _entry(name: bytes, place: bytes, follow: bool) -> Entry:
         raise OSError(0, "neither file, directory nor link; it cannot be copied")
     if not os.access(place, os.R_OK):
         raise OSError(0, "no permission to read it")
-    extents: tuple[Extent, ...] = ((0, status.st_size),) if status.st_size else ()
-    if status.st_blocks * 512 < status.st_size:
-        extents = tuple(_extents(place, status.st_size))
-    return Entry(name, FILE, mode, mtime, status.st_size, extents=extents)
+    holes = status.st_blocks * 512 < status.st_size
+    data = tuple(_extents(place, status.st_size)) if holes else None
+    return Entry(name, FILE, mode, mtime, status.st_size, data=data)
 
 
 def _extents(place: bytes, size: int) -> Iterator[Extent]:

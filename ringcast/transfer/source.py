@@ -13,8 +13,8 @@ from ringcast.transfer.manifest import Manifest, shown
 class Source:
     """The files of a manifest on the host that has them; one file is open at a time."""
 
-    def __init__(self, manifest: Manifest, places: Sequence[bytes]) -> None:
-        self.manifest, self._places = manifest, places
+    def __init__(self, manifest: Manifest, bases: Sequence[bytes]) -> None:
+        self.manifest, self._bases = manifest, bases
         self.layout = Layout(manifest)
         self._entry, self._file = -1, -1
 
@@ -26,7 +26,6 @@ class Source:
         """
         at = 0
         for span in self.layout.spans(piece):
-            place = self._places[span.entry]
             try:
                 self._open(span.entry)
                 end = at + span.length
@@ -34,11 +33,11 @@ class Source:
                 while at < end:
                     got = os.preadv(self._file, [buffer[at:end]], offset)
                     if got == 0:
-                        raise TransferError(f"{shown(place)}: became shorter while it was read")
+                        raise TransferError(f"{self._shown(span.entry)}: became shorter while it was read")
                     at, offset = at + got, offset + got
                 self._check(span.entry)
             except OSError as error:
-                raise TransferError(f"{shown(place)}: {error.strerror}") from error
+                raise TransferError(f"{self._shown(span.entry)}: {error.strerror}") from error
 
     def close(self) -> None:
         if self._file >= 0:
@@ -48,9 +47,15 @@ class Source:
     def _open(self, entry: int) -> None:
         if entry != self._entry:
             self.close()
-            self._file, self._entry = os.open(self._places[entry], os.O_RDONLY | os.O_CLOEXEC), entry
+            self._file, self._entry = os.open(self._place(entry), os.O_RDONLY | os.O_CLOEXEC), entry
 
     def _check(self, number: int) -> None:
         status, entry = os.fstat(self._file), self.manifest.entries[number]
         if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime):
-            raise TransferError(f"{shown(self._places[number])}: changed while it was read; copy it again")
+            raise TransferError(f"{self._shown(number)}: changed while it was read; copy it again")
+
+    def _place(self, entry: int) -> bytes:
+        return self._bases[entry] + self.manifest.entries[entry].path
+
+    def _shown(self, entry: int) -> str:
+        return shown(self._place(entry))

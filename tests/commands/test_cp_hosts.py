@@ -26,7 +26,7 @@ def copied(first: Sequence[str], second: Sequence[str]) -> tuple[Outcome, list[S
         if all(fates[host] == "full" for host in hosts):
             return Outcome(failed=dict.fromkeys(hosts, "full"))
         ranks = tuple(told(number, host, fates[host]) for number, host in enumerate(hosts, 1))
-        return Outcome(CopyReport(1, 10, 10, 1.0, ranks))
+        return Outcome(CopyReport(1, 10, 10, 10, 1.0, ranks))
 
     return copy_to_all(HOSTS, run, said.append), runs, said
 

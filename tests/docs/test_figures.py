@@ -33,3 +33,10 @@ def test_every_cell_counts_but_those_of_systems_without_the_collective() -> None
 def test_a_page_without_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no table with the heading"):
         BENCH.HOSTS.rows("| bytes | ringcast |\n|---|---|\n| 1 kB | 1 |\n")
+
+
+def test_the_drawing_of_copies_is_of_the_table_that_the_page_has() -> None:
+    copying = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/figures/make_copying.py")))
+    page = copying.PAGE.read_text()
+    assert copying.digest(page) in copying.DRAWING.read_text(), "python docs/figures/make_copying.py"
+    assert f"../figures/{copying.DRAWING.name}" in page

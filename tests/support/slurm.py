@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ UP = 60.0  # seconds that a busy machine may take to have the nodes idle
 
 CONFIGURATION = """
 ClusterName=ringcast
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -93,10 +93,10 @@ def cluster() -> Iterator[Cluster]:
         contextlib.ExitStack() as stack,
     ):
         folder = Path(name)
-        configuration = _write(folder)
+        munge, configuration = _write(folder), folder / "slurm.conf"
         started = Cluster(folder, _environment(configuration))
         stack.callback(_end_steps, folder)
-        _daemon(stack, folder, _munge(folder))
+        _daemon(stack, folder, munge)
         _wait(lambda: (folder / "munge/socket").exists(), "munged listens", started)
         _daemon(stack, folder, ["slurmctld", "-D", "-i", "-f", str(configuration)])
         for node in NODES:
@@ -105,21 +105,32 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-def _write(folder: Path) -> Path:
-    for name in "munge", "state", *(f"spool-{node}" for node in NODES):
-        (folder / name).mkdir(mode=0o700)
-    controller, *ports = free_ports(1 + len(NODES))
+def _write(folder: Path) -> list[str]:
     host = socket.gethostname().split(".")[0]
-    nodes = "\n".join(
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
-        for node, port in zip(NODES, ports, strict=True)
+    return prepare(folder, f"{host}(127.0.0.1)", dict.fromkeys(NODES, f"{host} NodeAddr=127.0.0.1"))
+
+
+def prepare(folder: Path, controller: str, nodes: Mapping[str, str]) -> list[str]:
+    """Write slurm.conf and a key into the folder, and return the command that starts munged.
+
+    Args:
+        folder: of the cluster.
+        controller: host and, in brackets, address of slurmctld.
+        nodes: by name the host of each, and what else its line shall have.
+    """
+    for name in "munge", "state", *(f"spool-{node}" for node in nodes):
+        (folder / name).mkdir(mode=0o700)
+    port, *ports = free_ports(1 + len(nodes))
+    lines = "\n".join(
+        f"NodeName={node} NodeHostname={host} Port={port} CPUs=8 State=UNKNOWN"
+        for (node, host), port in zip(nodes.items(), ports, strict=True)
     )
-    user, names = pwd.getpwuid(os.getuid()).pw_name, ",".join(NODES)
-    text = CONFIGURATION.format(host=host, user=user, folder=folder, controller=controller, nodes=nodes, names=names)
+    user, names = pwd.getpwuid(os.getuid()).pw_name, ",".join(nodes)
+    text = CONFIGURATION.format(host=controller, user=user, folder=folder, controller=port, nodes=lines, names=names)
     (folder / "slurm.conf").write_text(text)
     (folder / "prolog").write_text(PROLOG)
     (folder / "prolog").chmod(0o755)
-    return folder / "slurm.conf"
+    return _munge(folder)
 
 
 def free_ports(n: int) -> list[int]:

@@ -42,6 +42,7 @@ UseDNS no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
+Subsystem sftp internal-sftp
 MaxStartups 200
 PidFile none
 """
