@@ -48,9 +48,9 @@ def main(argv: Sequence[str]) -> int:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
         job = _job(options)
-        manifest, places = scan(job.order.sources, options.recursive)
+        manifest, bases = scan(job.order.sources, options.recursive)
         if is_own(job.hosts[0], socket.gethostname()):
-            _refuse_itself(manifest, places, job.order.target)
+            _refuse_itself(manifest, bases, job.order.target)
     except (TransferError, HostError, ConfigError, ValueError) as error:
         _complain(str(error))
         return USAGE
@@ -184,11 +184,11 @@ def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
     return (*here, *(host for host in hosts if host not in here))
 
 
-def _refuse_itself(manifest: Manifest, places: Sequence[bytes], target: str) -> None:
+def _refuse_itself(manifest: Manifest, bases: Sequence[bytes], target: str) -> None:
     """Raise ValueError if a file would be copied onto itself on this host."""
-    base, names = placed(manifest, os.fsencode(below_home(target)))
-    for name, place in zip(names, places, strict=True):
-        path = os.path.join(base, name)
+    there, names = placed(manifest, os.fsencode(below_home(target)))
+    for name, base, entry in zip(names, bases, manifest.entries, strict=True):
+        path, place = os.path.join(there, name), base + entry.path
         if os.path.isfile(path) and os.path.samefile(path, place):
             raise ValueError(f"{shown(place)}: source and destination are the same file on this host")
 
