@@ -87,6 +87,8 @@ def views(memory: mmap.mmap) -> Tensors:
     tensors: Tensors = {}
     for name, facts in header.items():
         first, last = facts["data_offsets"]
+        if facts["dtype"] not in TYPES:
+            sys.exit(f"{name}: {facts['dtype']} is no type of numpy; this example takes {', '.join(TYPES)}")
         raw = np.frombuffer(memory, np.uint8, last - first, begin + first)
         tensors[name] = raw.view(f"<{TYPES[facts['dtype']]}").reshape(facts["shape"])
     return tensors

@@ -170,9 +170,10 @@ class _Copy:
         if there and self._options.verify == FULL:
             expected = self._agree_on_digests(comm, root)
             if self._usable is not None and not self._compared:
-                self._usable.verify(expected)
+                usable = self._usable
+                self._attempt(lambda: usable.verify(expected))
         elif there and self._options.verify == SIZE and self._usable is not None and not self._compared:
-            self._usable.trust()
+            self._attempt(self._usable.trust)
         if self._destination is not None and not self._compared:
             self._found = sum(self._destination.layout.length(Piece(c, 1)) for c in self._destination.have)
         self._compared = True

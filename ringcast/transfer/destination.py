@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +20,11 @@ from ringcast.errors import TransferError
 from ringcast.procs import portable
 from ringcast.transfer import digests
 from ringcast.transfer.layout import CHUNK, Layout, Piece, Span
-from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, shown
+from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, PART, Entry, Manifest, shown
 from ringcast.transfer.zeros import runs
 
 _MANY = 64  # files that become whole together, from which on one sync of the system is faster than one for each
+_LONG_NAME = 240  # bytes: names may have 255, and part files have 15 more
 _ALLOCATED = CHUNK  # bytes from which on a file's room is allocated before it is written
 
 _NOT_ALONE = "another copy writes it at the same time, maybe to this host by another name"
@@ -66,7 +67,8 @@ class Destination:
             path = self._path(number)
             if os.path.dirname(path) in made:
                 if entry.kind == DIRECTORY:
-                    os.mkdir(path, 0o700)
+                    with _naming(path):
+                        os.mkdir(path, 0o700)
                     made.add(path)
                 continue
             with _naming(path):
@@ -88,7 +90,7 @@ class Destination:
 
     def trust(self) -> None:
         """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
-        wrong = {number for number in self._filled() if not self._looks_whole(number)}
+        wrong = {number for number in self._filled() if number in self._parts or not self._looks_whole(number)}
         for chunk in range(self.layout.chunks):
             if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
                 self.have.add(chunk)
@@ -174,7 +176,11 @@ class Destination:
             with _naming(self._path(number)):
                 if entry.kind == LINK:
                     self._link(number, entry)
-                elif entry.kind == FILE and not entry.extents and not self._looks_whole(number):
+                elif (
+                    entry.kind == FILE
+                    and not entry.extents
+                    and not (self._looks_whole(number) and _is_hollow(self._path(number), entry))
+                ):
                     self._open(number)
                     self._close()
                     self._name([number])
@@ -274,27 +280,33 @@ class Destination:
         """Return the file that may hold some of an entry's content: its part file, else the file; or nothing."""
         for path in self._part(number), self._path(number):
             there = _lstat(path)
-            if there is not None and stat.S_ISREG(there.st_mode) and there.st_size:
-                return path
+            if there is not None and stat.S_ISREG(there.st_mode):
+                return path if there.st_size else b""
         return b""
 
     def _read(self, piece: Piece, buffer: memoryview) -> bool:
         """Fill the buffer with what is there of a piece; return whether all of it is."""
         at = 0
         for span in self.layout.spans(piece):
-            if span.entry != self._entry:
-                self._close()
-                path = self._candidate(span.entry)
-                if not path or not _is_hollow(path, self.manifest.entries[span.entry]):
+            try:
+                if not self._open_candidate(span.entry):
                     return False
-                try:
-                    self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                except OSError:  # what cannot be read is not there
+                if _read_exactly(self._file, buffer[at : at + span.length], span.offset) < span.length:
                     return False
-                self._entry = span.entry
-            if _read_exactly(self._file, buffer[at : at + span.length], span.offset) < span.length:
+            except OSError:  # what cannot be read is not there
                 return False
             at += span.length
+        return True
+
+    def _open_candidate(self, number: int) -> bool:
+        """Have what may hold an entry's content open for reading; return whether there is such a file."""
+        if number != self._entry:
+            self._close()
+            path = self._candidate(number)
+            if not path or not _is_hollow(path, self.manifest.entries[number]):
+                return False
+            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._entry = number
         return True
 
     # Part files.
@@ -308,15 +320,24 @@ class Destination:
         fresh = number not in self._parts
         self._file = self._part_file(number)
         self._entry = number
-        if not fresh and not _is_hollow(part, entry):
-            os.ftruncate(self._file, 0)
-        elif fresh and not self.have.isdisjoint(self.layout.chunks_of(number)):
-            with open(self._path(number), "rb") as old, open(self._file, "wb", closefd=False) as new:
-                shutil.copyfileobj(old, new, CHUNK)
+        if not self.have.isdisjoint(self.layout.chunks_of(number)):
+            if fresh:
+                self._copy_old(number)
         elif fresh:
+            self._new.add(number)
+        elif number not in self._new and not _is_hollow(part, entry):
+            os.ftruncate(self._file, 0)
             self._new.add(number)
         if os.fstat(self._file).st_size != entry.size:
             os.ftruncate(self._file, entry.size)
+
+    def _copy_old(self, number: int) -> None:
+        """Let a new part file begin with the data of the file; holes stay holes."""
+        with open(self._path(number), "rb", buffering=0) as old:
+            for start, length in self.manifest.entries[number].extents:
+                for at in range(start, start + length, CHUNK):
+                    data = memoryview(os.pread(old.fileno(), min(CHUNK, start + length - at), at))
+                    self._write_span(Span(number, at, len(data)), data, False)
 
     def _part_file(self, number: int, access: int = os.O_RDWR) -> int:
         """Open the part file of an entry, a new one if there is none; no other copy may have it open for writing.
@@ -377,7 +398,9 @@ class Destination:
 
     def _part(self, number: int) -> bytes:
         folder, slash, name = self._path(number).rpartition(b"/")
-        return b"%b%b.%b.ringcast-part" % (folder, slash, name)
+        if len(name) > _LONG_NAME:
+            name = hashlib.sha256(name).hexdigest().encode()
+        return b"%b%b.%b%b" % (folder, slash, name, PART)
 
 
 def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:

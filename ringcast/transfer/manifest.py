@@ -50,6 +50,9 @@ class Entry:
         return ((0, self.size),) if self.size else ()
 
 
+PART = b".ringcast-part"  # how the name of a file ends that is not whole
+
+
 class Entries(Sequence[Entry]):
     """Many entries in some 80 bytes each, and their names; an entry is made when it is asked for."""
 
@@ -159,14 +162,21 @@ def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Ma
                     problems.append(f"{shown(place)}: {error.strerror}")
         except OSError as error:
             problems.append(f"{shown(error.filename or path)}: {error.strerror}")
-    names = [entry.path for entry in entries]
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        problems.append(f"{shown(twice)}: two sources have this name; they would overwrite each other")
+    twice = "two sources have this name; they would overwrite each other"
+    problems += [f"{shown(name)}: {twice}" for name in _twice(entries)]
     if problems:
         more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise TransferError("\n".join(problems[:_SHOWN]) + more)
     return Manifest(entries), tuple(bases)
+
+
+def _twice(entries: Iterable[Entry]) -> Iterator[bytes]:
+    """Yield paths that were there before."""
+    seen: set[bytes] = set()
+    for entry in entries:
+        if entry.path in seen:
+            yield entry.path
+        seen.add(entry.path)
 
 
 def shown(path: bytes | str) -> str:
@@ -205,6 +215,8 @@ def _entry(name: bytes, place: bytes, follow: bool) -> Entry:
         return Entry(name, LINK, mode, mtime, target=os.readlink(place))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "neither file, directory nor link; it cannot be copied")
+    if name.endswith(PART):
+        raise OSError(0, "is part of a copy that was broken off; finish that copy, or remove it")
     if not os.access(place, os.R_OK):
         raise OSError(0, "no permission to read it")
     holes = status.st_blocks * 512 < status.st_size

@@ -45,6 +45,8 @@ def reason_not(options: Options) -> tuple[str, str] | None:
     for name, values in CHOICES.items():
         if (value := getattr(options, name)) not in values:
             return name, f"expected one of {', '.join(values)}, got {value!r}"
+    if options.rate is not None and not options.rate > 0:
+        return "rate", f"expected bytes in a second, more than 0, or None, got {options.rate!r}"
     if options.slow is not None and not options.slow > 0:
         return "slow", f"expected seconds, more than 0, or None, got {options.slow!r}"
     return None

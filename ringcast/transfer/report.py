@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
-from ringcast.transfer.manifest import Manifest
+from ringcast.transfer.manifest import DIRECTORY, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CopyReport:
     """What became of a copy, alike on all ranks that are left.
 
     Attributes:
-        files: number of files, directories and links.
+        files: number of files and links.
         nbytes: their content.
         sent: bytes of content that the root sent.
         travelled: what these were on the way: less, where they were compressed.
@@ -78,7 +78,7 @@ class Progress:
 def whole(manifest: Manifest, sent: int, travelled: int, seconds: float, ranks: list[RankReport]) -> CopyReport:
     """Return the report of all ranks."""
     return CopyReport(
-        len(manifest.entries),
+        sum(entry.kind != DIRECTORY for entry in manifest.entries),
         manifest.nbytes,
         sent,
         travelled,

@@ -10,7 +10,8 @@ from ringcast._util.dataclass import dataclass
 from ringcast.transfer.layout import CHUNK, PIECE
 
 _SHARE = 50  # the chain is to be full after so small a part of the segment
-_BLOCK = 64 << 10  # bytes, at least: below, time goes into messages
+_BLOCK = 32 << 10  # bytes, at least: below, time goes into messages
+_BLOCKS = 32  # in which the cost model has a piece broadcast, on links of 20 to 100 Mbit/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,15 @@ class Route:
 
 
 def route(size: int, nbytes: int) -> Route:
-    """Return how a segment of so many bytes travels among `size` ranks, by the blocks that are sent in vain.
+    """Return how a segment of so many bytes travels among `size` ranks: so that the root waits least.
 
     >>> route(8, 100_000_000)
     Route(algorithm='linear_pipeline', block=333333)
-    >>> route(36, 20_000_000)
+    >>> route(1000, 20_000_000)
     Route(algorithm=None, block=None)
     """
     hops, q = max(size - 2, 0), (size - 1).bit_length()
-    if hops * PIECE * CHUNK > (q - 1) * nbytes:
+    block = max(_BLOCK, nbytes // (_SHARE * hops)) if hops else PIECE * CHUNK
+    if hops * block * _BLOCKS > (q - 1) * nbytes:
         return Route()
-    return Route("linear_pipeline", max(_BLOCK, nbytes // (_SHARE * hops)) if hops else PIECE * CHUNK)
+    return Route("linear_pipeline", block)

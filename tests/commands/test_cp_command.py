@@ -74,7 +74,7 @@ def test_options_that_are_right_are_taken(more: list[str], tmp_path: Path, capsy
 def test_a_dry_run_says_what_goes_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("content")
     assert main([str(tmp_path / "file"), "-H", "h[1-2]:/data/", "--dry-run"]) == 0
-    assert capsys.readouterr().out == "1 files of 1 entries, 7 bytes, to /data/ on\n  h1\n  h2\n"
+    assert capsys.readouterr().out == "1 files, 7 bytes, to /data/ on\n  h1\n  h2\n"
 
 
 @pytest.mark.live

@@ -142,7 +142,7 @@ def test_ctrl_c_says_one_line_and_what_has_arrived_stays(links: Fleet, big: Path
         done = finished(process)
     assert done.returncode == 130
     assert done.stderr == (
-        "ringcast cp: interrupted; what is whole stays, and the same command sends only what is missing\n"
+        "ringcast cp: interrupted; what has arrived is kept, and the same command sends only what is missing\n"
     )
     for host in 1, 2, 3:
         assert on(links.bed, host, "ls", "-A", THERE).split() == [".big.bin.ringcast-part"]

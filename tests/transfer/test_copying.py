@@ -87,7 +87,9 @@ def test_a_file_gets_the_name_of_the_target_or_goes_into_it(tmp_path: Path, targ
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"root": 2}, {"root": -1}, {"verify": "sha1"}, {"compress": "gzip"}, {"slow": 0.0}], ids=str
+    "wrong",
+    [{"root": 2}, {"root": -1}, {"rate": 0}, {"rate": -1.0}, {"verify": "sha1"}, {"compress": "gzip"}, {"slow": 0.0}],
+    ids=str,
 )
 def test_a_wrong_argument_is_refused_before_anything_is_sent(tmp_path: Path, wrong: dict[str, Any]) -> None:
     def work(comm: Communicator) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -14,13 +15,13 @@ from pathlib import Path
 from ringcast._util import output_files, sizes
 from ringcast._util.dataclass import dataclass
 from ringcast.commands.cp.hosts import copy_to_all
-from ringcast.commands.cp.launch import Outcome, run_job
+from ringcast.commands.cp.launch import KEPT, Outcome, run_job
 from ringcast.commands.cp.order import Order, below_home
 from ringcast.config.worker import allocated_hosts
 from ringcast.errors import ConfigError, TransferError
 from ringcast.net.hostlist import Host, HostError, is_own, listed
 from ringcast.transfer.destination import placed
-from ringcast.transfer.manifest import FILE, Manifest, scan, shown
+from ringcast.transfer.manifest import DIRECTORY, Manifest, scan, shown
 from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
 from ringcast.transfer.report import CopyReport
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         manifest, bases = scan(job.order.sources, options.recursive)
         if is_own(job.hosts[0], socket.gethostname()):
             _refuse_itself(manifest, bases, job.order.target)
-    except (TransferError, HostError, ConfigError, ValueError) as error:
+    except (TransferError, HostError, ConfigError, ValueError, OSError) as error:
         _complain(str(error))
         return USAGE
     if options.dry_run:
@@ -79,7 +80,7 @@ def _run(job: _Job) -> tuple[Outcome, int]:
     try:
         outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
     except KeyboardInterrupt:
-        _complain("interrupted; what is whole stays, and the same command sends only what is missing")
+        _complain(f"interrupted; {KEPT}")
         return Outcome(error="interrupted"), INTERRUPTED
     if outcome.report is None:
         _complain(outcome.text)
@@ -117,7 +118,7 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
         failed = [{"host": host, "error": why} for host, why in outcome.failed.items()]
         return {"ok": False, "error": outcome.text, "hosts": failed}
     plain = asdict(outcome.report)
-    ranks = [{**each, "host": hosts[each.pop("rank") - 1]} for each in plain.pop("ranks")]
+    ranks = [{"host": hosts[each.pop("rank") - 1], **each} for each in plain.pop("ranks")]
     return {
         "ok": outcome.ok,
         **plain,
@@ -126,8 +127,8 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
 
 
 def _describe(manifest: Manifest, job: _Job) -> None:
-    files = sum(entry.kind == FILE for entry in manifest.entries)
-    print(f"{files:,} files of {len(manifest.entries):,} entries, {manifest.nbytes:,} bytes, to {job.order.target} on")
+    files = sum(entry.kind != DIRECTORY for entry in manifest.entries)
+    print(f"{files:,} files, {manifest.nbytes:,} bytes, to {shown(job.order.target)} on")
     for host in job.hosts:
         print(f"  {host}")
 
@@ -164,6 +165,8 @@ def _job(options: argparse.Namespace) -> _Job:
         raise ValueError("what shall be copied? name a file or a directory")
     if not target:
         raise ValueError("the destination is missing after the hosts; expected is HOSTS:DEST")
+    if re.match(r"\d+:", target):
+        raise ValueError(f"{target.partition(':')[0]} ranks on a host have no meaning here; each host gets one copy")
     if twice := [host.name for host in hosts if host.slots > 1]:
         raise ValueError(f"{twice[0]} is named twice, or with a number; each host gets one copy")
     sources = [os.path.join(os.getcwd(), path) for path in paths]  # the ranks start elsewhere
@@ -187,6 +190,10 @@ def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
 def _refuse_itself(manifest: Manifest, bases: Sequence[bytes], target: str) -> None:
     """Raise ValueError if a file would be copied onto itself on this host."""
     there, names = placed(manifest, os.fsencode(below_home(target)))
+    for entry, base in zip(manifest.entries, bases, strict=True):
+        source = os.path.realpath(base + entry.path)
+        if entry.kind == DIRECTORY and os.path.realpath(there).startswith(os.path.join(source, b"")):
+            raise ValueError(f"{shown(base + entry.path)}: would be copied into itself on this host")
     for name, base, entry in zip(names, bases, manifest.entries, strict=True):
         path, place = os.path.join(there, name), base + entry.path
         if os.path.isfile(path) and os.path.samefile(path, place):

@@ -33,7 +33,7 @@ def _copy_to_some(hosts: Sequence[str], run: Run) -> Outcome:
     """Copy to those of the hosts that can be reached."""
     unreachable: dict[str, str] = {}
     while (outcome := run(reached := [host for host in hosts if host not in unreachable])).failed:
-        if outcome.started:
+        if outcome.started or outcome.failed.keys() <= unreachable.keys():
             break
         unreachable |= outcome.failed
         if unreachable.keys() >= set(hosts):

@@ -17,7 +17,7 @@ from ringcast.commands.cp.progress_line import ProgressLine
 from ringcast.transfer.report import CopyReport, Progress, RankReport
 
 _PATIENCE = 3.0  # seconds in which a job ends after its report
-_KEPT = "what has arrived is kept, and the same command sends only what is missing"
+KEPT = "what has arrived is kept, and the same command sends only what is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,4 +143,4 @@ def _of_launcher(job_report: IO[bytes], said: IO[str]) -> Outcome:
         hosts = told["unusable_hosts"]
         return Outcome(failed=hosts, error="" if hosts else told["cause"], started=False)
     last = [line.removeprefix("ringcast-launch: ").strip() for line in said][-1:]
-    return Outcome(error="; ".join([*(last or ["the copy ended without a report"]), _KEPT]))
+    return Outcome(error="; ".join([*(last or ["the copy ended without a report"]), KEPT]))

@@ -16,15 +16,16 @@ class ProgressLine:
     def __init__(self, stream: TextIO, hosts: Sequence[str]) -> None:
         self._stream, self._hosts = stream, hosts
         self._shown = stream.isatty()
-        self._began = time.monotonic()
+        self._began: float | None = None  # when the first bytes were sent: connecting is not part of the speed
         self._drawn = False
 
     def show(self, progress: Progress) -> None:
         """Draw how far the copy is."""
         if not self._shown:
             return
+        self._began = self._began or time.monotonic()
         text = line(progress, time.monotonic() - self._began, self._hosts)
-        width = os.get_terminal_size(self._stream.fileno()).columns
+        width = os.get_terminal_size(self._stream.fileno()).columns or 80
         self._stream.write(f"\r{text[: width - 1]}\x1b[K")
         self._stream.flush()
         self._drawn = True
