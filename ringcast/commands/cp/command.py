@@ -118,12 +118,11 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
         failed = [{"host": host, "error": why} for host, why in outcome.failed.items()]
         return {"ok": False, "error": outcome.text, "hosts": failed}
     plain = asdict(outcome.report)
-    ranks = [{"host": hosts[each.pop("rank") - 1], **each} for each in plain.pop("ranks")]
-    return {
-        "ok": outcome.ok,
-        **plain,
-        "hosts": [{**each, "first_error": outcome.tried_again.get(each["host"], "")} for each in ranks],
-    }
+    ranks = plain.pop("ranks")
+    for each in ranks:
+        each["host"] = hosts[each.pop("rank") - 1]
+        each["first_error"] = outcome.tried_again.get(each["host"], "")
+    return {"ok": outcome.ok, **plain, "hosts": ranks}
 
 
 def _describe(manifest: Manifest, job: _Job) -> None:
