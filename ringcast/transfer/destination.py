@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import stat
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -39,10 +40,10 @@ class Destination:
         self.have: set[int] = set()  # chunks that are right
         self._base, self._names = placed(manifest, os.fsencode(target))
         self._prefix = os.path.join(self._base, b"")
-        self._parts: dict[int, int] = {}  # inodes of the part files of entries
+        self._parts = array("Q", bytes(8 * len(manifest.entries)))  # inodes of part files; 0: there is none
         self._new: set[int] = set()  # entries whose part files were made empty by this copy
         self._written: set[int] = set()  # chunks that are in part files, be they right or not
-        self._ready: set[int] = set()  # entries whose part file has mode and time, and lacks the name only
+        self._ready = bytearray(len(manifest.entries))  # 1: its part file has mode and time, and lacks the name only
         self._named = bytearray(len(manifest.entries))  # 1: this copy has given it its name
         self._file, self._entry = -1, -1
         self._umask = os.umask(0)
@@ -90,7 +91,7 @@ class Destination:
 
     def trust(self) -> None:
         """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
-        wrong = {number for number in self._filled() if number in self._parts or not self._looks_whole(number)}
+        wrong = {number for number in self._filled() if self._parts[number] or not self._looks_whole(number)}
         for chunk in range(self.layout.chunks):
             if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
                 self.have.add(chunk)
@@ -114,7 +115,7 @@ class Destination:
         needed, incomplete = 0, [number for number in self._filled() if not self._is_whole(number)]
         for number in incomplete:
             data = self.layout.data_of(number)
-            part = _lstat(self._part(number)) if number in self._parts else None
+            part = _lstat(self._part(number)) if self._parts[number] else None
             needed += max(0, data - part.st_blocks * 512) if part else data
         with _naming(self._base):
             room = os.statvfs(self._base)
@@ -198,7 +199,7 @@ class Destination:
         self._close()
 
     def _name_whole(self) -> int:
-        whole = [n for n in sorted(self._parts) if self.layout.chunks_of(n) and self._is_whole(n)]
+        whole = [n for n, part in enumerate(self._parts) if part and self.layout.chunks_of(n) and self._is_whole(n)]
         self._name(whole)
         return len(whole)
 
@@ -210,15 +211,13 @@ class Destination:
         for number in whole:
             path, part = self._path(number), self._part(number)
             with _naming(path):
-                if many and number in self._ready:
+                if many and self._ready[number]:
                     if os.lstat(part).st_ino != self._parts[number]:
                         raise OSError(errno.EBUSY, _NOT_ALONE)
                 else:
                     self._complete(number, sync=not many)
                 os.rename(part, path)
-            del self._parts[number]
-            self._ready.discard(number)
-            self._named[number] = 1
+            self._parts[number], self._ready[number], self._named[number] = 0, 0, 1
 
     def _complete(self, number: int, sync: bool) -> None:
         """Give a part file what it lacks but its name."""
@@ -236,7 +235,7 @@ class Destination:
         os.fchmod(file, self._mode(entry))
         if self._preserve:
             os.utime(file, ns=(entry.mtime, entry.mtime))
-        self._ready.add(number)
+        self._ready[number] = 1
 
     def _link(self, number: int, entry: Entry) -> None:
         path, part = self._path(number), self._part(number)
@@ -317,7 +316,7 @@ class Destination:
             return
         self._close()
         entry, part = self.manifest.entries[number], self._part(number)
-        fresh = number not in self._parts
+        fresh = not self._parts[number]
         self._file = self._part_file(number)
         self._entry = number
         if not self.have.isdisjoint(self.layout.chunks_of(number)):
@@ -345,8 +344,8 @@ class Destination:
         Raises:
             OSError: another copy writes it, or has renamed the one that this copy had begun.
         """
-        known = self._parts.get(number)
-        flags = access | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if known is None else 0)
+        known = self._parts[number]
+        flags = access | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if known else os.O_CREAT | os.O_EXCL)
         try:
             file = os.open(self._part(number), flags, 0o600)
         except (FileNotFoundError, FileExistsError):
@@ -354,7 +353,7 @@ class Destination:
                 raise
             raise OSError(errno.EBUSY, _NOT_ALONE) from None
         inode = os.fstat(file).st_ino
-        if known not in (None, inode) or not _locked(file):
+        if known not in (0, inode) or not _locked(file):
             os.close(file)
             raise OSError(errno.EBUSY, _NOT_ALONE)
         self._parts[number] = inode
@@ -366,7 +365,7 @@ class Destination:
         It is made anew: its mode may forbid to open it again.
         """
         self._close()
-        if span.entry in self._parts:
+        if self._parts[span.entry]:
             self._remove_part(span.entry)
         self._file = self._part_file(span.entry)
         self._write_span(span, data, self._sparse)
@@ -377,9 +376,10 @@ class Destination:
 
     def _remove_part(self, number: int) -> None:
         """Remove a part file that was there, unless another copy has replaced it."""
-        if os.lstat(self._part(number)).st_ino != self._parts.pop(number):
+        if os.lstat(self._part(number)).st_ino != self._parts[number]:
             raise OSError(errno.EBUSY, _NOT_ALONE)
         os.unlink(self._part(number))
+        self._parts[number] = 0
 
     def _write_span(self, span: Span, data: memoryview, hollow: bool) -> None:
         """Write data; where the file is `hollow` there, blocks of zeros stay holes."""
