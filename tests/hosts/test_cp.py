@@ -202,7 +202,7 @@ def test_a_disk_that_blocks_is_named_and_the_others_have_all(links: Fleet, tmp_p
     source = tmp_path / "source"
     source.write_bytes(os.urandom(40 << 20))
     before = sent(links)
-    with started(links, "--slow", "drop=1", str(source), "-H", f"h[1-3]:{THERE}/") as process:
+    with started(links, "--slow", "drop=3", "--limit-rate", "10m", str(source), "-H", f"h[1-3]:{THERE}/") as process:
         until(lambda: sent(links) - before > 5 << 20, LIMIT)
         on(links.bed, 2, "fsfreeze", "-f", THERE)
         done = finished(process)
