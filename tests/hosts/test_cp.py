@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ringcast.transfer.layout import CHUNK, PIECE
@@ -81,6 +82,15 @@ def test_a_tree_arrives_whole_as_rsync_sees_it(links: Fleet, tmp_path: Path, pre
         copy = tmp_path / f"copy{host}"
         on(links.bed, host, "cp", "-a", f"{THERE}/tree", str(copy))
         assert described(copy, times=preserve) == described(tree, times=preserve)
+
+
+def test_a_large_package_arrives_as_rsync_compares_it(links: Fleet) -> None:
+    package = Path(np.__file__).parent
+    done = cp(links, "-r", "-p", str(package), "-H", f"h[1-3]:{THERE}/")
+    assert (done.returncode, done.stderr) == (0, "")
+    for host in 1, 2, 3:
+        compared = on(links.bed, host, "rsync", "-anic", "--delete", f"{package}/", f"{THERE}/numpy/")
+        assert compared == ""
 
 
 def test_a_second_run_is_quick_on_any_link(links: Fleet, big: Path) -> None:
