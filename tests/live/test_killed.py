@@ -92,11 +92,12 @@ def check_survivors(end: End, survivors: list[dict[str, object]], ended: float) 
 
 def check_verdict(end: End, done: subprocess.CompletedProcess[str]) -> None:
     *_, before, last = done.stderr.splitlines()  # an error of Python stands, with its traceback, before the last line
-    if end.way == "memory":  # without any even the interpreter's own end may fail
+    if end.way == "memory":  # without any even the interpreter's own end may fail, and say so after the error
         assert done.returncode > 0
+        assert re.search(CAUSES[end.way], done.stderr)
     else:
         assert done.returncode == CODES[end.way]
-    assert re.search(CAUSES[end.way], f"{before}\n{last}")
+        assert re.search(CAUSES[end.way], f"{before}\n{last}")
     if end.way != "spin":
         assert last.startswith(f"ringcast-launch: rank {end.victim} ")
 
