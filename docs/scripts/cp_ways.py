@@ -20,7 +20,7 @@ from support.beds import ENVIRONMENT, on, run_on
 FILE, THERE = "/dev/shm/source", "/dev/shm/copy"  # each host has a /dev/shm of its own
 CP = [sys.executable, "-m", "ringcast", "cp"]
 UP = 60.0  # seconds that a busy machine may take until Slurm's nodes are idle
-MULTICAST_SHARE = 0.95  # of the link, which uftp is told to fill: its rate leaves out headers
+MULTICAST_SHARE = 0.95  # of the link's rate is given to uftp, as that does not count headers
 
 Way = Callable[[Bed, Path], AbstractContextManager[list[str]]]  # given a directory of its own
 

@@ -59,7 +59,7 @@ class Compressor:
 
     @property
     def wins(self) -> bool:
-        """Whether a byte is compressed in less time than that saves, as far as is known."""
+        """Whether compression saves more time than it takes, as far as is known."""
         if not self._auto:
             return True
         speed = min(self.speed or inf, self._rate or inf)

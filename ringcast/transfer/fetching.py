@@ -29,7 +29,7 @@ from ringcast.transfer.records import announced, exchanged
 
 
 class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
-    """What a fetch needs of a communicator."""
+    """The part of a communicator that a fetch uses."""
 
     def create(self, ranks: Sequence[int]) -> Self | None: ...
     def revoke(self) -> None: ...

@@ -11,7 +11,7 @@ from ringcast.requests.request import Request
 
 
 class Ranks(Protocol):
-    """What a copy needs of a communicator."""
+    """The part of a communicator that a copy uses."""
 
     @property
     def rank(self) -> int: ...

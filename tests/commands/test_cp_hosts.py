@@ -1,4 +1,4 @@
-"""Which hosts a copy goes to, and which it tries once more: over all fates of three hosts."""
+"""A copy leaves out hosts that cannot be reached and tries them once more: all combinations for three hosts."""
 
 from __future__ import annotations
 

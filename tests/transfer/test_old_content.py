@@ -1,4 +1,4 @@
-"""What is there before a copy: files of other content, part files that were left, holes that have data there."""
+"""Copies over old files: other content, part files of an earlier copy, and data where the source has holes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every host has every byte."""
+        """Whether all files are complete on every host."""
         return self.report is not None and self.report.ok
 
 

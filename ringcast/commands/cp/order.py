@@ -14,7 +14,7 @@ PROGRESS, REPORT, ERROR = "progress", "report", "error"  # of a line that the ra
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is copied, where to, and how."""
+    """The files to copy, their destination, and the options."""
 
     sources: list[str]
     target: str
