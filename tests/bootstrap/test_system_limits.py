@@ -139,9 +139,12 @@ comm = ringcast.init(timeout=60)
 for distance in range(1, comm.size):
     for value in comm.rank, bytes(100_000):
         comm.sendrecv(value, (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size)
-comm.barrier()
-print(len(os.listdir("/proc/self/fd")))
-comm.barrier()
+counts = []
+for _ in range(100):  # ZeroMQ's thread closes what only the start needed a little later
+    comm.barrier()
+    counts.append(len(os.listdir("/proc/self/fd")))
+print(min(counts))
+comm.barrier()  # a rank that ended would take its connections along
 """
 
 
@@ -164,8 +167,7 @@ def files(transport: str, p: int) -> list[int]:
 )
 def test_a_rank_opens_no_more_files_than_are_counted(transport: str, per_peer: int) -> None:
     few, many = files(transport, 2), files(transport, 6)
-    assert max(many) - min(few) <= 4 * per_peer <= 4 * fd_limits.PER_PEER
-    assert min(many) - max(few) == 4 * per_peer
+    assert min(many) - min(few) == 4 * per_peer <= 4 * fd_limits.PER_PEER
     assert max(many) <= fd_limits.files_needed(5)
 
 
