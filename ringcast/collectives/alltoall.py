@@ -32,7 +32,7 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     array = as_array(value)
     if array is None:
         no_out(group, "alltoall", out)
-        return (yield from _swap_objects(group, plan(group, "alltoall", choice, OBJECTS), list(value)))
+        return (yield from swap_objects(group, plan(group, "alltoall", choice, OBJECTS), list(value)))
     if out is not None:
         check_out(group.endpoint.rank, "alltoall", out, array.shape, array.dtype)
     stage = plan(group, "alltoall", choice, Data.of(array, times=2))
@@ -84,14 +84,23 @@ def _swap(
     result = room(group.endpoint.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
     if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
         given = given.copy()
-    pieces = cut(given, [n * row for n in rows]) + cut(result, [n * row for n in theirs])
-    pieces[group.size + group.rank][:] = pieces[group.rank]
-    moved = replace(stage, nbytes=given.nbytes + result.nbytes)  # of alltoallv known only now, and to this rank only
-    yield from run_stage(group, moved, lambda s: PieceSlots(pieces, s))
+    yield from _swap_pieces(group, stage, cut(given, [n * row for n in rows]), cut(result, [n * row for n in theirs]))
     return result
 
 
-def _swap_objects(group: Group, stage: StagePlan, values: list[Any]) -> Steps[list[Any]]:
+def swap_pieces(group: Group, outgoing: list[memoryview], incoming: list[memoryview]) -> Steps[None]:
+    """Exchange pieces of memory, which may lie anywhere, with all ranks, which know how long those for them are."""
+    yield from _swap_pieces(group, plan(group, "alltoallv", AUTOMATIC, Data("uint8")), outgoing, incoming)
+
+
+def _swap_pieces(group: Group, stage: StagePlan, outgoing: list[memoryview], incoming: list[memoryview]) -> Steps[Any]:
+    incoming[group.rank][:] = outgoing[group.rank]
+    # Of alltoallv the bytes are known only now, and to this rank only.
+    moved = replace(stage, nbytes=sum(map(len, outgoing)) + sum(map(len, incoming)))
+    return run_stage(group, moved, lambda s: PieceSlots([*outgoing, *incoming], s))
+
+
+def swap_objects(group: Group, stage: StagePlan, values: list[Any]) -> Steps[list[Any]]:
     """Exchange one object with each rank."""
     p, rank, codec = group.size, group.rank, pickled(group, stage.call.collective)
     both = [*values, *(None for _ in range(p))]
@@ -107,7 +116,7 @@ def _swap_lists(
     """Exchange runs of objects; how long they are they tell themselves."""
     stage = plan(group, "alltoallv", choice, OBJECTS)
     ends = accumulate(rows, initial=0)
-    theirs = yield from _swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])
+    theirs = yield from swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])
     lengths = tuple(map(len, theirs))
     if recvcounts not in (None, lengths):
         expected = f"expected the numbers of objects that came, {lengths}, got {recvcounts!r}"

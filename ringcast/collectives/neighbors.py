@@ -53,7 +53,7 @@ def neighbor_allgather(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
     array = as_array(value)
     if array is None:
         no_out(group, name, out)
-        return (yield from _spread_object(near, name, value))
+        return (yield from spread_object(near, name, value))
     check_stackable(group.endpoint.rank, name, array)
     if out is not None:
         check_out(group.endpoint.rank, name, out, (places, *array.shape), array.dtype)
@@ -70,7 +70,7 @@ def neighbor_allgatherv(near: Neighbors, value: Any, counts: Any, out: Any) -> S
     theirs = None if counts is None else _told(near, name, "counts", counts, mine)
     if array is None:
         no_out(group, name, out)
-        lists = yield from _spread_object(near, name, list(value))
+        lists = yield from spread_object(near, name, list(value))
         return _joined(near, name, "counts", lists, theirs)
     check_out_rows(group, name, out, array)
     if theirs is None:
@@ -93,7 +93,7 @@ def neighbor_alltoall(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
     array = as_array(value)
     if array is None:
         no_out(group, name, out)
-        return (yield from _swap_objects(near, name, list(value)))
+        return (yield from swap_objects(near, name, list(value)))
     row, theirs = array.shape[1:], (1,) * len(schedule.sources)
     if out is not None:
         check_out(group.endpoint.rank, name, out, (len(theirs), *row), array.dtype)
@@ -115,7 +115,7 @@ def neighbor_alltoallv(near: Neighbors, value: Any, counts: Any, recvcounts: Any
     if array is None:
         no_out(group, name, out)
         ends = accumulate(rows, initial=0)
-        lists = yield from _swap_objects(near, name, [list(value[a:b]) for a, b in pairwise(ends)])
+        lists = yield from swap_objects(near, name, [list(value[a:b]) for a, b in pairwise(ends)])
         return _joined(near, name, "recvcounts", lists, theirs)
     check_out_rows(group, name, out, array)
     if theirs is None:
@@ -194,18 +194,31 @@ def _move(
     near: Neighbors, stage: StagePlan, outgoing: list[memoryview], result: Array, theirs: tuple[int, ...]
 ) -> Steps[Array]:
     """Send a piece to each destination, and receive `theirs[i]` rows of the result from source i."""
-    schedule, row = near.schedule, prod(result.shape[1:])
-    incoming = cut(result, [n * row for n in theirs])
+    row = prod(result.shape[1:])
+    yield from _move_pieces(near, stage, outgoing, cut(result, [n * row for n in theirs]))
+    return result
+
+
+def move_pieces(
+    near: Neighbors, name: str, outgoing: list[memoryview], incoming: list[memoryview], longest: int = 0
+) -> Steps[Any]:
+    """Send a piece of memory to each destination, and receive one from each source; see `_plan` for `longest`."""
+    return _move_pieces(near, _plan(near, name, "uint8", longest=longest), outgoing, incoming)
+
+
+def _move_pieces(
+    near: Neighbors, stage: StagePlan, outgoing: list[memoryview], incoming: list[memoryview]
+) -> Steps[Any]:
+    schedule = near.schedule
     for place, into in schedule.own:
         incoming[into][:] = outgoing[place]
     pieces = _padded(outgoing, schedule.degree, _NOTHING) + _padded(incoming, schedule.degree, _NOTHING)
     if near.group.on_stage is not None:  # each rank knows of its own bytes only, and nothing else asks for them
-        stage = replace(stage, nbytes=sum(map(len, outgoing)) + result.nbytes)
-    yield from run_schedule(near.group, stage, schedule, near.steps, lambda s: PieceSlots(pieces, s))
-    return result
+        stage = replace(stage, nbytes=sum(map(len, outgoing)) + sum(map(len, incoming)))
+    return run_schedule(near.group, stage, schedule, near.steps, lambda s: PieceSlots(pieces, s))
 
 
-def _spread_object(near: Neighbors, name: str, value: Any) -> Steps[list[Any]]:
+def spread_object(near: Neighbors, name: str, value: Any) -> Steps[list[Any]]:
     """Send the same object to every destination; it is encoded once."""
     encode, decode = pickled(near.group, name)
     away = any(out is not None for out, _ in near.schedule.rounds)
@@ -213,7 +226,7 @@ def _spread_object(near: Neighbors, name: str, value: Any) -> Steps[list[Any]]:
     return (yield from _move_objects(near, name, whole, [value] * len(whole), (bytes, decode)))  # `bytes`: as it is
 
 
-def _swap_objects(near: Neighbors, name: str, values: list[Any]) -> Steps[list[Any]]:
+def swap_objects(near: Neighbors, name: str, values: list[Any]) -> Steps[list[Any]]:
     """Send an object to each destination."""
     return (yield from _move_objects(near, name, values, values, pickled(near.group, name)))
 

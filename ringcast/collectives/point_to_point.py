@@ -36,7 +36,7 @@ def send(group: Group, value: Any, dest: int | None, tag: int) -> Steps[None]:
     if dest is None:
         return
     frames = SelfDescribing.frames(value, partial(pickled, group, "send"))
-    op = _begin(group, "send", dest, None, tag)
+    op = begin(group, "send", dest, None, tag)
     yield Exchange(op, group.in_job(dest), frames, False, None, None, tag)
     group.endpoint.end(op)
 
@@ -47,7 +47,7 @@ def recv(group: Group, source: Source, tag: Tag, out: Any, status: Status | None
     message = _message(group, "recv", out, status)
     if origin is None:
         return None
-    op = _begin(group, "recv", None, origin, tag)
+    op = begin(group, "recv", None, origin, tag)
     yield Exchange(op, None, [], False, _in_job(group, origin), message, tag)
     group.endpoint.end(op)
     return _received(group, "recv", message, out, status)
@@ -69,7 +69,7 @@ def sendrecv(
     frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
     if out is not None:
         frames = [_apart(frame, out) for frame in frames]
-    op = _begin(group, "sendrecv", dest, origin, tag)
+    op = begin(group, "sendrecv", dest, origin, tag)
     to = None if dest is None else group.in_job(dest)
     if origin is None:
         yield Exchange(op, to, frames, False, None, None, tag)
@@ -82,7 +82,7 @@ def sendrecv(
 def probe(group: Group, source: Source, tag: Tag) -> Steps[Status]:
     """Wait for a message and leave it where it is; see `Communicator.probe`."""
     origin, tag = _some_source(group, "probe", source), _open_tag(group, "probe", tag)
-    message, op = SelfDescribing(), _begin(group, "probe", None, origin, tag)
+    message, op = SelfDescribing(), begin(group, "probe", None, origin, tag)
     group.endpoint.protocol.await_message(op, _in_job(group, origin), tag, message)
     yield Exchange(op, None, [], False, None, None)
     group.endpoint.end(op)
@@ -99,7 +99,8 @@ def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
     return _filled(group, Status(), message) if found else None
 
 
-def _begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
+def begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
+    """Begin a call that sends to a rank, or receives from one, or both; these are for errors and reports."""
     record, label = _described(name, dest, source, tag)
     op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
     op.label = label

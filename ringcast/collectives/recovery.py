@@ -79,10 +79,15 @@ def acknowledge(group: Group) -> int:
 
 def agree(group: Group, flag: int, timeout: float | None, site: Site) -> int:
     """Return the bitwise and of the flags of all ranks that live; see `Communicator.agree`."""
+    return drive(group.endpoint, agreed(group, flag, site), timeout, site)
+
+
+def agreed(group: Group, flag: int, site: Site) -> Steps[int]:
+    """Return the same, as steps."""
     if not isinstance(flag, int | np.integer) or not -FLAG_LIMIT <= flag < FLAG_LIMIT:
         expected = f"expected a whole number of 64 bits, got {flag!r}"
         raise ArgumentError(group.endpoint.rank, AGREE, "flag", expected)
-    decision = _decide(group, AGREE, int(flag), timeout, site)
+    decision = yield from _agreement(group, AGREE, int(flag), site)
     if decision.unacknowledged:
         first, protocol = decision.unacknowledged[0], group.endpoint.protocol
         why = protocol.failed.get(first, _LEFT)
@@ -103,7 +108,12 @@ def agree(group: Group, flag: int, timeout: float | None, site: Site) -> int:
 
 def shrink(group: Group, timeout: float | None, site: Site) -> Group:
     """Return the ranks that live as a group of their own, in their old order; see `Communicator.shrink`."""
-    decision = _decide(group, SHRINK, 0, timeout, site)
+    return drive(group.endpoint, shrunk(group, site), timeout, site)
+
+
+def shrunk(group: Group, site: Site) -> Steps[Group]:
+    """Return the same, as steps."""
+    decision = yield from _agreement(group, SHRINK, 0, site)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
     group.endpoint.tell_found()  # of a member that only this rank has lost
     group.endpoint.unanswered.answered(group.context)
@@ -125,20 +135,16 @@ def free(group: Group, *, by_all: bool) -> None:
         endpoint.unanswered.freed(group.context)
 
 
-def _decide(group: Group, verb: Verb, flag: int, timeout: float | None, site: Site) -> Decision:
+def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decision]:
     """Vote, unless a call that was broken off has done so, and wait for what is decided.
 
     Raises:
         CollectiveMismatch: other ranks want something else; but after revoke, shrink waits until they want that too.
-        CollectiveTimeout: not all members that live have voted within `timeout` seconds, or they never will, as they
-            wait for this rank in another call. The vote stands.
+        CollectiveTimeout: not all members that live have voted within the timeout, or they never will, as they wait for
+            this rank in another call. The vote stands.
         JobAborted: the job ends.
         UsageError: such a call is under way, in another thread or interrupted by the handler of a signal.
     """
-    return drive(group.endpoint, _agreement(group, verb, flag, site), timeout, site)
-
-
-def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decision]:
     endpoint = group.endpoint
     if (busy := endpoint.protocol.ballots.of(group.context)) is not None:
         named, other = in_words(verb, site), in_words(busy.vote.verb, busy.site)

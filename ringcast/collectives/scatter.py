@@ -131,12 +131,26 @@ def _result(part: Any, out: Any) -> Any:
 def _hand_out(
     group: Group, operation: str, array: Array | None, record: dict[str, Any], root: int, choice: Choice
 ) -> Steps[Array]:
+    """Scatter the rows of the root's array, as the record describes them; see `hand_out`."""
+    dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
+    return hand_out(group, operation, array, dtype, rows, row, root, choice)
+
+
+def hand_out(
+    group: Group,
+    operation: str,
+    array: Array | None,
+    dtype: np.dtype[Any],
+    rows: tuple[int, ...],
+    row: tuple[int, ...],
+    root: int,
+    choice: Choice,
+) -> Steps[Array]:
     """Scatter the rows of the root's array; returns those of this rank, which lie in it, or in what has come.
 
-    Inner ranks of the tree receive what they pass on into an array of the full size, of which the system backs only
-    the pages that are used.
+    All ranks know what the array is like. Inner ranks of the tree receive what they pass on into an array of the full
+    size, of which the system backs only the pages that are used.
     """
-    dtype, rows, row = parse_dtype(record["dtype"]), tuple(record["rows"]), tuple(record["row"])
     whole = np.empty((sum(rows), *row), dtype) if array is None else array
     items = tuple(n * prod(row) for n in rows)
     counts = items if COLLECTIVES[operation].parts is Parts.COUNTS else ()

@@ -24,6 +24,12 @@ from ringcast.wire.votes import FLAG_LIMIT
 
 def split(group: Group, color: int | None, key: int, name: str = "split") -> Steps[Group | None]:
     """Return the group of the ranks with this colour; see `Communicator.split`. Errors call it `name`."""
+    same = yield from same_color(group, color, key, name)
+    return None if color is None else made(group, same, int(color))
+
+
+def same_color(group: Group, color: int | None, key: int, name: str) -> Steps[list[int]]:
+    """Return the ranks that give the colour of this rank, ordered by their keys; all call this."""
     for argument, value in ("color", 0 if color is None else color), ("key", key):
         if not (isinstance(value, int | np.integer) and -FLAG_LIMIT <= value < FLAG_LIMIT):
             raise ArgumentError(
@@ -33,15 +39,18 @@ def split(group: Group, color: int | None, key: int, name: str = "split") -> Ste
     table[group.rank] = color is not None, color or 0, key
     stage = plan(group, "allgather", AUTOMATIC, Data("int64", (3,), table.nbytes), name=name)
     yield from run_stage(group, stage, lambda s: ArraySlots(table.reshape(-1), s, (3,) * group.size))
-    if color is None:
-        return None
-    same = [rank for rank in range(group.size) if table[rank, 0] and table[rank, 1] == color]
-    return made(group, sorted(same, key=lambda rank: int(table[rank, 2])), int(color))
+    same = [rank for rank in range(group.size) if table[rank, 0] and table[rank, 1] == (color or 0)]
+    return sorted(same, key=lambda rank: int(table[rank, 2]))
 
 
 def split_by_host(group: Group) -> Steps[Group | None]:
     """Return the group of the ranks on this host; see `Communicator.split_by_host`."""
-    return split(group, int.from_bytes(_digest(host().encode())) >> 1, 0, "split_by_host")
+    return split(group, color_of_host(), 0, "split_by_host")
+
+
+def color_of_host() -> int:
+    """Return the colour that the ranks on this host have in common."""
+    return int.from_bytes(_digest(host().encode())) >> 1
 
 
 def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
@@ -92,15 +101,19 @@ def _meet(group: Group, operation: str, data: Data) -> Steps[Any]:
 
 def made(group: Group, ranks: Sequence[int], color: int) -> Group:
     """Return the group of some ranks of `group`, made by the call that runs now; all of them know its context."""
-    endpoint = group.endpoint
-    members = tuple(map(group.in_job, ranks))
-    context = derived(group.context, endpoint.number_of_call(), color)
+    return formed(group, map(group.in_job, ranks), derived(group.context, group.endpoint.number_of_call(), color))
+
+
+def formed(group: Group, ranks: Iterable[int], context: int) -> Group:
+    """Return the group of some ranks of the job, which all know its context; it counts as made from `group`."""
+    endpoint, members = group.endpoint, tuple(ranks)
     endpoint.protocol.enrol(context, frozenset(members))
     endpoint.control.send(Made(endpoint.rank, context, members))
     endpoint.tell_found()  # of a member that only this rank has lost
     endpoint.unanswered.made(context, group.context)
     everyone = members == tuple(range(endpoint.size))
-    hosts = hosts_of([group.hosts[rank] for rank in ranks]) if group.hosts else ()
+    known = group.hosts and {group.in_job(rank): host for rank, host in enumerate(group.hosts)}
+    hosts = hosts_of([known[rank] for rank in members]) if known and known.keys() >= {*members} else ()
     return part(group, context, () if everyone else members, hosts)
 
 

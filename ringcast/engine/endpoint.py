@@ -22,7 +22,7 @@ from ringcast.transports.base import HURRIED, Transport
 from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
 from ringcast.wire.failure import Failure, clean
-from ringcast.wire.header import Kind, call_of, to_itself
+from ringcast.wire.header import P2P, Kind, call_of, to_itself
 from ringcast.wire.reports import REPORTED, StallReport
 from ringcast.wire.unanswered import UnansweredErrors
 
@@ -65,6 +65,9 @@ class Runnable(Interface):
     site: Site  # its file and line in the program
     operation: Operation | None  # of its stage under way, or of the last one
 
+    def last_in(self, context: int) -> Operation | None:
+        """Return the last stage of the call in a communicator, where the last of all was something else."""
+
     def advance(self) -> None:
         """Go on as far as possible without waiting."""
 
@@ -100,6 +103,7 @@ class Endpoint:
         self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
         self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
         self.closed = False  # whether this rank leaves, or has left …
+        self.unread_fails = True  # a message that nobody has taken when all have left fails the job
         self.silent = False  # … and tells the others nothing of calls that are broken off
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
@@ -116,8 +120,10 @@ class Endpoint:
         """
         run = self.running
         assert run is not None, "operations are begun by the steps of a call"
-        begin = self.protocol.begin
-        op = begin(context, call, granted=granted, align=align, p2p=p2p, site=run.site, after=run.operation)
+        begin, last = self.protocol.begin, run.operation
+        if last is not None and (p2p or last.context != context or last.number == P2P):
+            last = run.last_in(context)
+        op = begin(context, call, granted=granted, align=align, p2p=p2p, site=run.site, after=last)
         run.operation = op
         self.recorder.begin(op, record)
         return op
@@ -373,6 +379,7 @@ class Endpoint:
                 why = NO_FAILURE if error is None else Failure.of(error)
                 failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
                 sent, posted, matched = map(by_peer, (protocol.sent, protocol.posted, protocol.matched))
+                posted = posted if self.unread_fails else {}
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
                 self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))

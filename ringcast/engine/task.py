@@ -16,6 +16,7 @@ from ringcast.engine.execute import Result, Steps
 from ringcast.errors import CollectiveMismatch, UsageError
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import NOWHERE, Site
+from ringcast.wire.header import P2P
 
 EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
 
@@ -44,11 +45,12 @@ class Task(Generic[Result]):
         patience: until when, on the transport's clock, the other side of a mismatch may still send its call.
     """
 
-    __slots__ = ("_result", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
+    __slots__ = ("_result", "_stages", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
 
     def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site) -> None:
         self.endpoint, self._steps, self.site = endpoint, steps, site
         self.operation: Operation | None = None
+        self._stages: dict[int, Operation] = {}  # the last ones in each communicator, of a call that uses several
         self.done = False
         self.error: BaseException | None = None
         self.patience = inf
@@ -64,6 +66,13 @@ class Task(Generic[Result]):
         if self.error is not None:
             raise self.error
         return self._result  # type: ignore[return-value]  # set when it is done
+
+    def last_in(self, context: int) -> Operation | None:
+        """Return the last stage of the call in a communicator, where the last of all was something else."""
+        last = self.operation
+        if last is not None and last.number != P2P:
+            self._stages[last.context] = last
+        return self._stages.get(context)
 
     def poll(self) -> bool:
         """Return whether it is done; one that waits for the other side of a mismatch may end here."""
@@ -95,6 +104,8 @@ class Task(Generic[Result]):
             endpoint.ended += 1
             if self.operation is not None:
                 self.operation.close()
+            for stage in self._stages.values():
+                stage.close()
         except BaseException as error:
             self.fail(error)
             if endpoint.torn or not isinstance(error, Exception):
@@ -103,7 +114,10 @@ class Task(Generic[Result]):
             endpoint.running = outer
 
     def fail(self, error: BaseException) -> None:
-        """End with `error`: the peers of the operation are refused, and the communicator is given up."""
+        """End with `error`: the peers of the operation are refused, and the communicator is given up.
+
+        So are others, if the call has used several: their ranks wait for this one in the same call.
+        """
         self.error = error
         self.done = True  # after its error
         self.endpoint.failures += 1
@@ -112,6 +126,9 @@ class Task(Generic[Result]):
         if self.operation is not None:
             self.operation.on_ready = None
             self.endpoint.fail(self.operation, error)
+            for stage in self._stages.values():
+                if stage.context != self.operation.context:
+                    self.endpoint.fail(stage, error)
 
     def cancel(self) -> bool:
         """End a receive for which no message has come; return whether it was one."""

@@ -33,6 +33,8 @@ plane). Abort calls go down the parts; protocol violations are raised up as `Bro
    well. These keepalives do not count as progress, and are counted apart.
 11. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
    receive the message that has come first (`matching`). What a rank sends to itself is kept, and never travels.
+   A synchronous message always asks, and so is complete when it is matched. A message can be taken before the receive
+   is there that it will meet: then no other meets it.
 12. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
 """
 
@@ -45,7 +47,7 @@ from itertools import chain, islice
 from ringcast.errors import CollectiveMismatch, JobAborted, LinkLost, Revoked
 from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.ballots import Ballot, Ballots
-from ringcast.protocol.communicators import Context, Contexts
+from ringcast.protocol.communicators import Context, Contexts, Waiting
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
@@ -159,6 +161,10 @@ class Protocol:
         """Return the numbers of all communicators that are not retired, also of those that only peers have named."""
         return [*self._contexts]
 
+    def idle(self, context: int) -> bool:
+        """Return whether no operation of a communicator is under way."""
+        return context not in self._contexts or not self._contexts[context].operations()
+
     def retire(self, context: int, *, by_all: bool = False) -> None:
         """End the use of a communicator, by all members or by this rank alone; messages that still arrive are refused.
 
@@ -246,7 +252,7 @@ class Protocol:
         eager_credits = self._eager_credits
         if count == 1 and total:
             count = 0  # of frames that are joined
-        if not op.granted and total <= op.eager and eager_credits.spend(peer, total, count):
+        if not op.granted and total <= op.eager and not op.synchronous and eager_credits.spend(peer, total, count):
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
             self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)
             return None
@@ -288,12 +294,7 @@ class Protocol:
             op.pending.add(recv)
         found = self._contexts[op.context].mail[op.number].post((peer, ordinal), recv)
         if found is not None:
-            if found[0].kind == RTS:
-                self._eager_credits.forget(*found)
-            try:
-                self._meet(recv, *found)
-            except Broken as how:
-                self._aborter.broke(peer, how)
+            self._meet_waiting(recv, found)
         elif op.granted and peer not in self._lenders:
             self._receiving.allow(recv)
         if (peer in self.finished or peer == ANY) and recv in op.pending:
@@ -308,6 +309,30 @@ class Protocol:
         """
         found = self._usable(context).mail.tagged.peek((peer, tag))
         return found is not None and self._announce(sink, *found)
+
+    def take(self, context: int, peer: int, tag: int, sink: Sink) -> Waiting | None:
+        """Take the message that a receive would match now: `sink` gets its sizes, and `receive_taken` the rest.
+
+        Raises:
+            RingcastError: see `begin`.
+        """
+        return self._contexts[context].mail.tagged.take((peer, tag)) if self.look(context, peer, tag, sink) else None
+
+    def receive_taken(self, op: Operation, sink: Sink, taken: Waiting) -> None:
+        """Receive a message that was taken; `op.pending` holds the receive until it is complete."""
+        if op.error is None:
+            recv = Receive(op, taken[0].source, taken[0].ordinal, sink)
+            op.pending.add(recv)
+            self._meet_waiting(recv, taken)
+
+    def _meet_waiting(self, recv: Receive, found: Waiting) -> None:
+        """Match a receive with a message that has waited for it."""
+        if found[0].kind == RTS:
+            self._eager_credits.forget(*found)
+        try:
+            self._meet(recv, *found)
+        except Broken as how:
+            self._aborter.broke(found[0].source, how)
 
     def await_message(self, op: Operation, peer: int, tag: int, sink: Sink) -> None:
         """Wait for a point-to-point message without taking it: `sink` gets its announcement, and nothing else."""
@@ -588,6 +613,8 @@ class Protocol:
         self._eager_credits.give_back(h)
         self.matched[h.source] += 1
         op.complete(recv)
+        if h.source == self.rank:
+            self._sending.finish((h.source, h.transfer))
 
     def _fetched(self, recv: Receive, h: Header, loan: Loan | None) -> bool:
         """Return whether a message that was offered needs no grant: it was copied, or an operator has failed."""
@@ -614,9 +641,10 @@ class Protocol:
             return False
         return True
 
-    def _send_to_itself(self, op: Operation, tag: int, total: int, frames: Sequence[Frame]) -> None:
+    def _send_to_itself(self, op: Operation, tag: int, total: int, frames: Sequence[memoryview]) -> None:
         """Deliver a copy of a message of this rank to itself, which is kept until it is received, however large."""
-        fields = op.context, P2P, tag, 0, 0, total, 0, op.fingerprint
+        transfer = self._sending.start(op, self.rank, tag, frames, total, lend=False).transfer if op.synchronous else 0
+        fields = op.context, P2P, tag, 0, transfer, total, 0, op.fingerprint
         self._deliver(Header(VERSION, EAGER, 0, self.rank, self.nonce, *fields), [bytes(frame) for frame in frames])
 
     def _forget_eager(self, h: Header) -> None:

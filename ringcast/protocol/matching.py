@@ -75,12 +75,9 @@ class TaggedMailbox(Generic[Posted, Arrived]):
 
     def post(self, key: Key, posted: Posted) -> Arrived | None:
         """Return the message that was waiting for this receive, or keep the receive."""
-        waiting = self._waiting(key)
-        if waiting is None:
+        arrived = self.take(key)
+        if arrived is None:
             self._posted[key][next(self._numbers)] = posted
-            return None
-        number, (own, arrived) = next(iter(waiting.items()))
-        self._remove(number, own)
         return arrived
 
     def arrive(self, key: Key, arrived: Arrived) -> Posted | None:
@@ -102,6 +99,15 @@ class TaggedMailbox(Generic[Posted, Arrived]):
         """Return the message that a receive would meet now, and keep it."""
         waiting = self._waiting(key)
         return next(iter(waiting.values()))[1] if waiting is not None else None
+
+    def take(self, key: Key) -> Arrived | None:
+        """Return the message that a receive would meet now, and forget it."""
+        waiting = self._waiting(key)
+        if waiting is None:
+            return None
+        number, (own, arrived) = next(iter(waiting.items()))
+        self._remove(number, own)
+        return arrived
 
     def cancel(self, key: Key, posted: Posted) -> None:
         """Forget a receive that waits under `key`."""

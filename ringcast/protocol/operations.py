@@ -154,6 +154,7 @@ class Operation:
         "site",
         "slack",
         "stages",
+        "synchronous",
     )
 
     def __init__(self, context: int, number: int, call: Call, granted: bool, align: int, site: Site = NOWHERE) -> None:
@@ -161,6 +162,7 @@ class Operation:
         self.site = site  # file and line of the program that made the call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
         self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
+        self.synchronous = False  # its messages are complete when they are matched, and no sooner
         self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
         self.fingerprint = call.fingerprint
         self.label = call.collective  # its name in errors

@@ -108,10 +108,10 @@ class Sending:
             self._outbox.payload[0] += send.total
         elif send is not None and send.offset < send.total:
             raise Broken(f"it confirmed {send.total} bytes of which {send.offset} were sent")
-        self._finish((h.source, h.transfer))
+        self.finish((h.source, h.transfer))
 
-    def _finish(self, key: tuple[int, int]) -> None:
-        """Forget a message that is complete."""
+    def finish(self, key: tuple[int, int]) -> None:
+        """Forget a message that is complete, if there is one of this number."""
         send = self.transfers.pop(key, None)
         if send is not None:
             self.trailing -= send.total if send.trailing else 0
@@ -138,4 +138,4 @@ class Sending:
         """Drop the messages of a communicator that no operation waits for."""
         for key, send in list(self.transfers.items()):
             if send.trailing and send.operation.context == context:
-                self._finish(key)
+                self.finish(key)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from ringcast.errors import CollectiveMismatch, PeerFailed, Revoked
 from ringcast.protocol.communicators import NAMED
 from ringcast.protocol.machine import Protocol
+from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import SEGMENT, WINDOW, Operation
 from ringcast.transports.base import MemoryArrival
 from ringcast.wire import header as wire
@@ -831,6 +832,34 @@ def test_tags_keep_messages_apart(size: int) -> None:
         net.run()
         assert sink.data == data[tag]
         net.ranks[1].end(op)
+
+
+@pytest.mark.parametrize("size", [0, 10, LARGE, 3 * SEGMENT])
+@pytest.mark.parametrize("dest", [0, 1])
+def test_a_synchronous_send_ends_when_it_is_matched_also_by_a_receive_of_what_was_taken(size: int, dest: int) -> None:
+    net, message = Net(2), content(0, dest, 0, size)
+    for taken in (False, True):
+        send, receive, sink = exchange(net, 0), exchange(net, dest), Open()
+        send.synchronous = True
+        net.ranks[0].send(send, dest, [memoryview(message)], tag=1)
+        net.run()
+        assert send.pending
+        if taken:
+            waiting = net.ranks[dest].take(CONTEXT, ANY, ANY, sink)
+            assert waiting is not None
+            assert not net.ranks[dest].look(CONTEXT, ANY, ANY, Open())
+            net.run()
+            assert send.pending
+            net.ranks[dest].receive_taken(receive, sink, waiting)
+        else:
+            net.ranks[dest].receive(receive, 0, sink, tag=1)
+        net.run()
+        assert not send.pending
+        assert not receive.pending
+        assert sink.data == message
+        net.ranks[0].end(send)
+        net.ranks[dest].end(receive)
+    check_quiet(net)
 
 
 @pytest.mark.parametrize("posted", ["before", "after"])

@@ -83,7 +83,9 @@ open_keys = st.tuples(st.integers(ANY, 2), st.integers(ANY, 2))
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["post", "arrive", "peek", "cancel", "forget"]), keys, open_keys), max_size=60)
+    st.lists(
+        st.tuples(st.sampled_from(["post", "arrive", "peek", "take", "cancel", "forget"]), keys, open_keys), max_size=60
+    )
 )
 def test_a_tagged_mailbox_does_what_two_lists_do(acts: list[tuple[str, Key, Key]]) -> None:
     box: TaggedMailbox[int, int] = TaggedMailbox()
@@ -100,6 +102,9 @@ def test_a_tagged_mailbox_does_what_two_lists_do(acts: list[tuple[str, Key, Key]
             posted.remove(receive) if receive else arrived.append((own, number))
         elif act == "peek":
             assert box.peek(wanted) == (message and message[1])
+        elif act == "take":
+            assert box.take(wanted) == (message and message[1])
+            arrived = [each for each in arrived if each is not message]
         elif act == "cancel" and posted:
             box.cancel(*posted.pop(number % len(posted)))
         elif act == "forget":
