@@ -32,7 +32,7 @@ from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
-from ringcast.wire.error_text import in_a_line, inside, text_of
+from ringcast.wire.error_text import in_a_line, inside, origin, text_of
 from ringcast.wire.failure import Failure, clean
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
@@ -84,8 +84,17 @@ def init(*, timeout: float | None = None, threads: Literal["single", "multiple"]
     return world
 
 
-def _join(timeout: float | None) -> Communicator:
-    """Return the communicator of this process, which joins its job if it has not."""
+def init_or_alone() -> Communicator:
+    """Return what `init` does; in a process that a rank has started, a world of one rank.
+
+    For programs that import MPI wherever they run, as in each process of their own pools.
+    """
+    world: Communicator = getattr(_ranks, "communicator", None) or _join(None, children=True)
+    return world
+
+
+def _join(timeout: float | None, *, children: bool = False) -> Communicator:
+    """Return the communicator of this process, which joins its job if it has not; `children` of a rank are alone."""
     global _world, _config, _joined
     if _joined is not None:
         child_processes.refuse(_joined)
@@ -93,7 +102,10 @@ def _join(timeout: float | None) -> Communicator:
         if _config is not None:
             raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
         config = from_environment()
-        _refuse_children(config)
+        if parent := _parent(config):
+            if not children:
+                child_processes.refuse(parent)
+            config = WorkerConfig(pickle=config.pickle)
         _fold_uncaught_errors(config)
         network = _network(config)
         if config.control:
@@ -197,11 +209,12 @@ def _member(config: WorkerConfig, network: Network) -> Group:
     return group
 
 
-def _refuse_children(config: WorkerConfig) -> None:
-    """Refuse a process whose settings are those of a rank that has started it."""
+def _parent(config: WorkerConfig) -> child_processes.RankProcess | None:
+    """Return the rank that has started this process, if the settings are that rank's."""
     joined = child_processes.parse(config.joined)
-    if config.control and joined is not None and (joined.nonce, joined.rank) == (config.nonce, config.rank):
-        child_processes.refuse(joined)
+    if not config.control or joined is None or (joined.nonce, joined.rank) != (config.nonce, config.rank):
+        return None
+    return joined if joined.pid != os.getpid() else None
 
 
 def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.RankProcess:
@@ -313,8 +326,9 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
             error.add_note(_NO_INPUT)
         if os.getpid() == pid:
             control.send(Failing(rank, Failure.of(error, whole=all_frames_wanted())))
-            if isinstance(error, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
-                print(_in_one_line(error, trace), file=sys.stderr)
+            cause = origin(error)
+            if isinstance(cause, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
+                print(_in_one_line(cause, trace), file=sys.stderr)
                 return
         previous(kind, error, trace)
 

@@ -13,14 +13,25 @@ from ringcast.errors import RingcastError
 _LIBRARY = str(Path(__file__).parents[1]) + "/"
 
 
+class Translation:
+    """A base of errors of kinds that programs for another library expect: they say what their cause says, if any."""
+
+
+def origin(error: BaseException) -> BaseException:
+    """Return the error of ringcast that a translated error stands for; any other error itself."""
+    cause = error.__cause__
+    return cause if isinstance(error, Translation) and isinstance(cause, RingcastError) else error
+
+
 def text_of(error: BaseException, *, whole: bool = False) -> str:
     """Return an error with its traceback and its causes, as Python prints them, with ringcast's frames folded.
 
-    All frames are there if `whole`; where an error of another kind arose inside ringcast, the innermost one is.
+    All frames are there if `whole`; where an error of another kind arose inside ringcast, the innermost one is. Unless
+    `whole`, a translated error is there without the one that it stands for, which says the same.
     """
     told = traceback.TracebackException.from_exception(error)
     if not whole:
-        for each, its_error in _chain(told, error):
+        for each, its_error in list(_chain(told, error)):
             _fold(each, its_error)
     return "".join(told.format())
 
@@ -31,8 +42,10 @@ def in_a_line(error: BaseException) -> str:
     >>> in_a_line(ValueError("bad")), in_a_line(AssertionError())
     ('ValueError: bad', 'AssertionError')
     """
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text, kind = str(error), type(error).__name__
+    if isinstance(error, Translation):  # its name may be that of a builtin
+        kind = f"{type(error).__module__.rpartition('.')[2]}.{kind}"
+    return f"{kind}: {text}" if text else kind
 
 
 def inside(file: str) -> bool:
@@ -61,7 +74,9 @@ def _counted(frames: int) -> str:
 
 
 def _fold(told: traceback.TracebackException, error: BaseException) -> None:
-    told.stack = _Folded(told.stack, broken=not isinstance(error, RingcastError))
+    told.stack = _Folded(told.stack, broken=not isinstance(error, RingcastError | Translation))
+    if told.__cause__ is not None and origin(error) is not error:
+        told.__cause__ = told.__cause__.__cause__
 
 
 def _chain(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import blames
 from ringcast.wire.codec import Count, Rank
-from ringcast.wire.error_text import in_a_line, text_of
+from ringcast.wire.error_text import in_a_line, origin, text_of
 
 MAX_TEXT = 100_000  # bytes of one cause or traceback
 
@@ -26,7 +26,7 @@ class Failure:
     def of(cls, error: BaseException, *, whole: bool = False) -> Failure:
         """Return the failure of a rank that `error` ends; `whole`: with all frames of its traceback."""
         cause, traceback = in_a_line(error), text_of(error, whole=whole)
-        return cls(clean(cause), clean(traceback), tuple(map(int, blames(error))))
+        return cls(clean(cause), clean(traceback), tuple(map(int, blames(origin(error)))))
 
     def at(self, host: str, pid: int) -> Failure:
         """Return the same failure of a rank that ran there."""

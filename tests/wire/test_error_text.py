@@ -12,7 +12,7 @@ from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.in_process import thread_endpoints
-from ringcast.wire.error_text import text_of
+from ringcast.wire.error_text import Translation, in_a_line, origin, text_of
 
 COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
 
@@ -69,3 +69,37 @@ def test_each_error_of_a_group_is_folded_by_its_own_kind() -> None:
         "inside ringcast"
     )
     assert text.count('ringcast/bootstrap/world.py", line') == 1
+
+
+class Translated(Translation, RuntimeError):
+    """What a program for another library expects."""
+
+    __module__ = "other.LIBRARY"
+
+
+def test_a_translated_error_is_told_once_by_its_own_kind() -> None:
+    def fail() -> None:
+        try:
+            COMM.bcast(1, root=7)
+        except ValueError as error:
+            raise Translated(str(error)) from error
+
+    error = caught(fail)
+    text = text_of(error)
+    assert (text.count("Traceback"), text.count("argument root")) == (1, 1), text
+    assert text.splitlines()[-1] == f"other.LIBRARY.Translated: {error}"
+    assert in_a_line(error) == f"LIBRARY.Translated: {error}"
+    assert origin(error) is error.__cause__
+    assert text_of(error, whole=True) == "".join(traceback.format_exception(error))
+
+
+def test_what_a_program_did_before_a_translated_error_is_kept() -> None:
+    def fail() -> None:
+        try:
+            raise KeyError("mine")
+        except KeyError as error:
+            raise Translated("other") from error
+
+    error = caught(fail)
+    assert "KeyError: 'mine'" in text_of(error)
+    assert origin(error) is error

@@ -8,6 +8,7 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import PeerFailed, Revoked
+from ringcast.wire.error_text import Translation
 from ringcast.wire.failure import MAX_TEXT, Failure
 
 COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
@@ -39,3 +40,13 @@ def test_all_frames_are_there_on_demand() -> None:
     whole = Failure.of(found.value, whole=True)
     assert "inside ringcast" not in whole.traceback
     assert "ringcast/communicator/" in whole.traceback
+
+
+def test_a_translated_error_blames_whom_its_cause_blames() -> None:
+    class Translated(Translation, RuntimeError):
+        pass
+
+    translated = Translated("said in other words")
+    assert Failure.of(translated).blames == ()
+    translated.__cause__ = PeerFailed(0, 3, "killed")
+    assert Failure.of(translated).blames == (3,)

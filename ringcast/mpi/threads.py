@@ -1,0 +1,47 @@
+"""Programs of several threads: the engine of a rank is shared when another thread is there, and not before.
+
+Only the thread that makes calls can start another one, so none appears in the middle of a call. A thread that calls
+while others exist has the engine shared first (`ringcast.engine.shared`): a program of one thread pays a look at the
+threads for each call, a tenth of a microsecond.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from threading import _active as by_number  # type: ignore[attr-defined]  # to ask for a list takes a microsecond
+
+from ringcast.engine.shared import share
+from ringcast.requests.caller import Caller
+
+_LOCK = threading.Lock()
+_OURS: set[threading.Thread] = set()  # the thread that makes calls, and those of ringcast's
+
+
+def enter(caller: Caller, operation: str) -> float | None:
+    """Return how long a call may take, where any thread may make it.
+
+    Raises:
+        RingcastError: the communicator makes no calls any more.
+    """
+    if not _OURS.issuperset(by_number.values()):
+        _share(caller)
+    return caller._enter(operation)
+
+
+def _share(caller: Caller) -> None:
+    endpoint = caller._group.endpoint
+    if endpoint.shared or endpoint.closed or endpoint.torn:
+        return
+    _, owner = caller._owner
+    threads = threading.enumerate()
+    if all(thread.ident == owner or thread.name.startswith("ringcast-") for thread in threads):
+        _OURS.update(threads)
+        return
+    with _LOCK:
+        share(endpoint)
+
+
+def give_way() -> None:
+    """Let other processes run, as a program that looks in vain will look again at once: ranks may share cores."""
+    os.sched_yield()

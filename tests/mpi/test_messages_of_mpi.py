@@ -1,0 +1,37 @@
+"""Messages between ranks, in MPI's names: their laws hold in jobs of any size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from support.places import ROOT
+
+PROGRAM = ROOT / "tests/support/programs/messages_of_mpi.py"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_laws_of_messages(n: int) -> None:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), sys.executable, str(PROGRAM)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert len({line.partition(" ")[2] for line in done.stdout.splitlines()}) == 1
+
+
+def test_a_job_that_takes_no_objects_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGCAST_NO_PICKLE", "1")
+    program = """
+from ringcast import MPI
+for call in lambda: MPI.COMM_SELF.send([], 0), lambda: MPI.COMM_SELF.irecv(), lambda: MPI.COMM_SELF.bsend([], 0):
+    try:
+        call()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_UNSUPPORTED_OPERATION
+    else:
+        raise AssertionError
+MPI.COMM_SELF.Sendrecv(b"a", 0, 0, bytearray(1), 0, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
