@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ringcast import mpi4py
 from ringcast._util import output_files
 from ringcast._util.near_words import did_you_mean
 from ringcast._util.output_files import reason_not
@@ -258,6 +259,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
+    add("--as-mpi4py", action="store_true", help="the program imports mpi4py, and gets ringcast.MPI")
     add("--dry-run", action="store_true", help="print what would run where, and by which commands")
     add("-v", "--verbose", action="store_true", help="say what happens")
     add("--version", action="version", version=f"ringcast-launch {version()}, {build()}")
@@ -297,6 +299,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
     restarts = _max_restarts(options)
     exports = exported(options.exports, environment)
+    if options.as_mpi4py:
+        exports["PYTHONPATH"] = mpi4py.path({**environment, **exports})
     starter = _starter(options.rsh_agent or "", bool(allocated))
     of_slurm = bool(allocated) or starter == slurm.SRUN
     environment = {**(slurm.of_job(environment) if of_slurm else environment), **exports}

@@ -45,6 +45,13 @@ def test_a_plate_is_that_of_one_process(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 4])
+def test_a_program_for_mpi4py_finds_the_same_plate_on_any_number_of_ranks(n: int) -> None:
+    launcher = (sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--output", "none", "--as-mpi4py")
+    text = run(*launcher, str(EXAMPLES / "mpi4py_program.py"))
+    assert text == "328 steps, residual below 1e-8: True, hottest 4.298224\n"  # as with MPICH
+
+
+@pytest.mark.parametrize("n", [1, 4])
 def test_a_network_learns_what_it_does_on_one_process(n: int) -> None:
     assert launch(n, "sgd.py", "--steps", "30").endswith("as with one process\n")
 

@@ -51,7 +51,8 @@ class JobReport:
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
         cause = self._shortened() if self._stands_in(shown) else self.cause
         above = shown or self.traceback
-        return "".join(line + "\n" for line in [*above.rstrip().splitlines(), f"ringcast-launch: {who}{cause}"])
+        lines = [*above.rstrip().splitlines(), *_advice(above), f"ringcast-launch: {who}{cause}"]
+        return "".join(line + "\n" for line in lines)
 
     def _stands_in(self, text: str) -> bool:
         """Return whether a text has the whole cause, maybe without the number of the rank."""
@@ -74,3 +75,11 @@ class JobReport:
         ranks = [{"rank": r.rank, "host": r.host, "pid": r.pid, **asdict(r.fate)} for r in self.ranks]
         text = json.dumps({**asdict(self), "ranks": ranks}, indent=2) + "\n"
         write_whole(path, lambda file: file.write(text.encode()))
+
+
+def _advice(error: str) -> list[str]:
+    """Return what may help against an error, which its program cannot know."""
+    if "ModuleNotFoundError: No module named 'mpi4py'" not in error:
+        return []
+    ways = "--as-mpi4py (alone: python -m ringcast.mpi4py)"
+    return [f"ringcast-launch: mpi4py is not installed; with {ways} ringcast takes its place"]

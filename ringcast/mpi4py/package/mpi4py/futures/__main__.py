@@ -1,0 +1,13 @@
+"""`python -m mpi4py.futures program.py`: rank 0 runs the program, the others what its executors are given."""
+
+from mpi4py.run import need_program, run_command_line
+
+if __name__ == "__main__":
+    need_program("mpi4py.futures")
+
+    from mpi4py import MPI
+    from mpi4py.futures.pool import shared_pool
+
+    with shared_pool(MPI.COMM_WORLD) as first:
+        if first:
+            run_command_line()
