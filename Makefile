@@ -4,6 +4,7 @@
 # make test-long    run those that take minutes
 # make test-compiled  run those of make test on the compiled build
 #                   with TESTS="tests/protocol tests/wire" both run only these
+# make mpi4py-suite  run mpi4py's own tests on ringcast.MPI, and write their table into docs/use/mpi4py.md
 # make check        style, types and the direction of imports
 # make docs         build the pages, with a reference of the API, as a site in site
 # make dist         build the source distribution and the wheel in dist, check and try them
@@ -15,7 +16,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-long test-compiled check docs dist
+.PHONY: demo test test-live test-long test-compiled mpi4py-suite check docs dist
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
@@ -41,6 +42,9 @@ test-compiled: .venv/installed-test
 	$(BIN)/python -m zipfile -e $(COPY)/dist/*.whl $(COPY)
 	mv $(COPY)/ringcast_launcher $(COPY)/launcher
 	$(MAKE) -C $(COPY) test
+
+mpi4py-suite: .venv/installed-test
+	$(BIN)/python docs/scripts/mpi4py_suite.py --write
 
 check: .venv/installed-test
 	$(BIN)/ruff check
