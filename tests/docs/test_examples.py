@@ -48,7 +48,7 @@ def test_a_plate_is_that_of_one_process(n: int) -> None:
 def test_a_program_for_mpi4py_finds_the_same_plate_on_any_number_of_ranks(n: int) -> None:
     launcher = (sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--output", "none", "--as-mpi4py")
     text = run(*launcher, str(EXAMPLES / "mpi4py_program.py"))
-    assert text == "328 steps, residual below 1e-8: True, hottest 4.298224\n"  # as with MPICH
+    assert text == "residual below 1e-8: True, hottest 4.298224\n"  # as with MPICH
 
 
 @pytest.mark.parametrize("n", [1, 4])
