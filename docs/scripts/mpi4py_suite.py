@@ -54,7 +54,7 @@ REPORT = "SUITE_REPORT"  # in the environment of a rank: the folder for its resu
 
 @dataclass
 class Results:
-    """What one job found: its tests by name, each with the worst that a rank says of it."""
+    """The results of one job: of each test the worst outcome on any rank."""
 
     tests: dict[str, tuple[str, str]] = field(default_factory=dict)  # name → pass, skip, fail; why
     ended: str = ""  # how the job ended where it should not have

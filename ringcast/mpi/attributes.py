@@ -36,7 +36,10 @@ class Attributes(Handle):
 
     @classmethod
     def Create_keyval(cls, copy_fn: Any = None, delete_fn: Any = None, nopython: bool = False) -> int:
-        """Return a key. Dup copies values if `copy_fn` is True, or what it returns; `delete_fn` is told of deletion."""
+        """Return a new key.
+
+        Dup copies a value if `copy_fn` is True, or what it returns. `delete_fn` is called when a value is deleted.
+        """
         keyval = next(_NUMBERS)
         _keys[keyval] = _Key(cls._kind, copy_fn, delete_fn, nopython)
         return keyval

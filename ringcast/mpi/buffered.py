@@ -96,7 +96,7 @@ class BufferedSends(CommHandle):
 
     def Iflush_buffer(self) -> NoReturn:
         """Refuse."""
-        raise NotImplementedError("Iflush_buffer")
+        raise NotImplementedError("ringcast has no Iflush_buffer; Flush_buffer waits")
 
 
 def Attach_buffer(buf: Any) -> None:
@@ -119,7 +119,7 @@ def Flush_buffer() -> None:
 
 def Iflush_buffer() -> NoReturn:
     """Refuse."""
-    raise NotImplementedError("Iflush_buffer")
+    raise NotImplementedError("ringcast has no Iflush_buffer; Flush_buffer waits")
 
 
 def _attached(buf: Any) -> Attached:

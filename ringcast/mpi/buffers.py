@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
 from typing import Any
@@ -41,7 +41,9 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     array = _of_array(spec, blocks, writes)
     if array is not None:
         return array
-    data, count, displacement, datatype = _of_one(spec)
+    if spec is None:
+        raise TypeError("message: expecting buffer or list/tuple")
+    data, count, displacement, datatype = _fields(spec, _pair_of)
     memory, definition = _source(data, datatype, writes, count is not None and not displacement)
     if count is None and displacement is None:
         count = _filling(memory, definition, blocks)
@@ -77,7 +79,7 @@ def _of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
 
 def vector(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
     """Return the buffers of a call that has a count and a displacement, in elements, for each rank."""
-    data, counts, displacements, datatype = _of_many(spec)
+    data, counts, displacements, datatype = _fields(spec, _pairs_of)
     memory, definition = _source(data, datatype, writes, counts is not None)
     each = [_filling(memory, definition, blocks) // blocks] * blocks if counts is None else _numbers(counts, blocks)
     if min(each, default=0) < 0:
@@ -127,20 +129,18 @@ def joined(parts: Sequence[Part]) -> Bytes | None:
     return source[filled[0].start : end] if filled[0].start >= 0 and end <= source.nbytes else None
 
 
-def _of_one(spec: Any) -> tuple[Any, Any, Any, Any]:
-    """Return data, count, displacement and datatype of a specification."""
-    if spec is None:
-        raise TypeError("message: expecting buffer or list/tuple")
+def _fields(spec: Any, pair_of: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any, Any, Any]:
+    """Return data, count, displacement and datatype of a specification; or counts and displacements."""
     if not isinstance(spec, _SEQUENCES):
         return spec, None, None, None
     if len(spec) == 2:
         data, second = spec
         if second is None or isinstance(second, (Datatype, str)):
             return data, None, None, second
-        return data, *_pair_of(second), None
+        return data, *pair_of(second), None
     if len(spec) == 3:
         data, count, datatype = spec
-        return data, *_pair_of(count), datatype
+        return data, *pair_of(count), datatype
     if len(spec) == 4:
         return spec  # type: ignore[return-value]
     raise ValueError("message: expecting 2 to 4 items")
@@ -151,23 +151,6 @@ def _pair_of(count: Any) -> tuple[Any, Any]:
         return count, None
     count, displacement = count
     return count, displacement
-
-
-def _of_many(spec: Any) -> tuple[Any, Any, Any, Any]:
-    """Return data, counts, displacements and datatype of a specification."""
-    if not isinstance(spec, _SEQUENCES):
-        return spec, None, None, None
-    if len(spec) == 2:
-        data, second = spec
-        if second is None or isinstance(second, (Datatype, str)):
-            return data, None, None, second
-        return data, *_pairs_of(second), None
-    if len(spec) == 3:
-        data, counts, datatype = spec
-        return data, *_pairs_of(counts), datatype
-    if len(spec) == 4:
-        return spec  # type: ignore[return-value]
-    raise ValueError("message: expecting 2 to 4 items")
 
 
 def _pairs_of(counts: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""What stands behind communicators of MPI: groups of ringcast's, made with and without a call of all their ranks."""
+"""The groups of ringcast that communicators of MPI use, made with and without a call of all their ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Peers(NamedTuple):
 
 
 class Action:
-    """What an error handler does with an object of MPI and an error."""
+    """The action of an error handler, called with an object of MPI and an error."""
 
     def __init__(self, act: Callable[[Any, Exception], Any]) -> None:
         self.act = act
@@ -50,7 +50,7 @@ no_action, fatal = Action(lambda *_: None), Action(_end)
 
 
 class Shared:
-    """What a communicator and its copies share.
+    """The state that all handles of one communicator share.
 
     Attributes:
         remote: of an intercommunicator, whom messages are sent to.

@@ -1,4 +1,4 @@
-"""What datatypes are, whatever handles a program has for them: the predefined ones, and those that it builds."""
+"""The definitions of datatypes, predefined and derived, to which handles refer."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _CODES = {  # numpy's characters by kind and bits
     (0, 8): "b", (0, 16): "h", (0, 32): "i", (0, 64): "l", (1, 8): "B", (1, 16): "H", (1, 32): "I", (1, 64): "L",
     (2, 16): "e", (2, 32): "f", (2, 64): "d", (2, 128): "g", (5, 64): "F", (5, 128): "D", (6, 8): "?",
 }  # fmt: skip
-_LONG_COMPLEX = (2, 128, 2)  # kind, bits and lanes: the bits are told in a byte, where 256 does not fit
+_LONG_COMPLEX = (2, 128, 2)  # kind, bits and lanes; two lanes, as the field for the bits is a byte and cannot hold 256
 
 _Fields = list[tuple[str, Any]]
 
