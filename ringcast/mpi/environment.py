@@ -10,20 +10,20 @@ import time
 from ringcast.bootstrap.world import init_or_alone
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
-from ringcast.mpi.abort import abort
-from ringcast.mpi.comm import COMM_SELF, COMM_WORLD
-from ringcast.mpi.constants import (
+from ringcast.mpi.base.abort import abort
+from ringcast.mpi.base.constants import (
     MAX_PROCESSOR_NAME,
     SUBVERSION,
     THREAD_MULTIPLE,
     VERSION,
 )
-from ringcast.mpi.contexts import alone
-from ringcast.mpi.errhandlers import ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN
-from ringcast.mpi.exceptions import ERR_OTHER, Exception
-from ringcast.mpi.info import Info
-from ringcast.mpi.pending import finish
+from ringcast.mpi.base.contexts import alone
+from ringcast.mpi.base.exceptions import ERR_OTHER, Exception
+from ringcast.mpi.communicators.comm import COMM_SELF, COMM_WORLD
+from ringcast.mpi.handles.errhandlers import ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN
+from ringcast.mpi.handles.info import Info
 from ringcast.mpi.rc import chosen
+from ringcast.mpi.requests.pending import finish
 from ringcast.mpi.unsupported import Unsupported
 from ringcast.version import __version__
 

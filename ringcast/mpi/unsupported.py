@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, SupportsIndex
 
-from ringcast.mpi.buffers import message
-from ringcast.mpi.error_classes import ERR_UNSUPPORTED_OPERATION
-from ringcast.mpi.exceptions import Exception
-from ringcast.mpi.handles import Handle, predefined
+from ringcast.mpi.base.error_classes import ERR_UNSUPPORTED_OPERATION
+from ringcast.mpi.base.exceptions import Exception
+from ringcast.mpi.datatypes.buffers import message
+from ringcast.mpi.handles.handle import Handle, predefined
 
 __all__ = [
     "FILE_NULL",

@@ -8,12 +8,13 @@ import struct
 import numpy as np
 import pytest
 
-from ringcast.mpi.buffers import block, joined, message, vector, wide
-from ringcast.mpi.datatype import Datatype
-from ringcast.mpi.exceptions import ERR_RANK, Exception
-from ringcast.mpi.memory import Alloc_mem, Get_address, buffer
-from ringcast.mpi.op import BAND, of_buffers
-from ringcast.mpi.predefined import (
+from ringcast.mpi.base.exceptions import ERR_RANK, Exception
+from ringcast.mpi.base.sentinels import BOTTOM
+from ringcast.mpi.data.memory import Alloc_mem, Get_address, buffer
+from ringcast.mpi.datatypes.buffers import block, joined, message, vector, wide
+from ringcast.mpi.datatypes.datatype import Datatype
+from ringcast.mpi.datatypes.op import BAND, of_buffers
+from ringcast.mpi.datatypes.predefined import (
     BYTE,
     C_LONG_DOUBLE_COMPLEX,
     DATATYPE_NULL,
@@ -23,7 +24,6 @@ from ringcast.mpi.predefined import (
     LONG,
     LONG_DOUBLE,
 )
-from ringcast.mpi.sentinels import BOTTOM
 from ringcast.wire.error_text import text_of
 
 FOUR = np.arange(4, dtype="i4")

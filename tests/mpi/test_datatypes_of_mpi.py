@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcast.mpi import constants, predefined
-from ringcast.mpi.datatype import Datatype
-from ringcast.mpi.elements import Elements
-from ringcast.mpi.error_classes import ERR_ARG, ERR_COUNT, ERR_RANK, ERR_TYPE
-from ringcast.mpi.exceptions import Exception
-from ringcast.mpi.predefined import BYTE, CHAR, DOUBLE, INT, SHORT
+from ringcast.mpi.base import constants
+from ringcast.mpi.base.error_classes import ERR_ARG, ERR_COUNT, ERR_RANK, ERR_TYPE
+from ringcast.mpi.base.exceptions import Exception
+from ringcast.mpi.data.elements import Elements
+from ringcast.mpi.datatypes import predefined
+from ringcast.mpi.datatypes.datatype import Datatype
+from ringcast.mpi.datatypes.predefined import BYTE, CHAR, DOUBLE, INT, SHORT
 
 NAMES = {**vars(constants), **vars(predefined), "Datatype": Datatype}
 

@@ -1,0 +1,30 @@
+"""The one place where calls of MPI raise their errors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+from ringcast.mpi.base.exceptions import Exception
+
+
+class Outcome(NamedTuple):
+    """What steps return that have received an object: that, or what has gone wrong when it was unpickled."""
+
+    value: Any
+    error: BaseException | None = None
+
+    def result(self) -> Any:
+        """Return the object, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def fail(comm: Any, error: Exception, cause: BaseException | None = None) -> NoReturn:
+    """Raise an error of a call of a communicator, when its error handler has acted on it.
+
+    `cause` is what ringcast has raised.
+    """
+    if comm:
+        comm._shared.errhandler.act(comm, error)
+    raise error from cause

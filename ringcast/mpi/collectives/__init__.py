@@ -1,0 +1,1 @@
+"""Collectives on buffers and on objects, within a group and between two."""

@@ -1,0 +1,289 @@
+"""Collectives of intercommunicators: each side gets what the other one has.
+
+Ranks of the side that has the root take part only if they are the root, so nothing is known to all: the root and single
+ranks of the other side send each other messages, and the other side goes on by collectives of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcast import collectives
+from ringcast.collectives import point_to_point
+from ringcast.collectives.alltoall import swap_objects, swap_pieces
+from ringcast.collectives.broadcast import bcast_into
+from ringcast.collectives.reduce import combine_objects
+from ringcast.collectives.scatter import hand_out
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, plan
+from ringcast.engine.execute import Steps
+from ringcast.errors import ArgumentError
+from ringcast.mpi.base.constants import PROC_NULL, ROOT
+from ringcast.mpi.base.error_classes import ERR_ROOT, ERR_TRUNCATE
+from ringcast.mpi.base.exceptions import Exception
+from ringcast.mpi.base.failing import Outcome
+from ringcast.mpi.collectives.buffers import check_length
+from ringcast.mpi.collectives.objects import one_for_each, receive_object, send_object
+from ringcast.mpi.data.layout import Bytes
+from ringcast.mpi.datatypes.buffers import Part, block, message, vector
+from ringcast.mpi.datatypes.op import SUM, check_alike, of_buffers, of_objects
+from ringcast.mpi.handles.comm_handle import CommHandle
+from ringcast.ops import Array, Op
+
+_NOTHING = memoryview(bytearray())
+
+
+class InterCollectives(CommHandle):
+    """The steps that differ from those of an intracommunicator."""
+
+    def _barrier(self) -> Steps[None]:
+        """Wait for all ranks of both sides."""
+        return collectives.barrier(self._shared.inner)
+
+    def _bcast(self, buf: Any, root: int = 0) -> Steps[None]:
+        """Send the root's buffer to all ranks of the other side."""
+        self._check_root(root)
+        part = None if root == PROC_NULL else message(buf, writes=root != ROOT)
+        messages = self._messages()
+        if part is not None and root == ROOT:
+            yield from messages.send(part.packed(), 0)
+        elif part is not None:
+            yield from self._bcast_from_leader(messages, part, root)
+
+    def _bcast_from_leader(self, messages: _Messages, part: Part, root: int) -> Steps[None]:
+        room = part.room()
+        if self._group.rank == 0:
+            check_length((yield from messages.receive(room, root)), room.nbytes)
+        yield from bcast_into(self._group, room, 0)
+        part.store(room)
+
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Put the buffers of the other side into the root's."""
+        parts = block(recvbuf, self._peers.size, writes=True).split(self._peers.size) if root == ROOT else []
+        return self._gathered(sendbuf, parts, root)
+
+    def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Put the buffers of the other side, of any lengths, into places of the root's."""
+        return self._gathered(sendbuf, vector(recvbuf, self._peers.size, writes=True) if root == ROOT else [], root)
+
+    def _gathered(self, sendbuf: Any, parts: list[Part], root: int) -> Steps[None]:
+        self._check_root(root)
+        given = None if root in (ROOT, PROC_NULL) else message(sendbuf, writes=False)
+        messages = self._messages()
+        for peer, part in enumerate(parts):
+            part.store((yield from messages.receive(part.room(), peer)))
+        if given is not None:
+            yield from messages.send(given.packed(), root)
+
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Give each rank of the other side its own one of the blocks of the root's buffer."""
+        parts = block(sendbuf, self._peers.size, writes=False).split(self._peers.size) if root == ROOT else []
+        return self._scattered(parts, recvbuf, root)
+
+    def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Give each rank of the other side its own one of the parts of the root's buffer."""
+        return self._scattered(vector(sendbuf, self._peers.size, writes=False) if root == ROOT else [], recvbuf, root)
+
+    def _scattered(self, parts: list[Part], recvbuf: Any, root: int) -> Steps[None]:
+        self._check_root(root)
+        mine = None if root in (ROOT, PROC_NULL) else message(recvbuf, writes=True)
+        messages = self._messages()
+        for peer, part in enumerate(parts):
+            yield from messages.send(part.packed(), peer)
+        if mine is not None:
+            mine.store((yield from messages.receive(mine.room(), root)))
+
+    def _allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Put the buffers of the other side into that of each rank."""
+        size = self._peers.size
+        given = message(sendbuf, writes=False)
+        return self._swapped([given] * size, block(recvbuf, size, writes=True).split(size))
+
+    def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Put the buffers of the other side, of any lengths, into places of that of each rank."""
+        size = self._peers.size
+        return self._swapped([message(sendbuf, writes=False)] * size, vector(recvbuf, size, writes=True))
+
+    def _alltoall(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange a block with each rank of the other side."""
+        size = self._peers.size
+        given = block(sendbuf, size, writes=False).split(size)
+        return self._swapped(given, block(recvbuf, size, writes=True).split(size))
+
+    def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
+        """Exchange parts with the ranks of the other side: in a call of all ranks, of which those here get nothing."""
+        outgoing = [part.packed() for part in given or []]
+        rooms = [part.room() for part in parts]
+        pieces, places = [piece.data for piece in outgoing], [room.data for room in rooms]
+        here = [_NOTHING] * self._group.size
+        yield from swap_pieces(self._shared.inner, self._in_order(pieces, here), self._in_order(places, here))
+        for part, room in zip(parts, rooms, strict=True):
+            part.store(room)
+
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
+        """Put the combination of the buffers of the other side into the root's."""
+        self._check_root(root)
+        if root == ROOT:
+            part = message(recvbuf, writes=True)
+            part.store((yield from self._messages().receive(part.room(), 0)))
+        elif root == PROC_NULL:
+            self._messages()
+        else:
+            operands = of_buffers(op, message(sendbuf, writes=False))
+            messages = self._messages()
+            total = yield from self._reduced(*operands)
+            if total is not None:
+                yield from messages.send(total, root)
+
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put the combination of the buffers of the other side into that of each rank."""
+        given, part = message(sendbuf, writes=False), message(recvbuf, writes=True)
+        check_alike(given, part)
+        room = part.room()
+        yield from self._reduced_there(*of_buffers(op, given), room)
+        yield from bcast_into(self._group, room, 0)
+        part.store(room)
+
+    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put each rank's own block of the combination of the buffers of the other side into its buffer."""
+        size, given, part = self._group.size, message(sendbuf, writes=False), message(recvbuf, writes=True)
+        check_alike(given, part, size)
+        return self._reduced_parts(given, part, (part.count,) * size, op)
+
+    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[None]:
+        """Give the ranks of each side so many elements of the combination of the buffers of the other one."""
+        group = self._group
+        whole = np.empty(given.nbytes, np.uint8) if group.rank == 0 else None
+        yield from self._reduced_there(*of_buffers(op, given), whole)
+        each = given.nbytes // given.count if given.count else 0
+        rows = tuple(count * each for count in counts)
+        part.store((yield from hand_out(group, "scatterv", whole, np.dtype(np.uint8), rows, (), 0, AUTOMATIC)))
+
+    def _reduced(self, combine: Op, items: Array) -> Steps[Bytes | None]:
+        """Return the combination of the items of this side to its first rank."""
+        total = yield from collectives.reduce(self._group, items, combine, 0, None, AUTOMATIC)
+        return None if total is None else total.view(np.uint8)
+
+    def _reduced_there(self, combine: Op, items: Array, room: Bytes | None) -> Steps[None]:
+        """Put the combination of the items of the other side into the room of the first rank of this one."""
+        messages = self._messages()
+        total = yield from self._reduced(combine, items)
+        if total is not None and room is not None:
+            check_length((yield from messages.exchange(total, room)), room.nbytes)
+
+    def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
+        """Return the root's object on all ranks of the other side."""
+        self._check_root(root)
+        messages = self._messages()
+        if root == ROOT:
+            yield from messages.send(obj, 0)
+        if root in (ROOT, PROC_NULL):
+            return Outcome(None)
+        if self._group.rank:
+            return (yield from receive_object(self._group, 0))
+        value = yield from messages.receive(None, root)
+        yield from send_object(self._group, value, 0)
+        return Outcome(value)
+
+    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[list[Any] | None]:
+        """Return the objects of the other side at the root, None elsewhere."""
+        self._check_root(root)
+        messages = self._messages()
+        if root == ROOT:
+            values = []
+            for peer in range(self._peers.size):
+                values.append((yield from messages.receive(None, peer)))
+            return values
+        if root != PROC_NULL:
+            yield from messages.send(sendobj, root)
+        return None
+
+    def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
+        """Return on each rank of the other side its own one of the root's objects."""
+        self._check_root(root)
+        values = one_for_each(sendobj, self._peers.size) if root == ROOT else []
+        messages = self._messages()
+        for peer, value in enumerate(values):
+            yield from messages.send(value, peer)
+        return Outcome(None if root in (ROOT, PROC_NULL) else (yield from messages.receive(None, root)))
+
+    def _allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+        """Return the objects of the other side."""
+        return self._alltoall_objects([sendobj] * self._peers.size)
+
+    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+        """Return from every rank of the other side the object that it has for this one."""
+        inner, first = self._shared.inner, self._peers.first
+        values = self._in_order(one_for_each(sendobj, self._peers.size), [None] * self._group.size)
+        theirs = yield from swap_objects(inner, plan(inner, "alltoall", AUTOMATIC, OBJECTS), values)
+        return theirs[first : first + self._peers.size]
+
+    def _reduce_objects(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Steps[Outcome]:
+        """Return the combination of the objects of the other side at the root; None elsewhere."""
+        self._check_root(root)
+        combine, messages = of_objects(op), self._messages()
+        if root == ROOT:
+            return Outcome((yield from messages.receive(None, 0)))
+        if root != PROC_NULL:
+            total = yield from combine_objects(self._group, "reduce", sendobj, combine, 0, AUTOMATIC)
+            if self._group.rank == 0:
+                yield from messages.send(total, root)
+        return Outcome(None)
+
+    def _allreduce_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
+        """Return the combination of the objects of the other side."""
+        group, combine, messages = self._group, of_objects(op), self._messages()
+        total = yield from combine_objects(group, "reduce", sendobj, combine, 0, AUTOMATIC)
+        if group.rank:
+            return (yield from receive_object(group, 0))
+        theirs = yield from messages.exchange(total, None)
+        yield from send_object(group, theirs, 0)
+        return Outcome(theirs)
+
+    def _check_root(self, root: int) -> None:
+        """Check the root.
+
+        Raises:
+            Exception: it is no rank of the other side, nor ROOT or PROC_NULL.
+        """
+        size = self._peers.size
+        if root not in (ROOT, PROC_NULL) and not 0 <= root < size:
+            raise Exception(ERR_ROOT, f"expected a rank in 0..{size - 1}, ROOT or PROC_NULL, got {root!r}")
+
+    def _messages(self) -> _Messages:
+        """Return the messages of a call of all ranks; it counts, so that its arguments are checked before."""
+        return _Messages(self._shared.inner, self._peers.first, next(self._shared.calls))
+
+    def _in_order(self, there: list[Any], here: list[Any]) -> list[Any]:
+        """Return what is for the other side and for this one in the order of all ranks."""
+        return there + here if self._peers.first == 0 else here + there
+
+
+class _Messages:
+    """The messages of one call between the sides, which have a tag of their own."""
+
+    def __init__(self, group: Group, first: int, number: int) -> None:
+        self._group, self._first, self._tag = group, first, number % (1 << 32)
+
+    def send(self, value: Any, peer: int) -> Steps[None]:
+        """Send a buffer or an object to a rank of the other side."""
+        return point_to_point.send(self._group, value, self._first + peer, self._tag)
+
+    def receive(self, room: Bytes | None, peer: int) -> Steps[Any]:
+        """Return what comes from a rank of the other side, in this room or, for an object, None."""
+        return _fitting(point_to_point.recv(self._group, self._first + peer, self._tag, room, None))
+
+    def exchange(self, value: Any, room: Bytes | None) -> Steps[Any]:
+        """Send to the first rank of the other side, and return what comes from there."""
+        first = self._first
+        return _fitting(point_to_point.sendrecv(self._group, value, first, first, self._tag, room))
+
+
+def _fitting(steps: Steps[Any]) -> Steps[Any]:
+    """Return what comes; that it does not fit the buffer is no error of an argument here."""
+    try:
+        return (yield from steps)
+    except ArgumentError as error:
+        raise Exception(ERR_TRUNCATE, str(error)) from error

@@ -1,0 +1,351 @@
+"""Collectives of buffers, in intracommunicators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from ringcast import collectives
+from ringcast.collectives.alltoall import swap_pieces
+from ringcast.collectives.announce import announce
+from ringcast.collectives.broadcast import bcast_into
+from ringcast.collectives.gather import exchange_counts
+from ringcast.collectives.scatter import hand_out
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, check_root, plan
+from ringcast.engine.execute import Steps
+from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TRUNCATE, Exception
+from ringcast.mpi.base.sentinels import IN_PLACE
+from ringcast.mpi.data.layout import Bytes
+from ringcast.mpi.datatypes.buffers import Part, block, joined, message, vector, wide
+from ringcast.mpi.datatypes.op import SUM, check_alike, check_datatypes, of_buffers
+from ringcast.mpi.handles.comm_handle import CommHandle
+from ringcast.mpi.requests.calls import blocking, nonblocking, persistent
+from ringcast.ops import Array
+
+_BYTE = np.dtype(np.uint8)
+
+
+def forms(steps: Any, name: str) -> tuple[Any, Any, Any]:
+    """Return the forms of a call: `Name`, `Iname` and `Name_init`."""
+    begins = f"I{name[0].lower()}{name[1:]}"
+    return blocking(steps, name), nonblocking(steps, begins), persistent(steps, f"{name}_init")
+
+
+class Collectives(CommHandle):
+    """Calls of all ranks of a communicator. A `sendbuf` of None means IN_PLACE, as in mpi4py."""
+
+    def _barrier(self) -> Steps[None]:
+        """Wait for all ranks."""
+        return collectives.barrier(self._group)
+
+    Barrier, Ibarrier, Barrier_init = forms(_barrier, "Barrier")
+    barrier = blocking(_barrier, "barrier")
+
+    def _bcast(self, buf: Any, root: int = 0) -> Steps[None]:
+        """Send the root's buffer to all ranks."""
+        group = self._group
+        check_root(group, "bcast", root)
+        here = group.rank == root
+        part = message(buf, writes=not here)
+        line = part.packed() if here else part.room()
+        yield from bcast_into(group, line, root)
+        if not here:
+            part.store(line)
+
+    Bcast, Ibcast, Bcast_init = forms(_bcast, "Bcast")
+
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Put the buffers of all ranks into the root's, in rank order."""
+        group = self._group
+        check_root(group, "gather", root)
+        if group.rank != root:
+            yield from collectives.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
+            return
+        part = block(recvbuf, group.size, writes=True)
+        room = part.room()
+        rows = _rows(room, group.size)
+        mine = _mine(sendbuf, part, group.rank, group.size)
+        check_length(mine, rows.shape[1])
+        yield from collectives.gather(group, mine, root, rows, AUTOMATIC)
+        part.store(room)
+
+    Gather, Igather, Gather_init = forms(_gather, "Gather")
+
+    def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
+        """Put the buffers of all ranks, of any lengths, into places of the root's."""
+        group = self._group
+        check_root(group, "gatherv", root)
+        here = group.rank == root
+        parts = vector(recvbuf, group.size, writes=True) if here else []
+        mine = parts[root].packed() if here and in_place(sendbuf) else message(sendbuf, writes=False).packed()
+        _, lengths = yield from exchange_counts(group, "gatherv", mine, None)
+        room = joined(parts) if here and list(lengths) == [part.nbytes for part in parts] else None
+        whole = yield from collectives.gatherv(group, mine, lengths, root, room, AUTOMATIC)
+        return stored(parts, whole, lengths) if here and room is None else None
+
+    Gatherv, Igatherv, Gatherv_init = forms(_gatherv, "Gatherv")
+
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+        """Give each rank its own one of the blocks of the root's buffer."""
+        group, ones = self._group, (1,) * self._group.size
+        check_root(group, "scatter", root)
+        here = group.rank == root
+        part = None if here and in_place(recvbuf) else message(recvbuf, writes=True)
+        whole = None
+        if here:
+            whole = _rows(block(sendbuf, group.size, writes=False).packed(), group.size)
+            if part is not None:
+                check_length(whole[0], part.nbytes)
+        row = (part.nbytes,) if part is not None else whole.shape[1:]  # type: ignore[union-attr]  # one is there
+        came = yield from hand_out(group, "scatter", whole, _BYTE, ones, row, root, AUTOMATIC)
+        if part is not None:
+            part.store(came[0])
+
+    Scatter, Iscatter, Scatter_init = forms(_scatter, "Scatter")
+
+    def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
+        """Give each rank its own one of the parts of the root's buffer, of any lengths."""
+        group = self._group
+        describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
+        here = group.rank == root
+        parts = vector(sendbuf, group.size, writes=False) if here else []
+        part = None if here and in_place(recvbuf) else message(recvbuf, writes=True)
+        whole = _whole(parts) if here else None
+        record = yield from announce(group, describe, {"rows": [one.nbytes for one in parts]})
+        rows = tuple(record.values[0]["rows"])
+        came = yield from hand_out(group, "scatterv", whole, _BYTE, rows, (), root, AUTOMATIC)
+        return None if part is None else stored([part], came, (came.nbytes,))
+
+    Scatterv, Iscatterv, Scatterv_init = forms(_scatterv, "Scatterv")
+
+    def _allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Put the buffers of all ranks into that of each, in rank order."""
+        group = self._group
+        part = block(recvbuf, group.size, writes=True)
+        room = part.room()
+        rows = _rows(room, group.size)
+        mine = _mine(sendbuf, part, group.rank, group.size)
+        check_length(mine, rows.shape[1])
+        yield from collectives.allgather(group, mine, rows, AUTOMATIC)
+        part.store(room)
+
+    Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather")
+
+    def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Put the buffers of all ranks, of any lengths, into places of that of each."""
+        group = self._group
+        parts = vector(recvbuf, group.size, writes=True)
+        lengths = tuple(part.nbytes for part in parts)
+        mine = parts[group.rank].packed() if in_place(sendbuf) else message(sendbuf, writes=False).packed()
+        check_length(mine, lengths[group.rank])
+        room = joined(parts)
+        whole = yield from collectives.allgatherv(group, mine, lengths, room, AUTOMATIC)
+        if room is None:
+            stored(parts, whole, lengths)
+
+    Allgatherv, Iallgatherv, Allgatherv_init = forms(_allgatherv, "Allgatherv")
+
+    def _alltoall(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange a block with each rank."""
+        group = self._group
+        part = block(recvbuf, group.size, writes=True)
+        room = part.room()
+        rows = _rows(room, group.size)
+        given = part if in_place(sendbuf) else block(sendbuf, group.size, writes=False)
+        mine = _rows(given.packed(), group.size)
+        check_length(mine[0], rows.shape[1])
+        yield from collectives.alltoall(group, mine, rows, AUTOMATIC)
+        part.store(room)
+
+    Alltoall, Ialltoall, Alltoall_init = forms(_alltoall, "Alltoall")
+
+    def _alltoallv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange a part, of any length, with each rank."""
+        size = self._peers.size
+        given = None if in_place(sendbuf) else vector(sendbuf, size, writes=False)
+        return self._swapped(given, vector(recvbuf, size, writes=True))
+
+    Alltoallv, Ialltoallv, Alltoallv_init = forms(_alltoallv, "Alltoallv")
+
+    def _alltoallw(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange a part, of any length and datatype, with each rank."""
+        size = self._peers.size
+        given = None if in_place(sendbuf) else wide(sendbuf, size, writes=False)
+        return self._swapped(given, wide(recvbuf, size, writes=True))
+
+    Alltoallw, Ialltoallw, Alltoallw_init = forms(_alltoallw, "Alltoallw")
+
+    def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
+        """Send each rank its own one of `given`, of which None are those in place, into its one of `parts`."""
+        group = self._group
+        outgoing = [part.packed() for part in given] if given is not None else [part.packed().copy() for part in parts]
+        rooms = [part.room() for part in parts]
+        check_length(outgoing[group.rank], rooms[group.rank].nbytes)
+        yield from swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
+        for part, room in zip(parts, rooms, strict=True):
+            part.store(room)
+
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
+        """Put the combination of the buffers of all ranks into the root's."""
+        group = self._group
+        check_root(group, "reduce", root)
+        if group.rank != root:
+            combine, items = of_buffers(op, message(sendbuf, writes=False))
+            yield from collectives.reduce(group, items, combine, root, None, AUTOMATIC)
+            return
+        given, part = operands(sendbuf, recvbuf)
+        combine, items = of_buffers(op, given)
+        room = part.room()
+        yield from collectives.reduce(group, items, combine, root, room.view(items.dtype), AUTOMATIC)
+        part.store(room)
+
+    Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
+
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put the combination of the buffers of all ranks into that of each."""
+        given, part = operands(sendbuf, recvbuf)
+        combine, items = of_buffers(op, given)
+        room = part.room()
+        yield from collectives.allreduce(self._group, items, combine, room.view(items.dtype), AUTOMATIC)
+        part.store(room)
+
+    Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce")
+
+    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put each rank's own block of the combination of the buffers of all ranks into its buffer."""
+        size = self._group.size
+        if in_place(sendbuf):
+            given = part = block(recvbuf, size, writes=True)
+        else:
+            given, part = block(sendbuf, size, writes=False), message(recvbuf, writes=True)
+            check_alike(given, part, size)
+        return self._reduced_parts(given, part, (given.count // size,) * size, op)
+
+    Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init = forms(
+        _reduce_scatter_block, "Reduce_scatter_block"
+    )
+
+    def _reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = SUM
+    ) -> Steps[None]:
+        """Put each rank's own part of the combination of the buffers of all ranks into its buffer.
+
+        Without `recvcounts`, the ranks tell each other for how many elements they have room.
+        """
+        group, part = self._group, message(recvbuf, writes=True)
+        given = part if in_place(sendbuf) else message(sendbuf, writes=False)
+        check_datatypes(given, part)
+        if recvcounts is None and given is not part:
+            elements = np.empty(part.count, np.uint8)  # only their number matters
+            _, counts = yield from exchange_counts(group, "reduce_scatter", elements, None)
+        else:
+            counts = _checked_counts(recvcounts, given, part, group.rank, group.size)
+        if sum(counts) != given.count:
+            raise ValueError(f"mismatch in send count {given.count} and sum(counts) {sum(counts)}")
+        yield from self._reduced_parts(given, part, counts, op)
+
+    Reduce_scatter, Ireduce_scatter, Reduce_scatter_init = forms(_reduce_scatter, "Reduce_scatter")
+
+    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[None]:
+        """Combine the elements of all ranks, and store this rank's: so many for each rank."""
+        combine, items = of_buffers(op, given)
+        each = len(items) // given.count if given.count else 0
+        rows = tuple(count * each for count in counts)
+        # In place, the elements of the others stay as they are, so that ringcast must not work there.
+        out = None if given is part else part.room()[: rows[self._group.rank] * items.itemsize].view(items.dtype)
+        result = yield from collectives.reduce_scatter(self._group, items, combine, rows, out, AUTOMATIC)
+        part.store(result.view(np.uint8))
+
+
+class Scans(CommHandle):
+    """Prefix sums, which only intracommunicators have."""
+
+    def _scan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put the combination of the buffers of ranks 0 to this one into that of this rank."""
+        given, part = operands(sendbuf, recvbuf)
+        combine, items = of_buffers(op, given)
+        room = part.room()
+        yield from collectives.scan(self._group, items, combine, room.view(items.dtype), AUTOMATIC)
+        part.store(room)
+
+    Scan, Iscan, Scan_init = forms(_scan, "Scan")
+
+    def _exscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+        """Put the combination of the buffers of all ranks before this one into that of this rank; not on rank 0."""
+        given, part = operands(sendbuf, recvbuf)
+        combine, items = of_buffers(op, given)
+        out = part.room()
+        yield from collectives.exscan(self._group, items, combine, out.view(items.dtype), AUTOMATIC)
+        if self._group.rank:
+            part.store(out)
+
+    Exscan, Iexscan, Exscan_init = forms(_exscan, "Exscan")
+
+
+def in_place(spec: Any) -> bool:
+    """Return whether the data are in the other buffer."""
+    return spec is None or spec is IN_PLACE
+
+
+def operands(sendbuf: Any, recvbuf: Any) -> tuple[Part, Part]:
+    """Return the buffers of a reduction: what is combined, and where the result goes."""
+    part = message(recvbuf, writes=True)
+    if in_place(sendbuf):
+        return part, part
+    given = message(sendbuf, writes=False)
+    check_alike(given, part)
+    return given, part
+
+
+def check_length(given: Bytes, expected: int) -> None:
+    """Check what this rank has for itself, or has got for all ranks of its side.
+
+    Raises:
+        Exception: it has not the length for which there is room.
+    """
+    if given.nbytes != expected:
+        code = ERR_TRUNCATE if given.nbytes > expected else ERR_COUNT
+        raise Exception(code, f"expected {expected} bytes, for which recvbuf has room, got {given.nbytes} in sendbuf")
+
+
+def stored(parts: list[Part], whole: Bytes, lengths: Sequence[int]) -> Exception | None:
+    """Store what has come, one part behind the other; return an error if there is no room for one."""
+    error = None
+    for part, end, length in zip(parts, accumulate(lengths), lengths, strict=True):
+        if length > part.nbytes:
+            error = Exception(ERR_TRUNCATE, f"expected at most {part.nbytes} bytes, as recvbuf has, got {length}")
+        part.store(whole[end - length : end][: part.nbytes])
+    return error
+
+
+def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, rank: int, size: int) -> tuple[int, ...]:
+    """Return how many elements each rank gets, as the program tells."""
+    if recvcounts is None:
+        raise TypeError("expected recvcounts, as the data are in place")
+    counts = tuple(map(index, recvcounts))
+    if len(counts) != size:
+        raise ValueError(f"expecting {size} items, got {len(counts)}")
+    if given is not part and counts[rank] != part.count:
+        raise ValueError(f"mismatch in receive count {part.count} and recvcounts[{rank}] {counts[rank]}")
+    return counts
+
+
+def _rows(line: Bytes, size: int) -> Array:
+    """Return the blocks of a buffer, one for each rank."""
+    return line.reshape(size, line.nbytes // size)
+
+
+def _mine(sendbuf: Any, part: Part, rank: int, size: int) -> Bytes:
+    """Return what this rank gives, which may be its block of the receive buffer."""
+    given = part.split(size)[rank] if in_place(sendbuf) else message(sendbuf, writes=False)
+    return given.packed()
+
+
+def _whole(parts: list[Part]) -> Bytes:
+    """Return the data of parts in one line: their memory, if they lie one behind the other."""
+    line = joined(parts)
+    return np.concatenate([part.packed() for part in parts]) if line is None else line

@@ -1,0 +1,158 @@
+"""Collectives of Python objects, in intracommunicators.
+
+A rank gets copies, also of its own object, as it may change that later; only at the root of `bcast` the object is
+returned as it is, so that a large one is not copied in vain.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcast import collectives
+from ringcast.collectives.alltoall import swap_objects
+from ringcast.collectives.broadcast import bcast_into
+from ringcast.collectives.reduce import combine_objects
+from ringcast.collectives.rows import spread_objects
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, check_root, pickled, plan
+from ringcast.engine.execute import Steps
+from ringcast.engine.objects import decode_apart, encode_apart
+from ringcast.mpi.base.failing import Outcome
+from ringcast.mpi.collectives.locks import note_lock
+from ringcast.mpi.datatypes.op import SUM, of_objects, own
+from ringcast.mpi.handles.comm_handle import CommHandle
+from ringcast.mpi.requests.calls import blocking
+
+APART = 1 << 20  # bytes of a buffer in an object from which on it is broadcast by a stage of its own, without a copy
+
+
+class ObjectCollectives(CommHandle):
+    """Collectives of Python objects."""
+
+    def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
+        """Return the root's object on all ranks; at the root the object itself."""
+        group = self._group
+        check_root(group, "bcast", root)
+        pickled(group, "bcast")
+        note_lock(self, "bcast")
+        if group.rank == root:
+            yield from send_object(group, obj, root)
+            return Outcome(obj)
+        return (yield from receive_object(group, root))
+
+    bcast = blocking(_bcast_object, "bcast")
+
+    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[list[Any] | None]:
+        """Return the objects of all ranks at the root, None elsewhere."""
+        group = self._group
+        slots = yield from spread_objects(group, "gather", [sendobj], root, AUTOMATIC)
+        return _with_own(slots.values, group.rank) if group.rank == root else None
+
+    gather = blocking(_gather_objects, "gather")
+
+    def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
+        """Return on each rank its own one of the root's objects."""
+        group = self._group
+        values = one_for_each(sendobj, group.size) if group.rank == root else [None] * group.size
+        slots = yield from spread_objects(group, "scatter", values, root, AUTOMATIC)
+        mine = slots.values[group.rank]
+        return Outcome(own(mine) if group.rank == root else mine)
+
+    scatter = blocking(_scatter_objects, "scatter")
+
+    def _allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+        """Return the objects of all ranks."""
+        group = self._group
+        slots = yield from spread_objects(group, "allgather", [sendobj], None, AUTOMATIC)
+        return _with_own(slots.values, group.rank)
+
+    allgather = blocking(_allgather_objects, "allgather")
+
+    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+        """Return from every rank the object that it has for this one."""
+        group = self._group
+        values = one_for_each(sendobj, group.size)
+        theirs = yield from swap_objects(group, plan(group, "alltoall", AUTOMATIC, OBJECTS), values)
+        return _with_own(theirs, group.rank)
+
+    alltoall = blocking(_alltoall_objects, "alltoall")
+
+    def _reduce_objects(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Steps[Outcome]:
+        """Return the combination of the objects of all ranks, in rank order, at the root; None elsewhere."""
+        check_root(self._group, "reduce", root)
+        result = yield from combine_objects(self._group, "reduce", sendobj, of_objects(op), root, AUTOMATIC)
+        return _outcome(result, sendobj) if self._group.rank == root else Outcome(None)
+
+    reduce = blocking(_reduce_objects, "reduce")
+
+    def _allreduce_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
+        """Return the combination of the objects of all ranks, in rank order."""
+        result = yield from combine_objects(self._group, "allreduce", sendobj, of_objects(op), None, AUTOMATIC)
+        return _outcome(result, sendobj)
+
+    allreduce = blocking(_allreduce_objects, "allreduce")
+
+
+class ObjectScans(CommHandle):
+    """Prefix sums of Python objects, which only intracommunicators have."""
+
+    def _scan_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
+        """Return the combination of the objects of ranks 0 to this one."""
+        result = yield from combine_objects(self._group, "scan", sendobj, of_objects(op), None, AUTOMATIC)
+        return _outcome(result, sendobj)
+
+    scan = blocking(_scan_objects, "scan")
+
+    def _exscan_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
+        """Return the combination of the objects of all ranks before this one; None on rank 0."""
+        result = yield from combine_objects(self._group, "exscan", sendobj, of_objects(op), None, AUTOMATIC)
+        return Outcome(result if self._group.rank else None)
+
+    exscan = blocking(_exscan_objects, "exscan")
+
+
+def send_object(group: Group, obj: Any, root: int) -> Steps[None]:
+    """Broadcast an object as its root: the pickle, then large buffers in it one by one, straight from the object."""
+    body, *large = encode_apart(obj, APART)
+    head = struct.pack(f"<I{len(large)}Q", len(large), *map(len, large))
+    yield from collectives.bcast(group, np.frombuffer(head + body, np.uint8), root, AUTOMATIC)
+    for buffer in large:
+        yield from bcast_into(group, np.frombuffer(buffer, np.uint8), root)
+
+
+def receive_object(group: Group, root: int) -> Steps[Outcome]:
+    """Return the object that the root broadcasts; an error of its pickle does not concern the other ranks."""
+    message = (yield from collectives.bcast(group, None, root, AUTOMATIC)).data
+    (count,) = struct.unpack_from("<I", message)
+    sizes = struct.unpack_from(f"<{count}Q", message, 4)
+    large = [np.empty(size, np.uint8) for size in sizes]
+    for buffer in large:
+        yield from bcast_into(group, buffer, root)
+    try:
+        return Outcome(decode_apart([message[4 + 8 * count :], *(buffer.data for buffer in large)]))
+    except Exception as error:
+        return Outcome(None, error)
+
+
+def one_for_each(objects: Sequence[Any] | None, size: int) -> list[Any]:
+    """Return one object for each rank.
+
+    Raises:
+        ValueError: there are more or less, as mpi4py says it.
+    """
+    values = [None] * size if objects is None else list(objects)
+    if len(values) != size:
+        raise ValueError(f"expecting {size} items, got {len(values)}")
+    return values
+
+
+def _with_own(values: list[Any], rank: int) -> list[Any]:
+    values[rank] = own(values[rank])
+    return values
+
+
+def _outcome(result: Any, given: Any) -> Outcome:
+    return Outcome(own(result) if result is given else result)

@@ -1,0 +1,104 @@
+"""Collectives between the neighbours in a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ringcast.collectives.neighbors import move_pieces, spread_object, swap_objects
+from ringcast.engine.execute import Steps
+from ringcast.mpi.collectives.buffers import check_length, forms
+from ringcast.mpi.collectives.objects import one_for_each
+from ringcast.mpi.communicators.topologies import Topologies
+from ringcast.mpi.data.layout import Bytes
+from ringcast.mpi.datatypes.buffers import Part, block, message, vector, wide
+from ringcast.mpi.datatypes.op import own
+from ringcast.mpi.requests.calls import blocking
+
+
+class NeighborCollectives(Topologies):
+    """Calls in which each rank sends along its edges; nothing comes where there is no neighbour."""
+
+    @property
+    def _degrees(self) -> tuple[int, int]:
+        """The number of neighbours from which this rank receives, and to which it sends."""
+        return len(self._near.schedule.sources), len(self._near.schedule.destinations)
+
+    def _neighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Send one buffer to all neighbours, and put theirs into blocks of another one."""
+        incoming, outgoing = self._degrees
+        given = message(sendbuf, writes=False).packed()
+        parts = _blocks(recvbuf, incoming, writes=True)
+        return self._moved("neighbor_allgather", [given] * outgoing, parts, given.nbytes)
+
+    Neighbor_allgather, Ineighbor_allgather, Neighbor_allgather_init = forms(_neighbor_allgather, "Neighbor_allgather")
+
+    def _neighbor_allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Send one buffer to all neighbours, and put theirs, of any lengths, into places of another one."""
+        incoming, outgoing = self._degrees
+        given = message(sendbuf, writes=False).packed()
+        return self._moved("neighbor_allgatherv", [given] * outgoing, vector(recvbuf, incoming, writes=True))
+
+    Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init = forms(
+        _neighbor_allgatherv, "Neighbor_allgatherv"
+    )
+
+    def _neighbor_alltoall(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange blocks with the neighbours."""
+        incoming, outgoing = self._degrees
+        given = [part.packed() for part in _blocks(sendbuf, outgoing, writes=False)]
+        parts = _blocks(recvbuf, incoming, writes=True)
+        longest = max((piece.nbytes for piece in given), default=0)
+        return self._moved("neighbor_alltoall", given, parts, longest)
+
+    Neighbor_alltoall, Ineighbor_alltoall, Neighbor_alltoall_init = forms(_neighbor_alltoall, "Neighbor_alltoall")
+
+    def _neighbor_alltoallv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange parts of any lengths with the neighbours."""
+        incoming, outgoing = self._degrees
+        given = [part.packed() for part in vector(sendbuf, outgoing, writes=False)]
+        return self._moved("neighbor_alltoallv", given, vector(recvbuf, incoming, writes=True))
+
+    Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init = forms(_neighbor_alltoallv, "Neighbor_alltoallv")
+
+    def _neighbor_alltoallw(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
+        """Exchange parts of any lengths and datatypes with the neighbours."""
+        incoming, outgoing = self._degrees
+        given = [part.packed() for part in wide(sendbuf, outgoing, writes=False)]
+        return self._moved("neighbor_alltoallv", given, wide(recvbuf, incoming, writes=True))
+
+    Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init = forms(_neighbor_alltoallw, "Neighbor_alltoallw")
+
+    def _moved(self, name: str, outgoing: list[Bytes], parts: list[Part], longest: int = 0) -> Steps[None]:
+        """Send a piece to each destination, and store what comes from each source; see `move_pieces`."""
+        schedule, rooms = self._near.schedule, [part.room() for part in parts]
+        for place, into in schedule.own:
+            check_length(outgoing[place], rooms[into].nbytes)
+        pieces, places = [piece.data for piece in outgoing], [room.data for room in rooms]
+        yield from move_pieces(self._near, name, pieces, places, longest)
+        for source, part, room in zip(schedule.sources, parts, rooms, strict=True):
+            if source is not None:
+                part.store(room)
+
+    def _neighbor_allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+        """Send one object to all neighbours, and return theirs; None where there is none."""
+        theirs = yield from spread_object(self._near, "neighbor_allgather", sendobj)
+        return self._with_own(theirs)
+
+    neighbor_allgather = blocking(_neighbor_allgather_objects, "neighbor_allgather")
+
+    def _neighbor_alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+        """Send an object to each neighbour, and return theirs; None where there is none."""
+        values = one_for_each(sendobj, self._degrees[1])
+        return self._with_own((yield from swap_objects(self._near, "neighbor_alltoall", values)))
+
+    neighbor_alltoall = blocking(_neighbor_alltoall_objects, "neighbor_alltoall")
+
+    def _with_own(self, theirs: list[Any]) -> list[Any]:
+        for _, into in self._near.schedule.own:
+            theirs[into] = own(theirs[into])
+        return theirs
+
+
+def _blocks(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
+    return block(spec, blocks, writes=writes).split(blocks) if blocks else []

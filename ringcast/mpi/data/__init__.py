@@ -1,0 +1,1 @@
+"""Data of programs as bytes: memory of all kinds of exporters, layouts of datatypes, packed and pickled forms."""

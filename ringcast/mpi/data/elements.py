@@ -1,0 +1,107 @@
+"""Elements of a datatype in memory of the program."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcast.mpi.base.exceptions import ERR_OP, Exception
+from ringcast.mpi.data.definition import Definition
+from ringcast.mpi.data.exporters import NOTHING, address_of, at_address
+from ringcast.mpi.data.layout import Bytes
+
+
+class Elements:
+    """`count` elements of a datatype in memory of the program.
+
+    Attributes:
+        nbytes: bytes of data, without gaps.
+        definition: the datatype.
+        source: the memory of the program in which this is, or that of the data if it was given by addresses.
+        start: where in it the data begin.
+        memory: from there on, to the end of the data.
+        gaps: whether there are gaps in memory, so that data are copied to be sent.
+    """
+
+    __slots__ = ("_origin", "count", "definition", "gaps", "memory", "nbytes", "source", "start")
+
+    def __init__(self, memory: Bytes, origin: int, count: int, definition: Definition) -> None:
+        self.memory, self.source, self.start = memory, memory, 0
+        self._origin, self.gaps = origin, False  # the origin is that of element 0, in `memory`
+        self.definition, self.count = definition, count
+        self.nbytes = count * definition.layout.size
+
+    @classmethod
+    def placed(cls, source: Bytes | None, start: int, count: int, definition: Definition) -> Self:
+        """Return the elements of which the first is at byte `start` of memory; None is the memory of all addresses."""
+        layout = definition.layout
+        nbytes = layout.size * count
+        if source is not None and nbytes == source.nbytes and not start and layout.dense and not layout.true_lb:
+            return cls(source, 0, count, definition)
+        if not nbytes:
+            return cls(NOTHING, 0, count, definition)
+        last = (count - 1) * layout.extent
+        first, end = start + min(0, last) + layout.true_lb, start + max(0, last) + layout.true_ub
+        memory = at_address(first, end - first, False, None) if source is None else _cut(source, first, end)
+        self = cls(memory, start - first, count, definition)
+        self.gaps = not layout.dense and (count > 1 or not layout.solid)
+        if source is not None:
+            self.source, self.start = source, first
+        return self
+
+    def packed(self) -> Bytes:
+        """Return the data without gaps: the memory itself where there are none, else a copy."""
+        return self.definition.layout.gather(self.memory, self._origin, self.count) if self.gaps else self.memory
+
+    def room(self) -> Bytes:
+        """Return memory in which the data can be received without gaps: that of the program where it has none."""
+        return np.empty(self.nbytes, np.uint8) if self.gaps else self.memory
+
+    def store(self, data: Bytes) -> None:
+        """Put data without gaps, of at most `nbytes`, where they belong, unless they are there."""
+        if data is self.memory or not data.nbytes:
+            return
+        data = data.reshape(-1).view(np.uint8)
+        if self.gaps:
+            self.definition.layout.scatter(data, self.memory, self._origin, self.count)
+        elif address_of(data) != address_of(self.memory):
+            self.memory[: data.nbytes] = data
+
+    def values(self) -> NDArray[Any]:
+        """Return the items, of one numpy dtype and dimension, for operators: the memory itself where it has no gaps."""
+        dtype = self.definition.dtype
+        if dtype is None:
+            raise Exception(ERR_OP, f"no operation is defined for {self.definition.name or 'a derived datatype'}")
+        return self.packed().view(dtype)
+
+    def elements(self) -> NDArray[Any]:
+        """Return the elements as items of any datatype without gaps, for operators of programs."""
+        return self.packed().view(np.dtype((np.void, self.definition.layout.size)))
+
+    def split(self, blocks: int) -> list[Self]:
+        """Return `blocks` times the same number of elements."""
+        each = self.count // blocks
+        step = each * self.definition.layout.extent
+        parts = [self.placed(self.memory, self._origin + k * step, each, self.definition) for k in range(blocks)]
+        for part in parts:
+            part.source, part.start = self.source, self.start + part.start
+        return parts
+
+
+def _cut(memory: Bytes, first: int, end: int) -> Bytes:
+    """Return bytes of memory; a datatype may reach into the array of which the program gives a part."""
+    if first >= 0 and end <= memory.nbytes:
+        return memory[first:end]
+    around: Any = memory
+    while isinstance(around.base, np.ndarray):
+        around = around.base
+    if around.flags.c_contiguous or around.flags.f_contiguous:
+        begin = address_of(memory) - address_of(around)
+        if begin + first >= 0 and begin + end <= around.nbytes:
+            return at_address(address_of(memory) + first, end - first, not memory.flags.writeable, memory)
+    if memory is NOTHING:
+        raise ValueError("message: buffer is None but count is not 0")
+    reach = f"datatype and count reach from byte {first} to {end} of {memory.nbytes}"
+    raise ValueError(f"message: buffer too small, as {reach}")

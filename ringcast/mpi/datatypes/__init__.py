@@ -1,0 +1,1 @@
+"""Datatypes and operators, and the buffer specifications that use them."""

@@ -1,0 +1,280 @@
+"""Operators of reductions: those that MPI defines, and those that a program makes of a function."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from ringcast import ops
+from ringcast.engine.objects import decode, encode
+from ringcast.mpi.base.exceptions import ERR_INTERN, ERR_OP, Exception
+from ringcast.mpi.data.memory import buffer
+from ringcast.mpi.datatypes.buffers import Part, message
+from ringcast.mpi.handles.handle import Handle, forget, predefined
+from ringcast.ops import Array
+
+__all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAX",
+    "MAXLOC",
+    "MIN",
+    "MINLOC",
+    "NO_OP",
+    "OP_NULL",
+    "PROD",
+    "REPLACE",
+    "SUM",
+    "Op",
+]
+
+MOST = 32  # operators that a program has at the same time, as in mpi4py
+_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+Function = Callable[[Any, Any], Any]
+
+
+class Predefined:
+    """An operator of MPI: for arrays of some kinds of numpy dtypes, and for Python objects."""
+
+    def __init__(self, name: str, on_arrays: ops.Op, kinds: str, on_objects: Function) -> None:
+        self.name, self.commutes, self.on_objects = name, on_arrays.commutative, on_objects
+        self._on_arrays, self._kinds = on_arrays, kinds
+        # Not commutative: the order matters where lists or texts are joined, and saves little with objects.
+        self.of_objects = ops.Op(on_objects, name=name)
+
+    def of_buffers(self, part: Part) -> tuple[ops.Op, Array]:
+        """Return the operator for the items of a buffer, and these."""
+        items = part.values()
+        if items.dtype.kind not in self._kinds:
+            raise Exception(ERR_OP, f"expected a datatype that {self.name} can combine, got {part.definition.name}")
+        return self._on_arrays, items
+
+
+class UserDefined:
+    """An operator that the program has made of a function of two memories and their datatype."""
+
+    def __init__(self, function: Callable[..., Any], commutes: bool) -> None:
+        self.function, self.commutes = function, commutes
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.of_objects = ops.Op(on_copies(self.on_objects), name=self.name)
+
+    def on_objects(self, left: Any, right: Any) -> Any:
+        """Return the combination of two Python objects."""
+        return self.function(left, right, None)
+
+    def of_buffers(self, part: Part) -> tuple[ops.Op, Array]:
+        """Return the operator for the memory of a buffer, and that without gaps."""
+
+        def combine(left: Array, right: Array) -> Array:
+            lower, (higher, elements) = _laid_out(left, part), _laid_out(right, part)
+            self.function(lower[0], higher, part.datatype)
+            return elements.packed().view(right.dtype)
+
+        return ops.Op(combine, commutative=self.commutes, name=self.name), part.elements()
+
+
+class Op(Handle):
+    """An operator. Called with two objects, the first one of lower ranks, it returns their combination."""
+
+    _state: Predefined | UserDefined | None
+    _function: Callable[..., Any] | None = None  # of the program; handles that are made of numbers do not have it
+
+    def __new__(cls, op: Op | None = None) -> Self:
+        """Return OP_NULL, or another handle of an operator."""
+        self = super().__new__(cls, op)
+        if op is not None:
+            self._function = op._function
+        return self
+
+    @classmethod
+    def Create(cls, function: Callable[[Any, Any, Any], Any], commute: bool = False) -> Self:
+        """Return an operator that applies `function(left, right, datatype)`, which puts the result into `right`.
+
+        For Python objects `datatype` is None, and the function returns the result.
+
+        Raises:
+            Exception: the program has as many operators as it may have.
+        """
+        if len(_CREATED) >= MOST:
+            raise Exception(ERR_INTERN, f"expected at most {MOST} operators at a time; free those that are not used")
+        state = UserDefined(function, commute)
+        _CREATED.add(state)
+        self = cls._of_state(state)
+        self._function = function
+        return self
+
+    def Free(self) -> None:
+        """Free an operator of the program."""
+        state = _operator(self)
+        if isinstance(state, Predefined):
+            raise Exception(ERR_OP, f"expected an operator of the program, got {state.name}")
+        _CREATED.discard(state)
+        forget(state)
+        self._state = self._function = None
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        if self._state is None:
+            raise ValueError("expected an operator, got OP_NULL")
+        return self._state.on_objects(x, y)
+
+    def __reduce__(self) -> Any:
+        if self._function is None or self._state is None:
+            return super().__reduce__()
+        return type(self).Create, (self._function, self._state.commutes)
+
+    def Is_commutative(self) -> bool:
+        """Return whether the order of ranks does not matter."""
+        return _operator(self).commutes
+
+    is_commutative = property(Is_commutative)
+
+    @property
+    def is_predefined(self) -> bool:
+        """Whether MPI defines it; so it does OP_NULL."""
+        return not isinstance(self._state, UserDefined)
+
+    def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
+        """Combine two buffers of this rank; the result goes into the second one."""
+        left, right = message(inbuf, writes=False), message(inoutbuf, writes=True)
+        check_alike(left, right)
+        combine, items = of_buffers(self, left)
+        _, result = of_buffers(self, right)
+        combine.combine(items, result, result)
+        right.store(result.view(np.uint8))
+
+
+def of_buffers(op: Any, part: Part) -> tuple[ops.Op, Array]:
+    """Return ringcast's operator for a buffer, and its items.
+
+    Raises:
+        Exception: it is no operator, or does not combine such items.
+    """
+    return _operator(op).of_buffers(part)
+
+
+def of_objects(op: Any) -> ops.Op:
+    """Return ringcast's operator for Python objects; a function of two objects is one.
+
+    Raises:
+        Exception: it is neither.
+    """
+    if not isinstance(op, Op) and callable(op):
+        return ops.Op(on_copies(op), name=getattr(op, "__qualname__", type(op).__qualname__))
+    return _operator(op).of_objects
+
+
+def check_alike(sent: Part, received: Part, blocks: int = 1) -> None:
+    """Check that the buffers of a reduction have elements of the same type, and so many blocks of as many elements.
+
+    Raises:
+        ValueError: they have not, as mpi4py says it.
+    """
+    check_datatypes(sent, received)
+    if sent.count != received.count * blocks:
+        raise ValueError(f"mismatch in send count {sent.count} and receive count {received.count}")
+
+
+def check_datatypes(sent: Part, received: Part) -> None:
+    """Check that the buffers of a reduction have elements of the same type.
+
+    Raises:
+        ValueError: they have not, as mpi4py says it.
+    """
+    if sent.definition is not received.definition:
+        raise ValueError("mismatch in send and receive MPI datatypes")
+
+
+def on_copies(function: Function) -> Function:
+    """Return a function that may put its result into an operand, which is the program's, or of use to another step."""
+    return lambda left, right: function(own(left), own(right))
+
+
+def own(value: Any) -> Any:
+    """Return a copy of an object, as it would arrive at another rank."""
+    return value if type(value) in _IMMUTABLE else decode(memoryview(bytearray(encode(value))))
+
+
+def _operator(op: Any) -> Predefined | UserDefined:
+    state = op._state if isinstance(op, Op) else None
+    if state is None:
+        raise Exception(ERR_OP, f"expected an operator, got {'OP_NULL' if isinstance(op, Op) else repr(op)}")
+    return state
+
+
+def _pairs(name: str, better: np.ufunc) -> ops.Op:
+    """Return the operator that takes the better values of pairs; of equal ones that with the lower place."""
+
+    def combine(left: Array, right: Array) -> Array:
+        value, place = left.dtype.names or ()
+        equal = left[value] == right[value]
+        take = better(left[value], right[value]) | (equal & (left[place] < right[place]))
+        return np.where(take, left, right)
+
+    return ops.Op(combine, commutative=True, elementwise=True, name=name)
+    return combine
+
+
+def _max_loc(x: Any, y: Any) -> tuple[Any, Any]:
+    return _better_loc(x, y, x[0] > y[0])
+
+
+def _min_loc(x: Any, y: Any) -> tuple[Any, Any]:
+    return _better_loc(x, y, x[0] < y[0])
+
+
+def _better_loc(x: Any, y: Any, better: bool) -> tuple[Any, Any]:
+    value, place = x if better or (x[0] == y[0] and not y[1] < x[1]) else y
+    return value, place
+
+
+def _laid_out(items: Array, like: Part) -> tuple[buffer, Part]:
+    """Return a copy of elements that has the gaps of their datatype, as functions of programs know it.
+
+    The memory begins at the origin of the first element, and is longer than all extents together if the data are.
+    """
+    layout, count = like.definition.layout, len(items)
+    last = (count - 1) * layout.extent
+    before = max(0, -layout.true_lb - min(0, last))
+    after = max(count * layout.extent, max(0, last) + layout.true_ub)
+    memory = np.zeros(before + after, np.uint8)
+    elements = Part.placed(memory, before, count, like.definition)
+    elements.store(items.view(np.uint8))
+    return buffer.frombuffer(memory[before:]), elements
+
+
+_CREATED: set[UserDefined] = set()
+_ANY = "biufcV"
+
+
+def _defined(name: str, on_arrays: ops.Op, kinds: str, on_objects: Function) -> Op:
+    op: Op = predefined(Op._of_state(Predefined(name, on_arrays, kinds, on_objects)), name)
+    return op
+
+
+OP_NULL: Op = predefined(Op(), "OP_NULL")
+MAX = _defined("MAX", ops.MAX, "iuf", lambda x, y: y if y > x else x)
+MIN = _defined("MIN", ops.MIN, "iuf", lambda x, y: y if y < x else x)
+SUM = _defined("SUM", ops.SUM, "iufc", operator.add)
+PROD = _defined("PROD", ops.PROD, "iufc", operator.mul)
+LAND = _defined("LAND", ops.LAND, "iub", lambda x, y: bool(x) & bool(y))
+BAND = _defined("BAND", ops.BAND, "iu", operator.and_)
+LOR = _defined("LOR", ops.LOR, "iub", lambda x, y: bool(x) | bool(y))
+BOR = _defined("BOR", ops.BOR, "iu", operator.or_)
+LXOR = _defined("LXOR", ops.LXOR, "iub", lambda x, y: bool(x) ^ bool(y))
+BXOR = _defined("BXOR", ops.BXOR, "iu", operator.xor)
+MAXLOC = _defined("MAXLOC", _pairs("MAXLOC", np.greater), "V", _max_loc)
+MINLOC = _defined("MINLOC", _pairs("MINLOC", np.less), "V", _min_loc)
+REPLACE = _defined(
+    "REPLACE", ops.Op(lambda _, y: y, elementwise=True, name="REPLACE", exact_always=True), _ANY, lambda _, y: y
+)
+NO_OP = _defined(
+    "NO_OP", ops.Op(lambda x, _: x, elementwise=True, name="NO_OP", exact_always=True), _ANY, lambda x, _: x
+)

@@ -1,0 +1,1 @@
+"""Handles of MPI and what they carry: attributes, Info, error handlers, statuses."""

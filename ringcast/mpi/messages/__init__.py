@@ -1,0 +1,1 @@
+"""Messages between two ranks, of objects and of buffers."""

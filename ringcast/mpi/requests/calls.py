@@ -1,0 +1,110 @@
+"""The ways to make a call: it blocks, returns a request, or is prepared to be started later.
+
+Each call of MPI is one generator of steps, which packs what the program gives, runs calls of ringcast by `yield from`,
+and unpacks what came. Its three forms are derived from it; an intercommunicator has other steps of the same name. An
+error that only shows when data have come is returned by the steps, and raised here: raised within the steps it would
+give up the communicator on all ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial, wraps
+from types import FrameType
+from typing import Any
+
+from ringcast.engine.drive import drive
+from ringcast.engine.execute import Steps
+from ringcast.errors import RingcastError
+from ringcast.mpi.base.exceptions import Exception, translated
+from ringcast.mpi.base.failing import Outcome, fail
+from ringcast.mpi.base.threads import enter
+from ringcast.mpi.handles.status import Status
+from ringcast.mpi.requests.request import Prequest, Request
+from ringcast.wire.call import NOWHERE, Site
+from ringcast.wire.unanswered import FAILURES
+
+
+def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:
+    """Return the method of a communicator that makes the call of these steps and waits for its end."""
+    name = steps.__name__
+
+    @wraps(steps)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(self, operation, _made(self, name, args, kwargs), sys._getframe(1))
+
+    return _named(method, operation)
+
+
+def nonblocking(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
+    """Return the method that begins the call, and returns a request; the steps of a receive fill a status."""
+    name = steps.__name__
+
+    @wraps(steps)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Request:
+        status = Status() if receives else None
+        if receives:
+            kwargs["status"] = status
+        todo = _made(self, name, args, kwargs)
+        return Request.begun(self, operation, todo, site_of(sys._getframe(1)), status)
+
+    return _named(method, operation)
+
+
+def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
+    """Return the method that prepares the call, and returns a request to be started; see `nonblocking`."""
+    name = steps.__name__
+
+    @wraps(steps)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Prequest:
+        status = Status() if receives else None
+        if receives:
+            kwargs["status"] = status
+        make = partial(_made, self, name, args, kwargs)
+        make().close()
+        return Prequest.prepared(self, operation, make, site_of(sys._getframe(1)), status)
+
+    return _named(method, operation)
+
+
+def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
+    """Return the steps of a call; a method that is no generator, but returns one, checks the arguments here."""
+    try:
+        steps: Steps[Any] = getattr(comm, name)(*args, **kwargs)
+    except RingcastError as error:
+        fail(comm, translated(error), error)
+    except Exception as error:
+        fail(comm, error)
+    return steps
+
+
+def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -> Any:
+    """Make a call of these steps, and return its result.
+
+    Raises:
+        Exception: of MPI; what ringcast raises is its cause.
+    """
+    caller, site = comm._caller, site_of(frame)
+    try:
+        timeout = enter(caller, operation)
+        result = drive(caller._group.endpoint, steps, timeout, site)
+    except RingcastError as error:
+        if isinstance(error, FAILURES):
+            caller._raised(error, operation, site)
+        fail(comm, translated(error), error)
+    except Exception as error:
+        fail(comm, error)
+    if isinstance(result, Exception):
+        fail(comm, result)
+    return result.result() if isinstance(result, Outcome) else result
+
+
+def site_of(frame: FrameType | None) -> Site:
+    """Return file and line of a frame."""
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else NOWHERE
+
+
+def _named(method: Any, operation: str) -> Any:
+    method.__name__ = operation
+    return method
