@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from math import ceil, inf
 
 import zmq
@@ -117,6 +118,8 @@ class ZapAuthenticator:
         if not self._events.closed:
             self._socket.disable_monitor()  # first: ZeroMQ would wait for somebody to take the events
             self._count()
+        with suppress(zmq.ZMQError):  # it was not bound, or is closed
+            self._questions.unbind(_ZAP)  # at once: after a mere close ZeroMQ may still ask it, and wait for the answer
         for own in self._events, self._questions, self._orders, self._heard:
             own.close()
 

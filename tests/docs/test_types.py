@@ -16,6 +16,8 @@ import pytest
 from docs.test_readme import BLOCKS, FILE, PAGES, path_of
 from support.places import EXAMPLES, ROOT
 
+pytestmark = pytest.mark.live  # the type checkers take half a minute
+
 TYPED_CALLS = ROOT / "tests/communicator/typed_calls.py"
 
 
