@@ -238,6 +238,31 @@ def with_gaps(_: Any) -> None:
     equal(kept, UNTOUCHED if rank == 0 else sum(np.arange(0, 4 * p, p) + 100 * k for k in range(rank)))
 
 
+def prepared(_: Any) -> None:
+    """What the program frees or changes after it has prepared a call does not change the call."""
+    from ringcast import MPI
+
+    comm = MPI.COMM_WORLD
+    rank, p = comm.rank, comm.size
+    every_second = MPI.DOUBLE.Create_vector(2, 1, 2).Commit()
+    row, total, counts = np.full(3, float(rank)), np.zeros(1), [1] * p
+    gathered, last = np.zeros(p), MPI.Op.Create(lambda left, right, datatype: None)
+    requests = [
+        comm.Bcast_init([row, 1, every_second], p - 1),
+        comm.Allreduce_init(np.full(1, float(rank)), total, last),
+        comm.Allgatherv_init(row[:1], [gathered, counts]),
+    ]
+    every_second.Free()
+    last.Free()
+    counts[:] = [0] * p
+    for request in requests * 2:
+        request.Start()
+        request.Wait()
+    equal(row, [p - 1, rank, p - 1])
+    equal(total, p - 1)
+    equal(gathered, p - 1)
+
+
 def objects(_: Any) -> None:
     """Objects come as copies, in rank order, whatever an operator does with its operands."""
     from ringcast import MPI
@@ -339,6 +364,15 @@ def mistakes(_: Any) -> None:
     assert class_of(lambda: comm.Allgather(three, np.zeros(2 * p))) == MPI.ERR_TRUNCATE
     assert class_of(lambda: comm.Reduce_scatter(np.zeros(p), np.zeros(1), [2] * p)) is ValueError
     assert class_of(lambda: comm.alltoall([1] * (p + 1))) is ValueError
+    # Those of prepared calls show when they are prepared.
+    assert class_of(lambda: comm.Bcast_init(two, root=p)) == MPI.ERR_ROOT
+    assert class_of(lambda: comm.Allreduce_init(two, two.copy(), MPI.BAND)) == MPI.ERR_OP
+    assert class_of(lambda: comm.Gatherv_init("no buffer", None, p - 1)) is TypeError
+    assert class_of(lambda: comm.Allgather_init(three, np.zeros(2 * p))) == MPI.ERR_TRUNCATE
+    assert class_of(lambda: comm.Alltoallv_init([three, [1] * p], [np.zeros(2 * p), [2] * p])) is not None
+    # Where the ranks tell each other what they have room for, it is not for all.
+    assert class_of(lambda: comm.Reduce_scatter(np.zeros(p), np.zeros(1), op=MPI.BAND)) == MPI.ERR_OP
+    assert class_of(lambda: comm.Reduce_scatter(np.zeros(p + (rank == 0)), np.zeros(1))) is ValueError
     assert comm.allreduce(1) == p
     # Only the root can know that there is no room, and only when the data have come.
     found = class_of(lambda: comm.Gatherv(three, [np.zeros(2 * p), [2] * p] if rank == 0 else None))
@@ -416,7 +450,7 @@ def test_collectives_give_what_numpy_gives(p: int) -> None:
     of_size = {1: (), 2: (across, without_copies)}.get(p, (across,))
 
     def all_of_them(comm: ringcast.Communicator) -> None:
-        for checks in (blocks, parts, combined, with_gaps, objects, mistakes, between_neighbours, *of_size):
+        for checks in (blocks, parts, combined, with_gaps, prepared, objects, mistakes, between_neighbours, *of_size):
             checks(comm)
 
     ringcast.run(all_of_them, p, timeout=60)

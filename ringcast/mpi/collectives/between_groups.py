@@ -24,7 +24,7 @@ from ringcast.mpi.base.constants import PROC_NULL, ROOT
 from ringcast.mpi.base.error_classes import ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.base.failing import Outcome
-from ringcast.mpi.collectives.buffers import check_length
+from ringcast.mpi.collectives.buffers import all_filled, check_length
 from ringcast.mpi.collectives.objects import one_for_each, receive_object, send_object
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, message, vector
@@ -118,9 +118,8 @@ class InterCollectives(CommHandle):
         rooms = [part.room() for part in parts]
         pieces, places = [piece.data for piece in outgoing], [room.data for room in rooms]
         here = [_NOTHING] * self._group.size
-        yield from swap_pieces(self._shared.inner, self._in_order(pieces, here), self._in_order(places, here))
-        for part, room in zip(parts, rooms, strict=True):
-            part.store(room)
+        steps = swap_pieces(self._shared.inner, self._in_order(pieces, here), self._in_order(places, here))
+        return all_filled(parts, rooms, steps)
 
     def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
         """Put the combination of the buffers of the other side into the root's."""

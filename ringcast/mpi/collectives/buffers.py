@@ -15,16 +15,17 @@ from ringcast.collectives.announce import announce
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.gather import exchange_counts
 from ringcast.collectives.scatter import hand_out
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, check_root, plan
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, StagePlan, check_root, plan
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TRUNCATE, Exception
+from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.base.sentinels import IN_PLACE
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, joined, message, vector, wide
 from ringcast.mpi.datatypes.op import SUM, check_alike, check_datatypes, of_buffers
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.requests.calls import blocking, nonblocking, persistent
-from ringcast.ops import Array
+from ringcast.ops import Array, Op
 
 _BYTE = np.dtype(np.uint8)
 
@@ -52,9 +53,7 @@ class Collectives(CommHandle):
         here = group.rank == root
         part = message(buf, writes=not here)
         line = part.packed() if here else part.room()
-        yield from bcast_into(group, line, root)
-        if not here:
-            part.store(line)
+        return _filled(None if here else part, line, bcast_into(group, line, root))
 
     Bcast, Ibcast, Bcast_init = forms(_bcast, "Bcast")
 
@@ -63,15 +62,13 @@ class Collectives(CommHandle):
         group = self._group
         check_root(group, "gather", root)
         if group.rank != root:
-            yield from collectives.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
-            return
+            return collectives.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
         part = block(recvbuf, group.size, writes=True)
         room = part.room()
         rows = _rows(room, group.size)
         mine = _mine(sendbuf, part, group.rank, group.size)
         check_length(mine, rows.shape[1])
-        yield from collectives.gather(group, mine, root, rows, AUTOMATIC)
-        part.store(room)
+        return _filled(part, room, collectives.gather(group, mine, root, rows, AUTOMATIC))
 
     Gather, Igather, Gather_init = forms(_gather, "Gather")
 
@@ -82,10 +79,7 @@ class Collectives(CommHandle):
         here = group.rank == root
         parts = vector(recvbuf, group.size, writes=True) if here else []
         mine = parts[root].packed() if here and in_place(sendbuf) else message(sendbuf, writes=False).packed()
-        _, lengths = yield from exchange_counts(group, "gatherv", mine, None)
-        room = joined(parts) if here and list(lengths) == [part.nbytes for part in parts] else None
-        whole = yield from collectives.gatherv(group, mine, lengths, root, room, AUTOMATIC)
-        return stored(parts, whole, lengths) if here and room is None else None
+        return _gather_parts(group, mine, parts, root)
 
     Gatherv, Igatherv, Gatherv_init = forms(_gatherv, "Gatherv")
 
@@ -101,9 +95,7 @@ class Collectives(CommHandle):
             if part is not None:
                 check_length(whole[0], part.nbytes)
         row = (part.nbytes,) if part is not None else whole.shape[1:]  # type: ignore[union-attr]  # one is there
-        came = yield from hand_out(group, "scatter", whole, _BYTE, ones, row, root, AUTOMATIC)
-        if part is not None:
-            part.store(came[0])
+        return _put_first(part, hand_out(group, "scatter", whole, _BYTE, ones, row, root, AUTOMATIC))
 
     Scatter, Iscatter, Scatter_init = forms(_scatter, "Scatter")
 
@@ -114,11 +106,7 @@ class Collectives(CommHandle):
         here = group.rank == root
         parts = vector(sendbuf, group.size, writes=False) if here else []
         part = None if here and in_place(recvbuf) else message(recvbuf, writes=True)
-        whole = _whole(parts) if here else None
-        record = yield from announce(group, describe, {"rows": [one.nbytes for one in parts]})
-        rows = tuple(record.values[0]["rows"])
-        came = yield from hand_out(group, "scatterv", whole, _BYTE, rows, (), root, AUTOMATIC)
-        return None if part is None else stored([part], came, (came.nbytes,))
+        return _scatter_parts(group, describe, parts, part, root)
 
     Scatterv, Iscatterv, Scatterv_init = forms(_scatterv, "Scatterv")
 
@@ -130,8 +118,7 @@ class Collectives(CommHandle):
         rows = _rows(room, group.size)
         mine = _mine(sendbuf, part, group.rank, group.size)
         check_length(mine, rows.shape[1])
-        yield from collectives.allgather(group, mine, rows, AUTOMATIC)
-        part.store(room)
+        return _filled(part, room, collectives.allgather(group, mine, rows, AUTOMATIC))
 
     Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather")
 
@@ -142,10 +129,7 @@ class Collectives(CommHandle):
         lengths = tuple(part.nbytes for part in parts)
         mine = parts[group.rank].packed() if in_place(sendbuf) else message(sendbuf, writes=False).packed()
         check_length(mine, lengths[group.rank])
-        room = joined(parts)
-        whole = yield from collectives.allgatherv(group, mine, lengths, room, AUTOMATIC)
-        if room is None:
-            stored(parts, whole, lengths)
+        return _allgather_parts(group, mine, parts, lengths)
 
     Allgatherv, Iallgatherv, Allgatherv_init = forms(_allgatherv, "Allgatherv")
 
@@ -158,8 +142,7 @@ class Collectives(CommHandle):
         given = part if in_place(sendbuf) else block(sendbuf, group.size, writes=False)
         mine = _rows(given.packed(), group.size)
         check_length(mine[0], rows.shape[1])
-        yield from collectives.alltoall(group, mine, rows, AUTOMATIC)
-        part.store(room)
+        return _filled(part, room, collectives.alltoall(group, mine, rows, AUTOMATIC))
 
     Alltoall, Ialltoall, Alltoall_init = forms(_alltoall, "Alltoall")
 
@@ -185,9 +168,8 @@ class Collectives(CommHandle):
         outgoing = [part.packed() for part in given] if given is not None else [part.packed().copy() for part in parts]
         rooms = [part.room() for part in parts]
         check_length(outgoing[group.rank], rooms[group.rank].nbytes)
-        yield from swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
-        for part, room in zip(parts, rooms, strict=True):
-            part.store(room)
+        steps = swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
+        return all_filled(parts, rooms, steps)
 
     def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
         """Put the combination of the buffers of all ranks into the root's."""
@@ -195,23 +177,18 @@ class Collectives(CommHandle):
         check_root(group, "reduce", root)
         if group.rank != root:
             combine, items = of_buffers(op, message(sendbuf, writes=False))
-            yield from collectives.reduce(group, items, combine, root, None, AUTOMATIC)
-            return
-        given, part = operands(sendbuf, recvbuf)
-        combine, items = of_buffers(op, given)
-        room = part.room()
-        yield from collectives.reduce(group, items, combine, root, room.view(items.dtype), AUTOMATIC)
-        part.store(room)
+            return collectives.reduce(group, items, combine, root, None, AUTOMATIC)
+        combine, items, part, room = operands(sendbuf, recvbuf, op)
+        out = room.view(items.dtype)
+        return _filled(part, room, collectives.reduce(group, items, combine, root, out, AUTOMATIC))
 
     Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
         """Put the combination of the buffers of all ranks into that of each."""
-        given, part = operands(sendbuf, recvbuf)
-        combine, items = of_buffers(op, given)
-        room = part.room()
-        yield from collectives.allreduce(self._group, items, combine, room.view(items.dtype), AUTOMATIC)
-        part.store(room)
+        combine, items, part, room = operands(sendbuf, recvbuf, op)
+        out = room.view(items.dtype)
+        return _filled(part, room, collectives.allreduce(self._group, items, combine, out, AUTOMATIC))
 
     Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce")
 
@@ -231,7 +208,7 @@ class Collectives(CommHandle):
 
     def _reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = SUM
-    ) -> Steps[None]:
+    ) -> Steps[Outcome | None]:
         """Put each rank's own part of the combination of the buffers of all ranks into its buffer.
 
         Without `recvcounts`, the ranks tell each other for how many elements they have room.
@@ -240,15 +217,24 @@ class Collectives(CommHandle):
         given = part if in_place(sendbuf) else message(sendbuf, writes=False)
         check_datatypes(given, part)
         if recvcounts is None and given is not part:
-            elements = np.empty(part.count, np.uint8)  # only their number matters
-            _, counts = yield from exchange_counts(group, "reduce_scatter", elements, None)
-        else:
-            counts = _checked_counts(recvcounts, given, part, group.rank, group.size)
+            of_buffers(op, given)  # a wrong operator is found before anything is sent
+            return self._reduced_to_room(given, part, op)
+        counts = _checked_counts(recvcounts, given, part, group.rank, group.size)
         if sum(counts) != given.count:
-            raise ValueError(f"mismatch in send count {given.count} and sum(counts) {sum(counts)}")
-        yield from self._reduced_parts(given, part, counts, op)
+            raise _wrong_counts(given, counts)
+        return self._reduced_parts(given, part, counts, op)
 
     Reduce_scatter, Ireduce_scatter, Reduce_scatter_init = forms(_reduce_scatter, "Reduce_scatter")
+
+    def _reduced_to_room(self, given: Part, part: Part, op: Any) -> Steps[Outcome | None]:
+        """Tell each other how many elements each rank wants; fail on all ranks if one has not so many in all."""
+        group, told = self._group, np.array([part.count, given.count])
+        everyone = yield from collectives.allgather(group, told, None, AUTOMATIC)
+        counts = tuple(everyone[:, 0].tolist())
+        if (everyone[:, 1] != sum(counts)).any():
+            return Outcome(None, _wrong_counts(given, counts))
+        yield from self._reduced_parts(given, part, counts, op)
+        return None
 
     def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[None]:
         """Combine the elements of all ranks, and store this rank's: so many for each rank."""
@@ -257,8 +243,7 @@ class Collectives(CommHandle):
         rows = tuple(count * each for count in counts)
         # In place, the elements of the others stay as they are, so that ringcast must not work there.
         out = None if given is part else part.room()[: rows[self._group.rank] * items.itemsize].view(items.dtype)
-        result = yield from collectives.reduce_scatter(self._group, items, combine, rows, out, AUTOMATIC)
-        part.store(result.view(np.uint8))
+        return _put(part, collectives.reduce_scatter(self._group, items, combine, rows, out, AUTOMATIC))
 
 
 class Scans(CommHandle):
@@ -266,22 +251,18 @@ class Scans(CommHandle):
 
     def _scan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
         """Put the combination of the buffers of ranks 0 to this one into that of this rank."""
-        given, part = operands(sendbuf, recvbuf)
-        combine, items = of_buffers(op, given)
-        room = part.room()
-        yield from collectives.scan(self._group, items, combine, room.view(items.dtype), AUTOMATIC)
-        part.store(room)
+        combine, items, part, room = operands(sendbuf, recvbuf, op)
+        out = room.view(items.dtype)
+        return _filled(part, room, collectives.scan(self._group, items, combine, out, AUTOMATIC))
 
     Scan, Iscan, Scan_init = forms(_scan, "Scan")
 
     def _exscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
         """Put the combination of the buffers of all ranks before this one into that of this rank; not on rank 0."""
-        given, part = operands(sendbuf, recvbuf)
-        combine, items = of_buffers(op, given)
-        out = part.room()
-        yield from collectives.exscan(self._group, items, combine, out.view(items.dtype), AUTOMATIC)
-        if self._group.rank:
-            part.store(out)
+        combine, items, part, room = operands(sendbuf, recvbuf, op)
+        out = room.view(items.dtype)
+        steps = collectives.exscan(self._group, items, combine, out, AUTOMATIC)
+        return _filled(part if self._group.rank else None, room, steps)
 
     Exscan, Iexscan, Exscan_init = forms(_exscan, "Exscan")
 
@@ -291,14 +272,12 @@ def in_place(spec: Any) -> bool:
     return spec is None or spec is IN_PLACE
 
 
-def operands(sendbuf: Any, recvbuf: Any) -> tuple[Part, Part]:
-    """Return the buffers of a reduction: what is combined, and where the result goes."""
+def operands(sendbuf: Any, recvbuf: Any, op: Any) -> tuple[Op, Array, Part, Bytes]:
+    """Return operator and items of a reduction, the buffer for the result, and room for this without gaps."""
     part = message(recvbuf, writes=True)
-    if in_place(sendbuf):
-        return part, part
-    given = message(sendbuf, writes=False)
+    given = part if in_place(sendbuf) else message(sendbuf, writes=False)
     check_alike(given, part)
-    return given, part
+    return *of_buffers(op, given), part, part.room()
 
 
 def check_length(given: Bytes, expected: int) -> None:
@@ -322,6 +301,60 @@ def stored(parts: list[Part], whole: Bytes, lengths: Sequence[int]) -> Exception
     return error
 
 
+def _filled(part: Part | None, room: Bytes, steps: Steps[Any]) -> Steps[None]:
+    """Take steps that fill a room, and put what is there into a buffer; None has nothing to be put there."""
+    yield from steps
+    if part is not None:
+        part.store(room)
+
+
+def all_filled(parts: Sequence[Part], rooms: Sequence[Bytes], steps: Steps[Any]) -> Steps[None]:
+    """Take steps that fill rooms, and put what is there into the buffers."""
+    yield from steps
+    for part, room in zip(parts, rooms, strict=True):
+        part.store(room)
+
+
+def _put(part: Part, steps: Steps[Array]) -> Steps[None]:
+    """Take steps, and put their result into a buffer."""
+    part.store((yield from steps).view(np.uint8))
+
+
+def _put_first(part: Part | None, steps: Steps[Array]) -> Steps[None]:
+    """Take steps, and put the first row of their result into a buffer, if there is one."""
+    came = yield from steps
+    if part is not None:
+        part.store(came[0])
+
+
+def _gather_parts(group: Group, mine: Bytes, parts: list[Part], root: int) -> Steps[Exception | None]:
+    """Take the steps of `Gatherv`."""
+    here = group.rank == root
+    _, lengths = yield from exchange_counts(group, "gatherv", mine, None)
+    room = joined(parts) if here and list(lengths) == [part.nbytes for part in parts] else None
+    whole = yield from collectives.gatherv(group, mine, lengths, root, room, AUTOMATIC)
+    return stored(parts, whole, lengths) if here and room is None else None
+
+
+def _scatter_parts(
+    group: Group, describe: StagePlan, parts: list[Part], part: Part | None, root: int
+) -> Steps[Exception | None]:
+    """Take the steps of `Scatterv`."""
+    whole = _whole(parts) if group.rank == root else None
+    record = yield from announce(group, describe, {"rows": [one.nbytes for one in parts]})
+    rows = tuple(record.values[0]["rows"])
+    came = yield from hand_out(group, "scatterv", whole, _BYTE, rows, (), root, AUTOMATIC)
+    return None if part is None else stored([part], came, (came.nbytes,))
+
+
+def _allgather_parts(group: Group, mine: Bytes, parts: list[Part], lengths: tuple[int, ...]) -> Steps[None]:
+    """Take the steps of `Allgatherv`."""
+    room = joined(parts)
+    whole = yield from collectives.allgatherv(group, mine, lengths, room, AUTOMATIC)
+    if room is None:
+        stored(parts, whole, lengths)
+
+
 def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, rank: int, size: int) -> tuple[int, ...]:
     """Return how many elements each rank gets, as the program tells."""
     if recvcounts is None:
@@ -332,6 +365,10 @@ def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, r
     if given is not part and counts[rank] != part.count:
         raise ValueError(f"mismatch in receive count {part.count} and recvcounts[{rank}] {counts[rank]}")
     return counts
+
+
+def _wrong_counts(given: Part, counts: Sequence[int]) -> ValueError:
+    return ValueError(f"mismatch in send count {given.count} and sum(counts) {sum(counts)}")
 
 
 def _rows(line: Bytes, size: int) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 from ringcast.collectives.neighbors import move_pieces, spread_object, swap_objects
 from ringcast.engine.execute import Steps
-from ringcast.mpi.collectives.buffers import check_length, forms
+from ringcast.mpi.collectives.buffers import all_filled, check_length, forms
 from ringcast.mpi.collectives.objects import one_for_each
 from ringcast.mpi.communicators.topologies import Topologies
 from ringcast.mpi.data.layout import Bytes
@@ -75,10 +76,9 @@ class NeighborCollectives(Topologies):
         for place, into in schedule.own:
             check_length(outgoing[place], rooms[into].nbytes)
         pieces, places = [piece.data for piece in outgoing], [room.data for room in rooms]
-        yield from move_pieces(self._near, name, pieces, places, longest)
-        for source, part, room in zip(schedule.sources, parts, rooms, strict=True):
-            if source is not None:
-                part.store(room)
+        there = [source is not None for source in schedule.sources]
+        steps = move_pieces(self._near, name, pieces, places, longest)
+        return all_filled([*compress(parts, there)], [*compress(rooms, there)], steps)
 
     def _neighbor_allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
         """Send one object to all neighbours, and return theirs; None where there is none."""

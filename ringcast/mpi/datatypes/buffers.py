@@ -41,8 +41,6 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     array = _of_array(spec, blocks, writes)
     if array is not None:
         return array
-    if spec is None:
-        raise TypeError("message: expecting buffer or list/tuple")
     data, count, displacement, datatype = _fields(spec, _pair_of)
     memory, definition = _source(data, datatype, writes, count is not None and not displacement)
     if count is None and displacement is None:
@@ -131,6 +129,8 @@ def joined(parts: Sequence[Part]) -> Bytes | None:
 
 def _fields(spec: Any, pair_of: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any, Any, Any]:
     """Return data, count, displacement and datatype of a specification; or counts and displacements."""
+    if spec is None:
+        raise TypeError("message: expecting buffer or list/tuple")
     if not isinstance(spec, _SEQUENCES):
         return spec, None, None, None
     if len(spec) == 2:

@@ -1,9 +1,9 @@
 """The ways to make a call: it blocks, returns a request, or is prepared to be started later.
 
-Each call of MPI is one generator of steps, which packs what the program gives, runs calls of ringcast by `yield from`,
-and unpacks what came. Its three forms are derived from it; an intercommunicator has other steps of the same name. An
-error that only shows when data have come is returned by the steps, and raised here: raised within the steps it would
-give up the communicator on all ranks.
+Each call of MPI is one method, which checks its arguments, packs what the program gives, and returns the steps that run
+calls of ringcast and unpack what came. Its three forms are derived from it; an intercommunicator has another method of
+the same name. An error that only shows when data have come is returned by the steps, and raised here: raised within the
+steps it would give up the communicator on all ranks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ringcast.errors import RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
 from ringcast.mpi.base.threads import enter
+from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
 from ringcast.wire.call import NOWHERE, Site
@@ -61,7 +62,7 @@ def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bo
         status = Status() if receives else None
         if receives:
             kwargs["status"] = status
-        make = partial(_made, self, name, args, kwargs)
+        make = partial(_made, self, name, _kept(args), {key: _kept(value) for key, value in kwargs.items()})
         make().close()
         return Prequest.prepared(self, operation, make, site_of(sys._getframe(1)), status)
 
@@ -77,6 +78,13 @@ def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except Exception as error:
         fail(comm, error)
     return steps
+
+
+def _kept(argument: Any) -> Any:
+    """Return an argument whose handles and lists the program may free and change before the call is started."""
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(map(_kept, argument))
+    return argument._of_state(argument._state) if isinstance(argument, Handle) else argument
 
 
 def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -> Any:
