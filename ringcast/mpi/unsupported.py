@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, SupportsIndex
+from collections.abc import Callable
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from ringcast.mpi.base.error_classes import ERR_UNSUPPORTED_OPERATION
 from ringcast.mpi.base.exceptions import Exception
@@ -28,6 +29,10 @@ WINDOWS = "windows of one-sided communication (RMA)"
 FILES = "files (MPI-IO)"
 SESSIONS = "sessions"
 PROCESSES = "dynamic processes"
+PARTITIONS = "partitioned messages"
+FLUSHING = "Iflush_buffer; Flush_buffer waits"
+
+Kind = TypeVar("Kind")
 
 
 class Unsupported(Exception, NotImplementedError):
@@ -48,19 +53,43 @@ def _again(text: str) -> Unsupported:
 
 def lacking(what: str) -> Any:
     """Return a method that raises."""
+    return staticmethod(_raising(what))
 
+
+def _raising(what: str) -> Callable[..., NoReturn]:
     def method(*_: Any, **__: Any) -> NoReturn:
         """Raise NotImplementedError."""
         raise Unsupported(what)
 
-    return staticmethod(method)
+    return method
 
 
+def _without(what: str, methods: str, properties: str = "") -> Callable[[type[Kind]], type[Kind]]:
+    """Give a class methods and properties that raise."""
+
+    def add(cls: type[Kind]) -> type[Kind]:
+        for name in methods.split():
+            setattr(cls, name, lacking(what))
+        for name in properties.split():
+            setattr(cls, name, property(_raising(what)))
+        return cls
+
+    return add
+
+
+_OF_ERRORS = "Create_errhandler Get_errhandler Set_errhandler Call_errhandler "
+
+
+@_without(
+    WINDOWS,
+    _OF_ERRORS + "Create Allocate Allocate_shared Create_dynamic Free Attach Detach Shared_query Get_group Get_info "
+    "Set_info Set_name Create_keyval Free_keyval Get_attr Set_attr Delete_attr Rput Rget Accumulate "
+    "Raccumulate Get_accumulate Rget_accumulate Fetch_and_op Compare_and_swap Fence Start Complete Post Wait "
+    "Test Lock Lock_all Unlock Unlock_all Flush Flush_all Flush_local Flush_local_all Sync tomemory",
+    "attrs flavor model info group group_rank group_size",
+)
 class Win(Handle):
     """A window of one-sided communication; there are none."""
-
-    Create = Allocate = Allocate_shared = Create_dynamic = Create_keyval = Free_keyval = lacking(WINDOWS)
-    Create_errhandler = Get_errhandler = Set_errhandler = Call_errhandler = Free = Fence = lacking(WINDOWS)
 
     def Put(self, origin: Any, target_rank: int, target: Any = None) -> NoReturn:
         """Refuse, after the arguments are checked."""
@@ -88,16 +117,29 @@ def _check_target(target: Any) -> None:
         raise ValueError("target: expecting a displacement, or a list or tuple of up to 3 items")
 
 
+@_without(
+    FILES,
+    _OF_ERRORS
+    + "Open Close Delete Get_amode Get_group Get_info Set_info Get_size Set_size Preallocate Get_view Set_view "
+    "Get_atomicity Set_atomicity Sync Get_type_extent Get_byte_offset Seek Get_position Seek_shared "
+    "Get_position_shared Read Read_all Read_all_begin Read_all_end Read_at Read_at_all Read_at_all_begin "
+    "Read_at_all_end Read_shared Read_ordered Read_ordered_begin Read_ordered_end Iread Iread_all Iread_at "
+    "Iread_at_all Iread_shared Write Write_all Write_all_begin Write_all_end Write_at Write_at_all "
+    "Write_at_all_begin Write_at_all_end Write_shared Write_ordered Write_ordered_begin Write_ordered_end "
+    "Iwrite Iwrite_all Iwrite_at Iwrite_at_all Iwrite_shared",
+    "amode atomicity group group_rank group_size info size",
+)
 class File(Handle):
     """A file that ranks read and write together; there are none."""
 
-    Open = Delete = Close = Create_errhandler = Get_errhandler = Set_errhandler = Call_errhandler = lacking(FILES)
 
-
+@_without(
+    SESSIONS,
+    _OF_ERRORS + "Init Finalize Create_group Get_info Get_num_psets Get_nth_pset Get_pset_info "
+    "Attach_buffer Detach_buffer Flush_buffer Iflush_buffer",
+)
 class Session(Handle):
     """A session; there are none."""
-
-    Init = Finalize = Create_errhandler = Get_errhandler = Set_errhandler = Call_errhandler = lacking(SESSIONS)
 
 
 WIN_NULL = predefined(Win(), "WIN_NULL")

@@ -375,6 +375,12 @@ def test_what_is_not_supported_says_so_to_both_kinds_of_programs() -> None:
         lambda: MPI.COMM_SELF.Spawn("x"),
         MPI.Open_port,
         MPI.Session.Init,
+        lambda: MPI.WIN_NULL.Lock(0),
+        lambda: MPI.WIN_NULL.flavor,
+        lambda: MPI.FILE_NULL.Write_at(0, b""),
+        lambda: MPI.SESSION_NULL.Get_num_psets(),
+        lambda: MPI.COMM_SELF.Psend_init(b"", 1, 0),
+        MPI.Iflush_buffer,
     ]
     for call in calls:
         with pytest.raises(NotImplementedError, match="ringcast has no MPI"):

@@ -17,6 +17,7 @@ from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.messages import transfers
 from ringcast.mpi.messages.transfers import Outgoing
 from ringcast.mpi.requests.pending import Pending, await_calls
+from ringcast.mpi.unsupported import FLUSHING, Unsupported, lacking
 from ringcast.wire.call import NOWHERE
 
 __all__ = ["Attach_buffer", "Detach_buffer", "Flush_buffer", "Iflush_buffer"]
@@ -94,9 +95,7 @@ class BufferedSends(CommHandle):
         if self._shared in _of_comms:
             _of_comms[self._shared].flush()
 
-    def Iflush_buffer(self) -> NoReturn:
-        """Refuse."""
-        raise NotImplementedError("ringcast has no Iflush_buffer; Flush_buffer waits")
+    Iflush_buffer = lacking(FLUSHING)
 
 
 def Attach_buffer(buf: Any) -> None:
@@ -118,8 +117,8 @@ def Flush_buffer() -> None:
 
 
 def Iflush_buffer() -> NoReturn:
-    """Refuse."""
-    raise NotImplementedError("ringcast has no Iflush_buffer; Flush_buffer waits")
+    """Raise NotImplementedError."""
+    raise Unsupported(FLUSHING)
 
 
 def _attached(buf: Any) -> Attached:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from operator import index
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ringcast.mpi.messages.buffered import BufferedSends, send_buffered
 from ringcast.mpi.messages.matched import MESSAGE_NO_PROC, Message, matched
 from ringcast.mpi.messages.transfers import Buffer, Objects, Outgoing, Wanted
 from ringcast.mpi.requests.calls import blocking, nonblocking, persistent
+from ringcast.mpi.unsupported import PARTITIONS, lacking
 from ringcast.protocol.matching import ANY
 
 
@@ -218,11 +219,7 @@ class Messages(BufferedSends, CommHandle):
 
     # Not supported.
 
-    def Psend_init(self, *_: Any) -> NoReturn:
-        """Refuse."""
-        raise NotImplementedError("partitioned point-to-point communication")
-
-    Precv_init = Psend_init
+    Psend_init, Precv_init = lacking(PARTITIONS), lacking(PARTITIONS)
 
 
 def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:

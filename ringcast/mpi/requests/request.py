@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import UNDEFINED
@@ -11,6 +11,7 @@ from ringcast.mpi.base.exceptions import ERR_IN_STATUS, ERR_REQUEST, Exception
 from ringcast.mpi.handles.handle import Handle, forget, predefined
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.pending import Pending, await_calls, poll_calls
+from ringcast.mpi.unsupported import PARTITIONS, lacking
 from ringcast.wire.call import NOWHERE, Site
 
 __all__ = ["REQUEST_NULL", "Prequest", "Request"]
@@ -264,11 +265,7 @@ class Prequest(Request):
         for request in requests:
             request.Start()
 
-    def Pready(self, partition: int) -> NoReturn:
-        """Refuse: messages in partitions are not supported."""
-        raise NotImplementedError("partitioned point-to-point communication")
-
-    Pready_range = Pready_list = Parrived = Pready
+    Pready, Pready_range, Pready_list, Parrived = (lacking(PARTITIONS) for _ in range(4))
 
 
 Request._own, Prequest._own = (Request,), (Prequest,)
