@@ -359,12 +359,26 @@ def test_bad_arguments_raise_mpich_classes_and_leave_the_communicator_alone(job:
             code(comm.Create_cart([comm.size]).Get_coords, comm.size),
             code(comm.Create_cart([comm.size]).Shift, 2, 1),
             code(comm.Create_dist_graph_adjacent, [comm.size], [0]),
+            code(comm.Create_intercomm, 0, None, 0),
+            code(comm.Set_errhandler, MPI.ERRHANDLER_NULL),
+            code(comm.Create, None),
         ]
+        for call in (
+            lambda: comm.Dup("no info"),
+            lambda: comm.Create("no group"),
+            lambda: comm.Set_errhandler(print),
+            lambda: comm.recv(status=MPI.Status),
+            lambda: comm.Iprobe(status=0),
+            lambda: comm.Sendrecv(b"", comm.rank, 0, bytearray(1), comm.rank, 0, "no status"),
+        ):
+            with pytest.raises(TypeError, match="expected"):
+                call()
         comm.Barrier()
         return codes
 
     arg, rank = MPI.ERR_ARG, MPI.ERR_RANK
     wanted = [arg, arg, MPI.ERR_GROUP, MPI.ERR_TAG, arg, arg, rank, arg, arg]
+    wanted += [MPI.ERR_COMM, MPI.ERR_ERRHANDLER, MPI.ERR_GROUP]
     assert ask(job, fn) == [wanted] * job.size
 
 

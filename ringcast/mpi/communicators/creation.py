@@ -45,18 +45,18 @@ class Creation(CommHandle, Attributes):
     def Idup(self, info: Info | None = None) -> tuple[Self, Request]:
         """Begin `Dup`; the communicator can be used when the request is done."""
         new = type(self)()
-        return new, Request.begun(self, "Idup", self._become(new, self._dup(info)), site_of(sys._getframe(1)))
+        return new, Request.begun(self, "Idup", self._become(new, self._dup(hints(info))), site_of(sys._getframe(1)))
 
     Idup_with_info = Idup
 
     def _duplicate(self, operation: str, info: Info | None) -> Self:
-        return type(self)._of_state(run(self, operation, self._dup(info), sys._getframe(2)))
+        return type(self)._of_state(run(self, operation, self._dup(hints(info)), sys._getframe(2)))
 
-    def _dup(self, info: Info | None) -> Steps[Shared]:
+    def _dup(self, info: dict[str, str]) -> Steps[Shared]:
         old = self._shared
         attributes = self._copied_attributes()
         new = yield from self._again()
-        new.topology, new.attributes, new.info = old.topology, attributes, hints(info)
+        new.topology, new.attributes, new.info = old.topology, attributes, info
         return new
 
     def _again(self) -> Steps[Shared]:
@@ -115,10 +115,11 @@ class Creation(CommHandle, Attributes):
 
     def _ranks_of(self, group: Group) -> list[int]:
         """Return the ranks here of the members of a group, all of which must be ranks of this one."""
+        members = Group(group)._members
         here = {self._group.in_job(rank): rank for rank in range(self._group.size)}
-        if not here.keys() >= {*group._members}:
+        if not here.keys() >= {*members}:
             raise Exception(ERR_GROUP, "expected a group of ranks of the communicator")
-        return [here[rank] for rank in group._members]
+        return [here[rank] for rank in members]
 
 
 def _color_of_type(split_type: int) -> int | None:

@@ -94,6 +94,8 @@ def _two_sided(group: CoreGroup, told: Array, like: Shared) -> Shared | Exceptio
 
 def _checked(peer_comm: Any, remote_leader: int, tag: int) -> CoreGroup:
     """Return the group over which the leaders meet."""
+    if not peer_comm:
+        raise Exception(ERR_COMM, "expected a communicator to which both leaders belong, got none")
     peers: CoreGroup = peer_comm._shared.inner
     if not 0 <= remote_leader < peers.size or remote_leader == peers.rank:
         expected = f"expected another rank in 0..{peers.size - 1} as the remote leader, got {remote_leader!r}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ringcast.mpi.base.contexts import Action, fatal, no_action
-from ringcast.mpi.base.error_classes import ERR_ARG, ERR_ERRHANDLER
+from ringcast.mpi.base.error_classes import ERR_ERRHANDLER
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.handles.handle import Handle, forget, is_predefined, predefined
 
@@ -58,10 +58,10 @@ class ErrorHandling(Handle):
 
     def Set_errhandler(self, errhandler: Errhandler) -> None:
         """Set the handler."""
-        shared = self._shared
-        if errhandler._state is None:
-            raise Exception(ERR_ARG, "expected an error handler, got ERRHANDLER_NULL")
-        shared.errhandler = errhandler._state
+        shared, action = self._shared, Errhandler(errhandler)._state
+        if action is None:
+            raise Exception(ERR_ERRHANDLER, "expected an error handler, got ERRHANDLER_NULL")
+        shared.errhandler = action
 
     def Call_errhandler(self, errorcode: int) -> None:
         """Call the handler."""

@@ -157,7 +157,13 @@ class Info(Handle):
 
 
 def hints(info: Info | None) -> dict[str, str]:
-    """Return the items of an info that a call was given."""
+    """Return the items of an info that a call was given.
+
+    Raises:
+        TypeError: it is no info.
+    """
+    if not isinstance(info, Info | None):
+        raise TypeError(f"expected an Info or None, got {info!r}")
     return {} if info is None else dict(info.items())
 
 

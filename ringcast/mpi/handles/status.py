@@ -23,8 +23,7 @@ class Status:
     __slots__ = ("__weakref__", "_fields")
 
     def __init__(self, status: Status | None = None) -> None:
-        if not isinstance(status, Status | None):
-            raise TypeError(f"expected a Status or None, got {status!r}")
+        check_status(status)
         self._fields: array[int] = array("q", _EMPTY if status is None else status._fields)
 
     def _fill(self, source: int, tag: int, nbytes: int, error: int = SUCCESS) -> None:
@@ -117,6 +116,12 @@ class Status:
         return self._fields == other._fields if isinstance(other, Status) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it changes
+
+
+def check_status(status: Any) -> None:
+    """Raise TypeError unless this is a status, or None."""
+    if status is not None and not isinstance(status, Status):
+        raise TypeError(f"expected a Status or None, got {status!r}")
 
 
 def _basic_items(definition: Definition, nbytes: int) -> int:

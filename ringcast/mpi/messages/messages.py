@@ -18,7 +18,7 @@ from ringcast.mpi.data.exporters import NOTHING
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import message
 from ringcast.mpi.handles.comm_handle import CommHandle
-from ringcast.mpi.handles.status import Status
+from ringcast.mpi.handles.status import Status, check_status
 from ringcast.mpi.messages import transfers
 from ringcast.mpi.messages.buffered import BufferedSends, send_buffered
 from ringcast.mpi.messages.matched import MESSAGE_NO_PROC, Message, matched
@@ -50,7 +50,7 @@ class Messages(BufferedSends, CommHandle):
 
     def _recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Steps[Any]:
         """Receive a message in a buffer."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         if wanted is None:
             return transfers.nothing(status, PROC_NULL)
         return transfers.receive(wanted, Buffer(message(buf, writes=True)), status)
@@ -66,7 +66,7 @@ class Messages(BufferedSends, CommHandle):
         status: Status | None = None,
     ) -> Steps[Any]:
         """Send a buffer, and receive a message in another one."""
-        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag)
+        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag, status)
         into = None if wanted is None else Buffer(message(recvbuf, writes=True))
         return _exchanged(to, _data(to, sendbuf), wanted, into, status)
 
@@ -80,7 +80,7 @@ class Messages(BufferedSends, CommHandle):
         status: Status | None = None,
     ) -> Steps[Any]:
         """Send a buffer, and receive a message in the same one."""
-        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag)
+        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag, status)
         into = None if wanted is None else Buffer(message(buf, writes=True))
         return _exchanged(to, _data(to, buf).copy(), wanted, into, status)
 
@@ -129,7 +129,7 @@ class Messages(BufferedSends, CommHandle):
         status: Status | None = None,
     ) -> Steps[Any]:
         """Receive an object; `buf` is not needed."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         if wanted is None:
             return transfers.nothing(status, PROC_NULL)
         return transfers.receive(wanted, Objects(self._group), status)
@@ -157,7 +157,7 @@ class Messages(BufferedSends, CommHandle):
         status: Status | None = None,
     ) -> Steps[Any]:
         """Send an object and receive another one; `recvbuf` is not needed."""
-        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag)
+        to, wanted = _to(self, dest, sendtag), _from(self, source, recvtag, status)
         into = None if wanted is None else Objects(self._group)
         return _exchanged(to, _pickle(self, to, sendobj), wanted, into, status)
 
@@ -171,12 +171,12 @@ class Messages(BufferedSends, CommHandle):
 
     def _probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Steps[bool]:
         """Wait for a message, and leave it where it is."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         return transfers.nothing(status, PROC_NULL, True) if wanted is None else transfers.probe(wanted, status)
 
     def _iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Steps[bool]:
         """Return whether a message has come, and leave it where it is."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         return transfers.nothing(status, PROC_NULL, True) if wanted is None else transfers.look(wanted, status)
 
     Probe, probe = blocking(_probe, "Probe"), blocking(_probe, "probe")
@@ -184,20 +184,21 @@ class Messages(BufferedSends, CommHandle):
 
     def _mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Steps[Any]:
         """Wait for a message and match it: nothing but the Message receives it."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         if wanted is None:
             return transfers.nothing(status, PROC_NULL, Message(MESSAGE_NO_PROC))
         return matched(self, transfers.await_and_take(wanted, status))
 
     def _improbe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Steps[Any]:
         """Match a message that has come; None if there is none."""
-        wanted = _from(self, source, tag)
+        wanted = _from(self, source, tag, status)
         if wanted is None:
             return transfers.nothing(status, PROC_NULL, Message(MESSAGE_NO_PROC))
         return matched(self, transfers.take(wanted, status))
 
     def _receive_matched(self, which: Message, buf: Any, status: Status | None = None) -> Steps[Any]:
         """Receive a message that was matched in a buffer."""
+        check_status(status)
         if which == MESSAGE_NO_PROC:
             return which._received(transfers.nothing(status, PROC_NULL))
         into = Buffer(message(buf, writes=True))
@@ -205,6 +206,7 @@ class Messages(BufferedSends, CommHandle):
 
     def _receive_matched_object(self, which: Message, status: Status | None = None) -> Steps[Any]:
         """Receive a message that was matched as an object."""
+        check_status(status)
         if which == MESSAGE_NO_PROC:
             return which._received(transfers.nothing(status, PROC_NULL))
         into = Objects(self._group)
@@ -235,8 +237,9 @@ def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
     raise Exception(ERR_RANK, f"expected a rank from 0 to {peers.size - 1} or PROC_NULL as destination, got {dest}")
 
 
-def _from(comm: CommHandle, source: Any, tag: Any) -> Wanted | None:
-    """Return what is received; None for PROC_NULL."""
+def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wanted | None:
+    """Return what is received, when the status that tells of it was checked, too; None for PROC_NULL."""
+    check_status(status)
     peers, source, tag = comm._peers, index(source), index(tag)
     if tag != ANY_TAG and not 0 <= tag <= MAX_TAG:
         raise Exception(ERR_TAG, f"expected a tag from 0 to {MAX_TAG} or ANY_TAG, got {tag}")

@@ -9,7 +9,7 @@ from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import UNDEFINED
 from ringcast.mpi.base.exceptions import ERR_IN_STATUS, ERR_REQUEST, Exception
 from ringcast.mpi.handles.handle import Handle, forget, predefined
-from ringcast.mpi.handles.status import Status
+from ringcast.mpi.handles.status import Status, check_status
 from ringcast.mpi.requests.pending import Pending, await_calls, poll_calls
 from ringcast.mpi.unsupported import PARTITIONS, lacking
 from ringcast.wire.call import NOWHERE, Site
@@ -111,6 +111,7 @@ class Request(Handle):
 
     def _ended(self, status: Status | None) -> tuple[Any, Exception | None]:
         """Return result and error of a call that is done; the request becomes null, unless it is persistent."""
+        check_status(status)
         call = self._state
         if call is None or not call.active:
             if status is not None:
