@@ -14,6 +14,7 @@ from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
 from ringcast.engine.execute import Steps
+from ringcast.engine.objects import Codec
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.slots import ObjectSlots
 from ringcast.engine.unsendable import in_words
@@ -100,9 +101,9 @@ def _swap_pieces(group: Group, stage: StagePlan, outgoing: list[memoryview], inc
     return run_stage(group, moved, lambda s: PieceSlots([*outgoing, *incoming], s))
 
 
-def swap_objects(group: Group, stage: StagePlan, values: list[Any]) -> Steps[list[Any]]:
+def swap_objects(group: Group, stage: StagePlan, values: list[Any], codec: Codec | None = None) -> Steps[list[Any]]:
     """Exchange one object with each rank."""
-    p, rank, codec = group.size, group.rank, pickled(group, stage.call.collective)
+    p, rank, codec = group.size, group.rank, codec or pickled(group, stage.call.collective)
     both = [*values, *(None for _ in range(p))]
     both[p + rank] = values[rank]
     slots = yield from run_stage(group, stage, lambda s: ObjectSlots(both, s, codec))

@@ -226,9 +226,9 @@ def spread_object(near: Neighbors, name: str, value: Any) -> Steps[list[Any]]:
     return (yield from _move_objects(near, name, whole, [value] * len(whole), (bytes, decode)))  # `bytes`: as it is
 
 
-def swap_objects(near: Neighbors, name: str, values: list[Any]) -> Steps[list[Any]]:
+def swap_objects(near: Neighbors, name: str, values: list[Any], codec: Codec | None = None) -> Steps[list[Any]]:
     """Send an object to each destination."""
-    return (yield from _move_objects(near, name, values, values, pickled(near.group, name)))
+    return (yield from _move_objects(near, name, values, values, codec or pickled(near.group, name)))
 
 
 def _move_objects(near: Neighbors, name: str, outgoing: list[Any], own: list[Any], codec: Codec) -> Steps[list[Any]]:

@@ -9,6 +9,7 @@ import numpy as np
 from ringcast.collectives.stage import OBJECTS, Choice, Group, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out, has_width
 from ringcast.engine.execute import Steps
+from ringcast.engine.objects import Codec
 from ringcast.engine.slots import ObjectSlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
@@ -60,10 +61,16 @@ def no_out(group: Group, operation: str, out: Any) -> None:
 
 
 def spread_objects(
-    group: Group, collective: str, values: list[Any], root: int | None, choice: Choice, name: str = ""
+    group: Group,
+    collective: str,
+    values: list[Any],
+    root: int | None,
+    choice: Choice,
+    name: str = "",
+    codec: Codec | None = None,
 ) -> Steps[ObjectSlots]:
     """Run a stage with one object per rank: this rank's own (allgather, gather), or all of them (scatter)."""
-    codec = pickled(group, name or collective)
+    codec = codec or pickled(group, name or collective)
     stage = plan(group, collective, choice, OBJECTS, root=root, name=name)
     everybody = values if len(values) == group.size else [None] * group.size
     if everybody is not values:

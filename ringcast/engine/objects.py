@@ -13,6 +13,7 @@ from ringcast.transports.base import Frame
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[memoryview], Any]]
 MOST_APART = 10_000  # buffers beside a pickle: their sizes have to fit in a message
+AS_IT_IS: Codec = (lambda data: data, lambda data: data)  # of what is bytes already
 ALIGNMENT = 16  # bytes; arrays inside objects are used where they arrive, and numpy allocates no less
 
 

@@ -5,6 +5,7 @@ Each function below is the program of a rank of one job, which makes many checks
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -334,6 +335,13 @@ def between_neighbours(_: Any) -> None:
     line.Free()
 
 
+class Unreadable:
+    """An object of which the pickle raises ValueError when it is read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 def mistakes(_: Any) -> None:
     """Errors have mpi4py's types, or MPI's classes, and the communicator lives on."""
     from ringcast import MPI
@@ -373,6 +381,15 @@ def mistakes(_: Any) -> None:
     # Where the ranks tell each other what they have room for, it is not for all.
     assert class_of(lambda: comm.Reduce_scatter(np.zeros(p), np.zeros(1), op=MPI.BAND)) == MPI.ERR_OP
     assert class_of(lambda: comm.Reduce_scatter(np.zeros(p + (rank == 0)), np.zeros(1))) is ValueError
+    assert comm.allreduce(1) == p
+    # An object that cannot be unpickled concerns the ranks that get it.
+    assert class_of(lambda: comm.gather(Unreadable() if rank == p - 1 else 1)) is (ValueError if rank == 0 else None)
+    assert class_of(lambda: comm.scatter([*range(p - 1), Unreadable()])) is (ValueError if rank == p - 1 else None)
+    for call in comm.allgather, comm.bcast, lambda obj: comm.alltoall([obj] * p):
+        assert class_of(lambda call=call: call(Unreadable())) in (ValueError, None)
+    assert comm.allreduce(1) == p
+    with pytest.raises(TypeError, match="pickle"):
+        comm.allgather(threading.Lock())
     assert comm.allreduce(1) == p
     # Only the root can know that there is no room, and only when the data have come.
     found = class_of(lambda: comm.Gatherv(three, [np.zeros(2 * p), [2] * p] if rank == 0 else None))

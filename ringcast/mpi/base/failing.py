@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, Self
 
 from ringcast.mpi.base.exceptions import Exception
 
@@ -12,6 +13,14 @@ class Outcome(NamedTuple):
 
     value: Any
     error: BaseException | None = None
+
+    @classmethod
+    def of(cls, get: Callable[[], Any]) -> Self:
+        """Return what a function returns, or what it raises: raised within steps, that would concern all ranks."""
+        try:
+            return cls(get())
+        except BaseException as error:
+            return cls(None, error)
 
     def result(self) -> Any:
         """Return the object, or raise the error."""

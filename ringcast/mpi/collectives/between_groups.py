@@ -17,15 +17,16 @@ from ringcast.collectives.alltoall import swap_objects, swap_pieces
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.scatter import hand_out
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, plan
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
 from ringcast.engine.execute import Steps
+from ringcast.engine.objects import AS_IT_IS
 from ringcast.errors import ArgumentError
 from ringcast.mpi.base.constants import PROC_NULL, ROOT
 from ringcast.mpi.base.error_classes import ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.collectives.buffers import all_filled, check_length
-from ringcast.mpi.collectives.objects import one_for_each, receive_object, send_object
+from ringcast.mpi.collectives.objects import one_for_each, receive_object, send_object, unpickled
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, message, vector
 from ringcast.mpi.datatypes.op import SUM, check_alike, of_buffers, of_objects
@@ -186,7 +187,7 @@ class InterCollectives(CommHandle):
         yield from send_object(self._group, value, 0)
         return Outcome(value)
 
-    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[list[Any] | None]:
+    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the objects of the other side at the root, None elsewhere."""
         self._check_root(root)
         messages = self._messages()
@@ -194,10 +195,10 @@ class InterCollectives(CommHandle):
             values = []
             for peer in range(self._peers.size):
                 values.append((yield from messages.receive(None, peer)))
-            return values
+            return Outcome(values)
         if root != PROC_NULL:
             yield from messages.send(sendobj, root)
-        return None
+        return Outcome(None)
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
         """Return on each rank of the other side its own one of the root's objects."""
@@ -208,16 +209,18 @@ class InterCollectives(CommHandle):
             yield from messages.send(value, peer)
         return Outcome(None if root in (ROOT, PROC_NULL) else (yield from messages.receive(None, root)))
 
-    def _allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+    def _allgather_objects(self, sendobj: Any) -> Steps[Outcome]:
         """Return the objects of the other side."""
         return self._alltoall_objects([sendobj] * self._peers.size)
 
-    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[Outcome]:
         """Return from every rank of the other side the object that it has for this one."""
-        inner, first = self._shared.inner, self._peers.first
-        values = self._in_order(one_for_each(sendobj, self._peers.size), [None] * self._group.size)
-        theirs = yield from swap_objects(inner, plan(inner, "alltoall", AUTOMATIC, OBJECTS), values)
-        return theirs[first : first + self._peers.size]
+        inner, first, size = self._shared.inner, self._peers.first, self._peers.size
+        encode, _ = pickled(inner, "alltoall")
+        packed = [encode(value) for value in one_for_each(sendobj, size)]
+        values = self._in_order(packed, [b""] * self._group.size)
+        theirs = yield from swap_objects(inner, plan(inner, "alltoall", AUTOMATIC, OBJECTS), values, AS_IT_IS)
+        return unpickled(theirs[first : first + size], {})
 
     def _reduce_objects(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Steps[Outcome]:
         """Return the combination of the objects of the other side at the root; None elsewhere."""

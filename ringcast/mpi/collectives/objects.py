@@ -7,7 +7,7 @@ returned as it is, so that a large one is not copied in vain.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.rows import spread_objects
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, check_root, pickled, plan
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import decode_apart, encode_apart
+from ringcast.engine.objects import AS_IT_IS, decode, decode_apart, encode_apart
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.collectives.locks import note_lock
 from ringcast.mpi.datatypes.op import SUM, of_objects, own
@@ -45,38 +45,48 @@ class ObjectCollectives(CommHandle):
 
     bcast = blocking(_bcast_object, "bcast")
 
-    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[list[Any] | None]:
+    def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the objects of all ranks at the root, None elsewhere."""
         group = self._group
-        slots = yield from spread_objects(group, "gather", [sendobj], root, AUTOMATIC)
-        return _with_own(slots.values, group.rank) if group.rank == root else None
+        check_root(group, "gather", root)
+        encode, _ = pickled(group, "gather")
+        here = group.rank == root
+        mine = None if here else encode(sendobj)
+        slots = yield from spread_objects(group, "gather", [mine], root, AUTOMATIC, codec=AS_IT_IS)
+        return unpickled(slots.values, {root: sendobj}) if here else Outcome(None)
 
     gather = blocking(_gather_objects, "gather")
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
         """Return on each rank its own one of the root's objects."""
         group = self._group
-        values = one_for_each(sendobj, group.size) if group.rank == root else [None] * group.size
-        slots = yield from spread_objects(group, "scatter", values, root, AUTOMATIC)
-        mine = slots.values[group.rank]
-        return Outcome(own(mine) if group.rank == root else mine)
+        check_root(group, "scatter", root)
+        encode, _ = pickled(group, "scatter")
+        here = group.rank == root
+        values = one_for_each(sendobj, group.size) if here else []
+        packed = _pickled_but(values, root, encode) if here else [None] * group.size
+        slots = yield from spread_objects(group, "scatter", packed, root, AUTOMATIC, codec=AS_IT_IS)
+        return Outcome.of(lambda: own(values[root]) if here else decode(slots.values[group.rank]))
 
     scatter = blocking(_scatter_objects, "scatter")
 
-    def _allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+    def _allgather_objects(self, sendobj: Any) -> Steps[Outcome]:
         """Return the objects of all ranks."""
         group = self._group
-        slots = yield from spread_objects(group, "allgather", [sendobj], None, AUTOMATIC)
-        return _with_own(slots.values, group.rank)
+        encode, _ = pickled(group, "allgather")
+        slots = yield from spread_objects(group, "allgather", [encode(sendobj)], None, AUTOMATIC, codec=AS_IT_IS)
+        return unpickled(slots.values, {group.rank: sendobj})
 
     allgather = blocking(_allgather_objects, "allgather")
 
-    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+    def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[Outcome]:
         """Return from every rank the object that it has for this one."""
         group = self._group
+        encode, _ = pickled(group, "alltoall")
         values = one_for_each(sendobj, group.size)
-        theirs = yield from swap_objects(group, plan(group, "alltoall", AUTOMATIC, OBJECTS), values)
-        return _with_own(theirs, group.rank)
+        stage = plan(group, "alltoall", AUTOMATIC, OBJECTS)
+        theirs = yield from swap_objects(group, stage, _pickled_but(values, group.rank, encode), AS_IT_IS)
+        return unpickled(theirs, {group.rank: values[group.rank]})
 
     alltoall = blocking(_alltoall_objects, "alltoall")
 
@@ -131,10 +141,7 @@ def receive_object(group: Group, root: int) -> Steps[Outcome]:
     large = [np.empty(size, np.uint8) for size in sizes]
     for buffer in large:
         yield from bcast_into(group, buffer, root)
-    try:
-        return Outcome(decode_apart([message[4 + 8 * count :], *(buffer.data for buffer in large)]))
-    except Exception as error:
-        return Outcome(None, error)
+    return Outcome.of(lambda: decode_apart([message[4 + 8 * count :], *(buffer.data for buffer in large)]))
 
 
 def one_for_each(objects: Sequence[Any] | None, size: int) -> list[Any]:
@@ -149,10 +156,15 @@ def one_for_each(objects: Sequence[Any] | None, size: int) -> list[Any]:
     return values
 
 
-def _with_own(values: list[Any], rank: int) -> list[Any]:
-    values[rank] = own(values[rank])
-    return values
+def unpickled(packed: list[Any], mine: Mapping[int, Any]) -> Outcome:
+    """Return the objects that have come, None where none has, and copies of this rank's, which are some of them."""
+    return Outcome.of(lambda: [own(mine[k]) if k in mine else data and decode(data) for k, data in enumerate(packed)])
+
+
+def _pickled_but(values: list[Any], rank: int, encode: Callable[[Any], bytes]) -> list[bytes | None]:
+    """Return objects for all ranks as bytes, but for this one."""
+    return [None if k == rank else encode(value) for k, value in enumerate(values)]
 
 
 def _outcome(result: Any, given: Any) -> Outcome:
-    return Outcome(own(result) if result is given else result)
+    return Outcome.of(lambda: own(result) if result is given else result)

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from ringcast.collectives.neighbors import move_pieces, spread_object, swap_objects
+from ringcast.collectives.neighbors import move_pieces, swap_objects
+from ringcast.collectives.stage import pickled
 from ringcast.engine.execute import Steps
+from ringcast.engine.objects import AS_IT_IS
+from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.collectives.buffers import all_filled, check_length, forms
-from ringcast.mpi.collectives.objects import one_for_each
+from ringcast.mpi.collectives.objects import one_for_each, unpickled
 from ringcast.mpi.communicators.topologies import Topologies
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, message, vector, wide
-from ringcast.mpi.datatypes.op import own
 from ringcast.mpi.requests.calls import blocking
 
 
@@ -80,24 +82,26 @@ class NeighborCollectives(Topologies):
         steps = move_pieces(self._near, name, pieces, places, longest)
         return all_filled([*compress(parts, there)], [*compress(rooms, there)], steps)
 
-    def _neighbor_allgather_objects(self, sendobj: Any) -> Steps[list[Any]]:
+    def _neighbor_allgather_objects(self, sendobj: Any) -> Steps[Outcome]:
         """Send one object to all neighbours, and return theirs; None where there is none."""
-        theirs = yield from spread_object(self._near, "neighbor_allgather", sendobj)
-        return self._with_own(theirs)
+        encode, _ = pickled(self._group, "neighbor_allgather")
+        outgoing = self._degrees[1]
+        return self._objects("neighbor_allgather", [encode(sendobj)] * outgoing, [sendobj] * outgoing)
 
     neighbor_allgather = blocking(_neighbor_allgather_objects, "neighbor_allgather")
 
-    def _neighbor_alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[list[Any]]:
+    def _neighbor_alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[Outcome]:
         """Send an object to each neighbour, and return theirs; None where there is none."""
+        encode, _ = pickled(self._group, "neighbor_alltoall")
         values = one_for_each(sendobj, self._degrees[1])
-        return self._with_own((yield from swap_objects(self._near, "neighbor_alltoall", values)))
+        return self._objects("neighbor_alltoall", [*map(encode, values)], values)
 
     neighbor_alltoall = blocking(_neighbor_alltoall_objects, "neighbor_alltoall")
 
-    def _with_own(self, theirs: list[Any]) -> list[Any]:
-        for _, into in self._near.schedule.own:
-            theirs[into] = own(theirs[into])
-        return theirs
+    def _objects(self, name: str, packed: list[bytes], values: list[Any]) -> Steps[Outcome]:
+        """Send each destination one of the values, which are given as bytes, too; return what comes."""
+        mine = {into: values[place] for place, into in self._near.schedule.own}
+        return unpickled((yield from swap_objects(self._near, name, packed, AS_IT_IS)), mine)
 
 
 def _blocks(spec: Any, blocks: int, *, writes: bool) -> list[Part]:

@@ -57,10 +57,7 @@ class Objects:
         """Return the object; None if nothing was sent."""
         if not self.incoming.count:
             return Outcome(None)
-        try:
-            return Outcome(pickling.pickle.loads(self.incoming.data))
-        except BaseException as error:  # raised here, it would give up the communicator
-            return Outcome(None, error)
+        return Outcome.of(lambda: pickling.pickle.loads(self.incoming.data))
 
 
 class Buffer:
