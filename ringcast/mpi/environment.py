@@ -82,6 +82,8 @@ def Init_thread(required: int = THREAD_MULTIPLE) -> int:
 def Finalize() -> None:
     """Leave the job, when all calls of this rank but receives have ended; done at the end of the program."""
     global _finalized
+    if _finalized:
+        raise Exception(ERR_OTHER, "MPI is finalized already")
     finish()
     COMM_SELF._delete_attributes()
     COMM_WORLD._caller.finalize()

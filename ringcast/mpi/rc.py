@@ -9,8 +9,7 @@ from typing import Any
 class Rc:
     """Options of mpi4py.
 
-    `initialize`, `finalize` and `errors` mean what they mean there. The others are about MPI's library, and have no
-    effect here.
+    `initialize` and `errors` mean what they mean there. The others are about MPI's library, and have no effect here.
     """
 
     initialize: bool = True

@@ -362,6 +362,10 @@ def mistakes(_: Any) -> None:
     assert class_of(lambda: comm.Bcast(two, root=p)) == MPI.ERR_ROOT
     assert class_of(lambda: comm.bcast(1, root=-1)) == MPI.ERR_ROOT
     assert class_of(lambda: comm.Gatherv(two, None, root=p)) == MPI.ERR_ROOT
+    assert class_of(lambda: comm.Scatterv(None, two, root="0")) is TypeError
+    assert class_of(lambda: comm.reduce(1, root=None)) is TypeError
+    assert comm.bcast(rank, root=0.0) == 0  # as mpi4py takes it
+    assert comm.sendrecv(rank, (rank + 1) % p / 1, source=(rank - 1) % p / 1) == (rank - 1) % p
     assert class_of(lambda: comm.Allreduce(two, two.copy(), None)) == MPI.ERR_OP
     assert class_of(lambda: comm.Allreduce(two, two.copy(), MPI.OP_NULL)) == MPI.ERR_OP
     assert class_of(lambda: comm.Allreduce(two, two.copy(), MPI.BAND)) == MPI.ERR_OP
@@ -391,6 +395,8 @@ def mistakes(_: Any) -> None:
     with pytest.raises(TypeError, match="pickle"):
         comm.allgather(threading.Lock())
     assert comm.allreduce(1) == p
+    assert class_of(lambda: MPI.Request.waitall(request for request in [MPI.REQUEST_NULL])) is TypeError
+    assert class_of(lambda: MPI.Request.Waitany([None])) is TypeError
     # Only the root can know that there is no room, and only when the data have come.
     found = class_of(lambda: comm.Gatherv(three, [np.zeros(2 * p), [2] * p] if rank == 0 else None))
     assert found == (MPI.ERR_TRUNCATE if rank == 0 else None)

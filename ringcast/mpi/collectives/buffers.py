@@ -15,10 +15,11 @@ from ringcast.collectives.announce import announce
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.gather import exchange_counts
 from ringcast.collectives.scatter import hand_out
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, StagePlan, check_root, plan
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, StagePlan, plan
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TRUNCATE, Exception
 from ringcast.mpi.base.failing import Outcome
+from ringcast.mpi.base.ranks import root_of
 from ringcast.mpi.base.sentinels import IN_PLACE
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, joined, message, vector, wide
@@ -49,7 +50,7 @@ class Collectives(CommHandle):
     def _bcast(self, buf: Any, root: int = 0) -> Steps[None]:
         """Send the root's buffer to all ranks."""
         group = self._group
-        check_root(group, "bcast", root)
+        root = root_of(group, "bcast", root)
         here = group.rank == root
         part = message(buf, writes=not here)
         line = part.packed() if here else part.room()
@@ -60,7 +61,7 @@ class Collectives(CommHandle):
     def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
         """Put the buffers of all ranks into the root's, in rank order."""
         group = self._group
-        check_root(group, "gather", root)
+        root = root_of(group, "gather", root)
         if group.rank != root:
             return collectives.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
         part = block(recvbuf, group.size, writes=True)
@@ -75,7 +76,7 @@ class Collectives(CommHandle):
     def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of all ranks, of any lengths, into places of the root's."""
         group = self._group
-        check_root(group, "gatherv", root)
+        root = root_of(group, "gatherv", root)
         here = group.rank == root
         parts = vector(recvbuf, group.size, writes=True) if here else []
         mine = parts[root].packed() if here and in_place(sendbuf) else message(sendbuf, writes=False).packed()
@@ -86,7 +87,7 @@ class Collectives(CommHandle):
     def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
         """Give each rank its own one of the blocks of the root's buffer."""
         group, ones = self._group, (1,) * self._group.size
-        check_root(group, "scatter", root)
+        root = root_of(group, "scatter", root)
         here = group.rank == root
         part = None if here and in_place(recvbuf) else message(recvbuf, writes=True)
         whole = None
@@ -102,6 +103,7 @@ class Collectives(CommHandle):
     def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Give each rank its own one of the parts of the root's buffer, of any lengths."""
         group = self._group
+        root = root_of(group, "scatterv", root)
         describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
         here = group.rank == root
         parts = vector(sendbuf, group.size, writes=False) if here else []
@@ -174,7 +176,7 @@ class Collectives(CommHandle):
     def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
         """Put the combination of the buffers of all ranks into the root's."""
         group = self._group
-        check_root(group, "reduce", root)
+        root = root_of(group, "reduce", root)
         if group.rank != root:
             combine, items = of_buffers(op, message(sendbuf, writes=False))
             return collectives.reduce(group, items, combine, root, None, AUTOMATIC)

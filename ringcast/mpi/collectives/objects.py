@@ -17,10 +17,11 @@ from ringcast.collectives.alltoall import swap_objects
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.rows import spread_objects
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, check_root, pickled, plan
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import AS_IT_IS, decode, decode_apart, encode_apart
 from ringcast.mpi.base.failing import Outcome
+from ringcast.mpi.base.ranks import root_of
 from ringcast.mpi.collectives.locks import note_lock
 from ringcast.mpi.datatypes.op import SUM, of_objects, own
 from ringcast.mpi.handles.comm_handle import CommHandle
@@ -35,7 +36,7 @@ class ObjectCollectives(CommHandle):
     def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the root's object on all ranks; at the root the object itself."""
         group = self._group
-        check_root(group, "bcast", root)
+        root = root_of(group, "bcast", root)
         pickled(group, "bcast")
         note_lock(self, "bcast")
         if group.rank == root:
@@ -48,7 +49,7 @@ class ObjectCollectives(CommHandle):
     def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the objects of all ranks at the root, None elsewhere."""
         group = self._group
-        check_root(group, "gather", root)
+        root = root_of(group, "gather", root)
         encode, _ = pickled(group, "gather")
         here = group.rank == root
         mine = None if here else encode(sendobj)
@@ -60,7 +61,7 @@ class ObjectCollectives(CommHandle):
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
         """Return on each rank its own one of the root's objects."""
         group = self._group
-        check_root(group, "scatter", root)
+        root = root_of(group, "scatter", root)
         encode, _ = pickled(group, "scatter")
         here = group.rank == root
         values = one_for_each(sendobj, group.size) if here else []
@@ -92,7 +93,7 @@ class ObjectCollectives(CommHandle):
 
     def _reduce_objects(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Steps[Outcome]:
         """Return the combination of the objects of all ranks, in rank order, at the root; None elsewhere."""
-        check_root(self._group, "reduce", root)
+        root = root_of(self._group, "reduce", root)
         result = yield from combine_objects(self._group, "reduce", sendobj, of_objects(op), root, AUTOMATIC)
         return _outcome(result, sendobj) if self._group.rank == root else Outcome(None)
 

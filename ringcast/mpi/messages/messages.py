@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ringcast.mpi.base.contexts import MAX_TAG, Peers
 from ringcast.mpi.base.exceptions import ERR_RANK, ERR_REVOKED, ERR_TAG, Exception
+from ringcast.mpi.base.ranks import whole
 from ringcast.mpi.data import pickling
 from ringcast.mpi.data.exporters import NOTHING
 from ringcast.mpi.data.layout import Bytes
@@ -226,7 +226,7 @@ class Messages(BufferedSends, CommHandle):
 
 def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
     """Return where a message goes; None for PROC_NULL."""
-    peers, dest, tag = comm._peers, index(dest), index(tag)
+    peers, dest, tag = comm._peers, whole(dest), whole(tag)
     if not 0 <= tag <= MAX_TAG:
         raise Exception(ERR_TAG, f"expected a tag from 0 to {MAX_TAG}, got {tag}")
     if 0 <= dest < peers.size:
@@ -240,7 +240,7 @@ def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
 def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wanted | None:
     """Return what is received, when the status that tells of it was checked, too; None for PROC_NULL."""
     check_status(status)
-    peers, source, tag = comm._peers, index(source), index(tag)
+    peers, source, tag = comm._peers, whole(source), whole(tag)
     if tag != ANY_TAG and not 0 <= tag <= MAX_TAG:
         raise Exception(ERR_TAG, f"expected a tag from 0 to {MAX_TAG} or ANY_TAG, got {tag}")
     tag = ANY if tag == ANY_TAG else tag

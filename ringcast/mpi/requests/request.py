@@ -274,7 +274,13 @@ REQUEST_NULL = predefined(Request(), "REQUEST_NULL")
 
 
 def _calls(requests: Sequence[Request]) -> list[Any]:
-    """Return the calls of the requests that are not null."""
+    """Return the calls of the requests that are not null.
+
+    Raises:
+        TypeError: they are not requests, or can be looked at only once.
+    """
+    if not hasattr(requests, "__len__") or not all(isinstance(request, Request) for request in requests):
+        raise TypeError(f"expected a list of requests, got {requests!r}")
     return [request._state for request in requests if request._state is not None]
 
 
