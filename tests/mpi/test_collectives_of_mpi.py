@@ -239,6 +239,30 @@ def with_gaps(_: Any) -> None:
     equal(kept, UNTOUCHED if rank == 0 else sum(np.arange(0, 4 * p, p) + 100 * k for k in range(rank)))
 
 
+def in_one_memory(_: Any) -> None:
+    """What is sent may be overwritten by what comes: MPI does not allow that, and here it gives the right result."""
+    from ringcast import MPI
+
+    comm = MPI.COMM_WORLD
+    rank, p = comm.rank, comm.size
+    for n in (3, 100_000):
+        memory = np.full(n, rank + 1.0)
+        comm.Allreduce(memory, memory)
+        equal(memory, p * (p + 1) / 2)
+        expected = np.repeat(10.0 * rank + np.arange(p), n)
+        counts, types = [n] * p, [MPI.DOUBLE] * p
+        for call in (
+            comm.Alltoall,
+            lambda one, other, counts=counts: comm.Alltoallv([one, counts], [other, counts]),
+            lambda *both, n=n, counts=counts, types=types: comm.Alltoallw(
+                *([memory, counts, [8 * n * k for k in range(p)], types] for memory in both)
+            ),
+        ):
+            memory = np.repeat(10.0 * np.arange(p) + rank, n)
+            call(memory, memory)
+            equal(memory, expected)
+
+
 def prepared(_: Any) -> None:
     """What the program frees or changes after it has prepared a call does not change the call."""
     from ringcast import MPI
@@ -473,7 +497,18 @@ def test_collectives_give_what_numpy_gives(p: int) -> None:
     of_size = {1: (), 2: (across, without_copies)}.get(p, (across,))
 
     def all_of_them(comm: ringcast.Communicator) -> None:
-        for checks in (blocks, parts, combined, with_gaps, prepared, objects, mistakes, between_neighbours, *of_size):
+        for checks in (
+            blocks,
+            parts,
+            combined,
+            with_gaps,
+            in_one_memory,
+            prepared,
+            objects,
+            mistakes,
+            between_neighbours,
+            *of_size,
+        ):
             checks(comm)
 
     ringcast.run(all_of_them, p, timeout=60)

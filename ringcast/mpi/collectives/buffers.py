@@ -167,7 +167,9 @@ class Collectives(CommHandle):
     def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
         """Send each rank its own one of `given`, of which None are those in place, into its one of `parts`."""
         group = self._group
-        outgoing = [part.packed() for part in given] if given is not None else [part.packed().copy() for part in parts]
+        outgoing = [part.packed() for part in (parts if given is None else given)]
+        if given is None or _overlap(given, parts):
+            outgoing = [piece.copy() for piece in outgoing]
         rooms = [part.room() for part in parts]
         check_length(outgoing[group.rank], rooms[group.rank].nbytes)
         steps = swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
@@ -371,6 +373,12 @@ def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, r
 
 def _wrong_counts(given: Part, counts: Sequence[int]) -> ValueError:
     return ValueError(f"mismatch in send count {given.count} and sum(counts) {sum(counts)}")
+
+
+def _overlap(given: list[Part], parts: list[Part]) -> bool:
+    """Return whether what comes may overwrite what is sent, which MPI does not allow."""
+    sent, came = ({id(part.source): part.source for part in side}.values() for side in (given, parts))
+    return any(np.may_share_memory(one, other) for one in sent for other in came)
 
 
 def _rows(line: Bytes, size: int) -> Array:
