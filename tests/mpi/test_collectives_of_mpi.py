@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -460,6 +461,11 @@ def across(_: Any) -> None:
     room = np.zeros(there)
     comm.Reduce_scatter(np.repeat(data, here * there), room, [there] * here)
     equal(room, expected)
+    with pytest.raises(ValueError, match="no number"):  # which concerns the ranks that get it
+        comm.allgather(Unreadable())
+    for call in comm.bcast, comm.gather, lambda obj, root: comm.scatter([obj] * there, root):
+        with suppress(ValueError):
+            call(Unreadable(), root)
     assert comm.allreduce([comm.rank]) == list(range(there))
     comm.Allgatherv(data, [room, [1] * there])
     equal(room, (1.0 if low else 10.0) + np.arange(there))

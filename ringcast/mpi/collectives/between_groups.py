@@ -19,14 +19,14 @@ from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.scatter import hand_out
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import AS_IT_IS
+from ringcast.engine.objects import AS_IT_IS, decode
 from ringcast.errors import ArgumentError
 from ringcast.mpi.base.constants import PROC_NULL, ROOT
 from ringcast.mpi.base.error_classes import ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.collectives.buffers import all_filled, check_length
-from ringcast.mpi.collectives.objects import one_for_each, receive_object, send_object, unpickled
+from ringcast.mpi.collectives.objects import one_for_each, unpickled
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, message, vector
 from ringcast.mpi.datatypes.op import SUM, check_alike, of_buffers, of_objects
@@ -176,38 +176,35 @@ class InterCollectives(CommHandle):
     def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the root's object on all ranks of the other side."""
         self._check_root(root)
+        data = self._packed(obj) if root == ROOT else None
         messages = self._messages()
         if root == ROOT:
-            yield from messages.send(obj, 0)
+            yield from messages.send(data, 0)
         if root in (ROOT, PROC_NULL):
             return Outcome(None)
-        if self._group.rank:
-            return (yield from receive_object(self._group, 0))
-        value = yield from messages.receive(None, root)
-        yield from send_object(self._group, value, 0)
-        return Outcome(value)
+        if self._group.rank == 0:
+            data = yield from messages.receive(None, root)
+        return (yield from self._shared_object(data))
 
     def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the objects of the other side at the root, None elsewhere."""
         self._check_root(root)
-        messages = self._messages()
-        if root == ROOT:
-            values = []
-            for peer in range(self._peers.size):
-                values.append((yield from messages.receive(None, peer)))
-            return Outcome(values)
-        if root != PROC_NULL:
-            yield from messages.send(sendobj, root)
-        return Outcome(None)
+        data = None if root in (ROOT, PROC_NULL) else self._packed(sendobj)
+        messages, came = self._messages(), []
+        for peer in range(self._peers.size if root == ROOT else 0):
+            came.append((yield from messages.receive(None, peer)))
+        if data is not None:
+            yield from messages.send(data, root)
+        return unpickled([one.data for one in came], {}) if root == ROOT else Outcome(None)
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
         """Return on each rank of the other side its own one of the root's objects."""
         self._check_root(root)
-        values = one_for_each(sendobj, self._peers.size) if root == ROOT else []
+        values = [self._packed(obj) for obj in one_for_each(sendobj, self._peers.size)] if root == ROOT else []
         messages = self._messages()
         for peer, value in enumerate(values):
             yield from messages.send(value, peer)
-        return Outcome(None if root in (ROOT, PROC_NULL) else (yield from messages.receive(None, root)))
+        return Outcome(None) if root in (ROOT, PROC_NULL) else _read((yield from messages.receive(None, root)))
 
     def _allgather_objects(self, sendobj: Any) -> Steps[Outcome]:
         """Return the objects of the other side."""
@@ -227,22 +224,29 @@ class InterCollectives(CommHandle):
         self._check_root(root)
         combine, messages = of_objects(op), self._messages()
         if root == ROOT:
-            return Outcome((yield from messages.receive(None, 0)))
+            return _read((yield from messages.receive(None, 0)))
         if root != PROC_NULL:
             total = yield from combine_objects(self._group, "reduce", sendobj, combine, 0, AUTOMATIC)
             if self._group.rank == 0:
-                yield from messages.send(total, root)
+                yield from messages.send(self._packed(total), root)
         return Outcome(None)
 
     def _allreduce_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
         """Return the combination of the objects of the other side."""
-        group, combine, messages = self._group, of_objects(op), self._messages()
-        total = yield from combine_objects(group, "reduce", sendobj, combine, 0, AUTOMATIC)
-        if group.rank:
-            return (yield from receive_object(group, 0))
-        theirs = yield from messages.exchange(total, None)
-        yield from send_object(group, theirs, 0)
-        return Outcome(theirs)
+        combine, messages, theirs = of_objects(op), self._messages(), None
+        total = yield from combine_objects(self._group, "reduce", sendobj, combine, 0, AUTOMATIC)
+        if self._group.rank == 0:
+            theirs = yield from messages.exchange(self._packed(total), None)
+        return (yield from self._shared_object(theirs))
+
+    def _packed(self, obj: Any) -> Bytes:
+        """Return an object as bytes: where these come, an error of the pickle can be told from one of the message."""
+        encode, _ = pickled(self._shared.inner, "send")
+        return np.frombuffer(encode(obj), np.uint8)
+
+    def _shared_object(self, data: Bytes | None) -> Steps[Outcome]:
+        """Return on all ranks of this side the object whose bytes the first one has."""
+        return _read((yield from collectives.bcast(self._group, data, 0, AUTOMATIC)))
 
     def _check_root(self, root: int) -> None:
         """Check the root.
@@ -270,17 +274,22 @@ class _Messages:
         self._group, self._first, self._tag = group, first, number % (1 << 32)
 
     def send(self, value: Any, peer: int) -> Steps[None]:
-        """Send a buffer or an object to a rank of the other side."""
+        """Send bytes to a rank of the other side."""
         return point_to_point.send(self._group, value, self._first + peer, self._tag)
 
     def receive(self, room: Bytes | None, peer: int) -> Steps[Any]:
-        """Return what comes from a rank of the other side, in this room or, for an object, None."""
+        """Return the bytes that come from a rank of the other side, in this room if there is one."""
         return _fitting(point_to_point.recv(self._group, self._first + peer, self._tag, room, None))
 
     def exchange(self, value: Any, room: Bytes | None) -> Steps[Any]:
         """Send to the first rank of the other side, and return what comes from there."""
         first = self._first
         return _fitting(point_to_point.sendrecv(self._group, value, first, first, self._tag, room))
+
+
+def _read(data: Bytes) -> Outcome:
+    """Return the object that bytes are."""
+    return Outcome.of(lambda: decode(data.data))
 
 
 def _fitting(steps: Steps[Any]) -> Steps[Any]:
