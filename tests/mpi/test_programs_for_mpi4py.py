@@ -211,6 +211,11 @@ def check(executor):
     assert list(executor.map(double, range(50), chunksize=7)) == list(range(0, 100, 2))
     assert sorted(executor.map(double, range(9), chunksize=2, unordered=True)) == list(range(0, 18, 2))
     assert list(executor.starmap(add, [(1, 2), (3, 4)])) == [3, 7]
+    try:
+        list(executor.map(time.sleep, [0.02] * 20, timeout=0.1))
+        raise AssertionError
+    except TimeoutError:  # of all together
+        pass
     futures = {executor.submit(double, x): x for x in range(9)}
     assert all(future.result() == 2 * futures[future] for future in as_completed(futures))
     error = executor.submit(fail, 7).exception()

@@ -12,6 +12,7 @@ import pickle
 import runpy
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,11 +158,11 @@ class MPIPoolExecutor(Executor):
         """Return an iterator over `fn` of the arguments in `iterable`."""
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        end = None if timeout is None else time.monotonic() + timeout
         items = iter(iterable)
         chunks = iter(lambda: list(islice(items, chunksize)), [])
         futures = [self.submit(_call_each, fn, chunk) for chunk in chunks]
-        done = as_completed(futures, timeout) if unordered else futures
-        return (value for future in done for value in future.result(None if unordered else timeout))
+        return _results(futures, as_completed(futures, timeout) if unordered else futures, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; `wait` until those that there are have been done."""
@@ -326,6 +327,16 @@ def _noted(error: BaseException) -> BaseException:
     text = "".join(traceback.format_exception(error)).rstrip()
     error.add_note(f"on rank {MPI.COMM_WORLD.rank}:\n{text}")
     return error
+
+
+def _results(futures: list[Future[Any]], done: Iterable[Future[Any]], end: float | None) -> Iterator[Any]:
+    """Yield the results of futures, until some time; those that the program does not wait for are cancelled."""
+    try:
+        for future in done:
+            yield from future.result(None if end is None else end - time.monotonic())
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _call_each(function: Callable[..., Any], arguments: Sequence[Iterable[Any]]) -> list[Any]:
