@@ -262,6 +262,11 @@ def in_one_memory(_: Any) -> None:
             memory = np.repeat(10.0 * np.arange(p) + rank, n)
             call(memory, memory)
             equal(memory, expected)
+        ring = comm.Create_cart([p], [True])
+        memory = np.repeat([10.0 * rank, 10.0 * rank + 1], n)
+        ring.Neighbor_alltoall(memory, memory)
+        equal(memory, np.repeat([10.0 * ((rank - 1) % p) + 1, 10.0 * ((rank + 1) % p)], n))
+        ring.Free()
 
 
 def prepared(_: Any) -> None:
@@ -451,6 +456,8 @@ def across(_: Any) -> None:
         equal(shared, 5.0)
     with pytest.raises(TypeError):  # no rank counts a call that it has not begun
         comm.Gather("no buffer", None, 0)
+    with pytest.raises(MPI.Exception, match="in place"):
+        comm.Alltoallv(MPI.IN_PLACE, [np.zeros(there), [1] * there])
     if comm.rank == 0:
         with pytest.raises(TypeError):
             comm.Bcast("no buffer", MPI.ROOT)

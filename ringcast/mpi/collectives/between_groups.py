@@ -22,7 +22,7 @@ from ringcast.engine.execute import Steps
 from ringcast.engine.objects import AS_IT_IS, decode
 from ringcast.errors import ArgumentError
 from ringcast.mpi.base.constants import PROC_NULL, ROOT
-from ringcast.mpi.base.error_classes import ERR_ROOT, ERR_TRUNCATE
+from ringcast.mpi.base.error_classes import ERR_BUFFER, ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.collectives.buffers import all_filled, check_length
@@ -115,7 +115,9 @@ class InterCollectives(CommHandle):
 
     def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
         """Exchange parts with the ranks of the other side: in a call of all ranks, of which those here get nothing."""
-        outgoing = [part.packed() for part in given or []]
+        if given is None:
+            raise Exception(ERR_BUFFER, "expected data in sendbuf: between two groups they cannot be in place")
+        outgoing = [part.packed() for part in given]
         rooms = [part.room() for part in parts]
         pieces, places = [piece.data for piece in outgoing], [room.data for room in rooms]
         here = [_NOTHING] * self._group.size

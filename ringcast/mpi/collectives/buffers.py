@@ -167,9 +167,7 @@ class Collectives(CommHandle):
     def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
         """Send each rank its own one of `given`, of which None are those in place, into its one of `parts`."""
         group = self._group
-        outgoing = [part.packed() for part in (parts if given is None else given)]
-        if given is None or _overlap(given, parts):
-            outgoing = [piece.copy() for piece in outgoing]
+        outgoing = pieces_of(parts if given is None else given, parts)
         rooms = [part.room() for part in parts]
         check_length(outgoing[group.rank], rooms[group.rank].nbytes)
         steps = swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
@@ -312,6 +310,15 @@ def _filled(part: Part | None, room: Bytes, steps: Steps[Any]) -> Steps[None]:
         part.store(room)
 
 
+def pieces_of(given: list[Part], parts: list[Part]) -> list[Bytes]:
+    """Return the data that are sent; copies, if they may lie where data come, which MPI does not allow."""
+    pieces = [part.packed() for part in given]
+    sent, came = ({id(part.source): part.source for part in side}.values() for side in (given, parts))
+    if any(np.may_share_memory(one, other) for one in sent for other in came):
+        return [piece if part.gaps else piece.copy() for piece, part in zip(pieces, given, strict=True)]
+    return pieces
+
+
 def all_filled(parts: Sequence[Part], rooms: Sequence[Bytes], steps: Steps[Any]) -> Steps[None]:
     """Take steps that fill rooms, and put what is there into the buffers."""
     yield from steps
@@ -373,12 +380,6 @@ def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, r
 
 def _wrong_counts(given: Part, counts: Sequence[int]) -> ValueError:
     return ValueError(f"mismatch in send count {given.count} and sum(counts) {sum(counts)}")
-
-
-def _overlap(given: list[Part], parts: list[Part]) -> bool:
-    """Return whether what comes may overwrite what is sent, which MPI does not allow."""
-    sent, came = ({id(part.source): part.source for part in side}.values() for side in (given, parts))
-    return any(np.may_share_memory(one, other) for one in sent for other in came)
 
 
 def _rows(line: Bytes, size: int) -> Array:

@@ -11,7 +11,7 @@ from ringcast.collectives.stage import pickled
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import AS_IT_IS
 from ringcast.mpi.base.failing import Outcome
-from ringcast.mpi.collectives.buffers import all_filled, check_length, forms
+from ringcast.mpi.collectives.buffers import all_filled, check_length, forms, pieces_of
 from ringcast.mpi.collectives.objects import one_for_each, unpickled
 from ringcast.mpi.communicators.topologies import Topologies
 from ringcast.mpi.data.layout import Bytes
@@ -30,17 +30,16 @@ class NeighborCollectives(Topologies):
     def _neighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Send one buffer to all neighbours, and put theirs into blocks of another one."""
         incoming, outgoing = self._degrees
-        given = message(sendbuf, writes=False).packed()
-        parts = _blocks(recvbuf, incoming, writes=True)
-        return self._moved("neighbor_allgather", [given] * outgoing, parts, given.nbytes)
+        given, parts = message(sendbuf, writes=False), _blocks(recvbuf, incoming, writes=True)
+        return self._moved("neighbor_allgather", pieces_of([given], parts) * outgoing, parts, given.nbytes)
 
     Neighbor_allgather, Ineighbor_allgather, Neighbor_allgather_init = forms(_neighbor_allgather, "Neighbor_allgather")
 
     def _neighbor_allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Send one buffer to all neighbours, and put theirs, of any lengths, into places of another one."""
         incoming, outgoing = self._degrees
-        given = message(sendbuf, writes=False).packed()
-        return self._moved("neighbor_allgatherv", [given] * outgoing, vector(recvbuf, incoming, writes=True))
+        given, parts = message(sendbuf, writes=False), vector(recvbuf, incoming, writes=True)
+        return self._moved("neighbor_allgatherv", pieces_of([given], parts) * outgoing, parts)
 
     Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init = forms(
         _neighbor_allgatherv, "Neighbor_allgatherv"
@@ -49,26 +48,25 @@ class NeighborCollectives(Topologies):
     def _neighbor_alltoall(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Exchange blocks with the neighbours."""
         incoming, outgoing = self._degrees
-        given = [part.packed() for part in _blocks(sendbuf, outgoing, writes=False)]
-        parts = _blocks(recvbuf, incoming, writes=True)
-        longest = max((piece.nbytes for piece in given), default=0)
-        return self._moved("neighbor_alltoall", given, parts, longest)
+        given, parts = _blocks(sendbuf, outgoing, writes=False), _blocks(recvbuf, incoming, writes=True)
+        longest = max((part.nbytes for part in given), default=0)
+        return self._moved("neighbor_alltoall", pieces_of(given, parts), parts, longest)
 
     Neighbor_alltoall, Ineighbor_alltoall, Neighbor_alltoall_init = forms(_neighbor_alltoall, "Neighbor_alltoall")
 
     def _neighbor_alltoallv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Exchange parts of any lengths with the neighbours."""
         incoming, outgoing = self._degrees
-        given = [part.packed() for part in vector(sendbuf, outgoing, writes=False)]
-        return self._moved("neighbor_alltoallv", given, vector(recvbuf, incoming, writes=True))
+        given, parts = vector(sendbuf, outgoing, writes=False), vector(recvbuf, incoming, writes=True)
+        return self._moved("neighbor_alltoallv", pieces_of(given, parts), parts)
 
     Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init = forms(_neighbor_alltoallv, "Neighbor_alltoallv")
 
     def _neighbor_alltoallw(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Exchange parts of any lengths and datatypes with the neighbours."""
         incoming, outgoing = self._degrees
-        given = [part.packed() for part in wide(sendbuf, outgoing, writes=False)]
-        return self._moved("neighbor_alltoallv", given, wide(recvbuf, incoming, writes=True))
+        given, parts = wide(sendbuf, outgoing, writes=False), wide(recvbuf, incoming, writes=True)
+        return self._moved("neighbor_alltoallv", pieces_of(given, parts), parts)
 
     Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init = forms(_neighbor_alltoallw, "Neighbor_alltoallw")
 
