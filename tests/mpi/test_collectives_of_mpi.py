@@ -427,6 +427,16 @@ def mistakes(_: Any) -> None:
     assert comm.allreduce(1) == p
     assert class_of(lambda: MPI.Request.waitall(request for request in [MPI.REQUEST_NULL])) is TypeError
     assert class_of(lambda: MPI.Request.Waitany([None])) is TypeError
+    # Calls that do not match end the communicator.
+    for expected, call in (
+        (MPI.ERR_NOT_SAME, lambda used: used.Allreduce(two, two.copy(), MPI.MAX if rank else MPI.SUM)),
+        (MPI.ERR_NOT_SAME, lambda used: used.Allreduce(two, two.copy()) if rank else used.allreduce(2)),
+        (MPI.ERR_TRUNCATE, lambda used: used.Allreduce(*((two, two.copy()) if rank else (three, three.copy())))),
+    ):
+        used = comm.Dup()
+        found = comm.allgather(class_of(lambda call=call, used=used: call(used)))
+        assert {expected} <= {*found} <= {expected, MPI.ERR_REVOKED} or p == 1
+        used.Free()
     # Only the root can know that there is no room, and only when the data have come.
     found = class_of(lambda: comm.Gatherv(three, [np.zeros(2 * p), [2] * p] if rank == 0 else None))
     assert found == (MPI.ERR_TRUNCATE if rank == 0 else None)

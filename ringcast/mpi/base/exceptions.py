@@ -96,7 +96,6 @@ _OF_ARGUMENT = {
 _OF_ERROR: dict[type[RingcastError], int] = {
     PeerFailed: ERR_PROC_FAILED,
     Revoked: ERR_REVOKED,
-    CollectiveMismatch: ERR_TRUNCATE,
     CollectiveTimeout: ERR_OTHER,
     ObjectsRefused: ERR_UNSUPPORTED_OPERATION,
     UsageError: ERR_OTHER,
@@ -165,6 +164,9 @@ def translated(error: RingcastError) -> Exception:
     """Return the exception of MPI for one of ringcast's errors, with its text."""
     if isinstance(error, ArgumentError):
         return Exception(_OF_ARGUMENT.get(error.argument, ERR_ARG), str(error))
+    if isinstance(error, CollectiveMismatch):
+        lengths = not error.differs or error.differs.startswith("shape ")
+        return Exception(ERR_TRUNCATE if lengths else ERR_NOT_SAME, str(error))
     code = next((code for kind, code in _OF_ERROR.items() if isinstance(error, kind)), ERR_OTHER)
     return Exception(code, str(error))
 
