@@ -83,7 +83,8 @@ def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _kept(argument: Any) -> Any:
     """Return an argument whose handles and lists the program may free and change before the call is started."""
     if isinstance(argument, (list, tuple)):
-        return type(argument)(map(_kept, argument))
+        kept = map(_kept, argument)
+        return [*kept] if isinstance(argument, list) else tuple(kept)
     return argument._of_state(argument._state) if isinstance(argument, Handle) else argument
 
 
