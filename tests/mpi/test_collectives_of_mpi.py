@@ -471,6 +471,15 @@ def across(_: Any) -> None:
     if comm.rank == 0:
         with pytest.raises(TypeError):
             comm.Bcast("no buffer", MPI.ROOT)
+    # What is too long is found by the ranks that get it.
+    if low:
+        comm.Bcast(np.zeros(4), root)
+        comm.Allreduce(np.zeros(4), np.zeros(4))
+    else:
+        for call in (lambda: comm.Bcast(np.zeros(3), root), lambda: comm.Allreduce(np.zeros(3), np.zeros(3))):
+            with pytest.raises(MPI.Exception, match="at most 24 bytes") as caught:
+                call()
+            assert caught.value.Get_error_class() == MPI.ERR_TRUNCATE
     shared = np.full(3, 6.0) if low and comm.rank == 0 else np.zeros(3)
     comm.Bcast(shared, root)
     if not low:

@@ -14,18 +14,15 @@ import numpy as np
 from ringcast import collectives
 from ringcast.collectives import point_to_point
 from ringcast.collectives.alltoall import swap_objects, swap_pieces
-from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.reduce import combine_objects
-from ringcast.collectives.scatter import hand_out
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import AS_IT_IS, decode
-from ringcast.errors import ArgumentError
 from ringcast.mpi.base.constants import PROC_NULL, ROOT
 from ringcast.mpi.base.error_classes import ERR_BUFFER, ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.base.failing import Outcome
-from ringcast.mpi.collectives.buffers import all_filled, check_length
+from ringcast.mpi.collectives.buffers import all_filled, stored
 from ringcast.mpi.collectives.objects import one_for_each, unpickled
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, message, vector
@@ -43,58 +40,54 @@ class InterCollectives(CommHandle):
         """Wait for all ranks of both sides."""
         return collectives.barrier(self._shared.inner)
 
-    def _bcast(self, buf: Any, root: int = 0) -> Steps[None]:
+    def _bcast(self, buf: Any, root: int = 0) -> Steps[Exception | None]:
         """Send the root's buffer to all ranks of the other side."""
         self._check_root(root)
         part = None if root == PROC_NULL else message(buf, writes=root != ROOT)
         messages = self._messages()
-        if part is not None and root == ROOT:
+        if part is None:
+            return None
+        if root == ROOT:
             yield from messages.send(part.packed(), 0)
-        elif part is not None:
-            yield from self._bcast_from_leader(messages, part, root)
+            return None
+        came = (yield from messages.receive(root)) if self._group.rank == 0 else None
+        return _stored(part, (yield from self._told(came)))
 
-    def _bcast_from_leader(self, messages: _Messages, part: Part, root: int) -> Steps[None]:
-        room = part.room()
-        if self._group.rank == 0:
-            check_length((yield from messages.receive(room, root)), room.nbytes)
-        yield from bcast_into(self._group, room, 0)
-        part.store(room)
-
-    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of the other side into the root's."""
         parts = block(recvbuf, self._peers.size, writes=True).split(self._peers.size) if root == ROOT else []
         return self._gathered(sendbuf, parts, root)
 
-    def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of the other side, of any lengths, into places of the root's."""
         return self._gathered(sendbuf, vector(recvbuf, self._peers.size, writes=True) if root == ROOT else [], root)
 
-    def _gathered(self, sendbuf: Any, parts: list[Part], root: int) -> Steps[None]:
+    def _gathered(self, sendbuf: Any, parts: list[Part], root: int) -> Steps[Exception | None]:
         self._check_root(root)
         given = None if root in (ROOT, PROC_NULL) else message(sendbuf, writes=False)
-        messages = self._messages()
+        messages, error = self._messages(), None
         for peer, part in enumerate(parts):
-            part.store((yield from messages.receive(part.room(), peer)))
+            error = _stored(part, (yield from messages.receive(peer))) or error
         if given is not None:
             yield from messages.send(given.packed(), root)
+        return error
 
-    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Give each rank of the other side its own one of the blocks of the root's buffer."""
         parts = block(sendbuf, self._peers.size, writes=False).split(self._peers.size) if root == ROOT else []
         return self._scattered(parts, recvbuf, root)
 
-    def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Give each rank of the other side its own one of the parts of the root's buffer."""
         return self._scattered(vector(sendbuf, self._peers.size, writes=False) if root == ROOT else [], recvbuf, root)
 
-    def _scattered(self, parts: list[Part], recvbuf: Any, root: int) -> Steps[None]:
+    def _scattered(self, parts: list[Part], recvbuf: Any, root: int) -> Steps[Exception | None]:
         self._check_root(root)
         mine = None if root in (ROOT, PROC_NULL) else message(recvbuf, writes=True)
         messages = self._messages()
         for peer, part in enumerate(parts):
             yield from messages.send(part.packed(), peer)
-        if mine is not None:
-            mine.store((yield from messages.receive(mine.room(), root)))
+        return None if mine is None else _stored(mine, (yield from messages.receive(root)))
 
     def _allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Put the buffers of the other side into that of each rank."""
@@ -124,56 +117,55 @@ class InterCollectives(CommHandle):
         steps = swap_pieces(self._shared.inner, self._in_order(pieces, here), self._in_order(places, here))
         return all_filled(parts, rooms, steps)
 
-    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[Exception | None]:
         """Put the combination of the buffers of the other side into the root's."""
         self._check_root(root)
         if root == ROOT:
             part = message(recvbuf, writes=True)
-            part.store((yield from self._messages().receive(part.room(), 0)))
-        elif root == PROC_NULL:
-            self._messages()
-        else:
-            operands = of_buffers(op, message(sendbuf, writes=False))
-            messages = self._messages()
-            total = yield from self._reduced(*operands)
-            if total is not None:
-                yield from messages.send(total, root)
+            return _stored(part, (yield from self._messages().receive(0)))
+        operands = None if root == PROC_NULL else of_buffers(op, message(sendbuf, writes=False))
+        messages = self._messages()
+        total = None if operands is None else (yield from self._reduced(*operands))
+        if total is not None:
+            yield from messages.send(total, root)
+        return None
 
-    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put the combination of the buffers of the other side into that of each rank."""
         given, part = message(sendbuf, writes=False), message(recvbuf, writes=True)
         check_alike(given, part)
-        room = part.room()
-        yield from self._reduced_there(*of_buffers(op, given), room)
-        yield from bcast_into(self._group, room, 0)
-        part.store(room)
+        return _stored(part, (yield from self._reduced_there(*of_buffers(op, given))))
 
-    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put each rank's own block of the combination of the buffers of the other side into its buffer."""
         size, given, part = self._group.size, message(sendbuf, writes=False), message(recvbuf, writes=True)
         check_alike(given, part, size)
         return self._reduced_parts(given, part, (part.count,) * size, op)
 
-    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[None]:
+    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[Exception | None]:
         """Give the ranks of each side so many elements of the combination of the buffers of the other one."""
-        group = self._group
-        whole = np.empty(given.nbytes, np.uint8) if group.rank == 0 else None
-        yield from self._reduced_there(*of_buffers(op, given), whole)
+        whole = yield from self._reduced_there(*of_buffers(op, given))
+        if whole.nbytes != given.nbytes:
+            return Exception(ERR_TRUNCATE, f"expected {given.nbytes} bytes from the other side, got {whole.nbytes}")
         each = given.nbytes // given.count if given.count else 0
-        rows = tuple(count * each for count in counts)
-        part.store((yield from hand_out(group, "scatterv", whole, np.dtype(np.uint8), rows, (), 0, AUTOMATIC)))
+        begin, length = (each * n for n in (sum(counts[: self._group.rank]), counts[self._group.rank]))
+        return _stored(part, whole[begin : begin + length])
 
     def _reduced(self, combine: Op, items: Array) -> Steps[Bytes | None]:
         """Return the combination of the items of this side to its first rank."""
         total = yield from collectives.reduce(self._group, items, combine, 0, None, AUTOMATIC)
         return None if total is None else total.view(np.uint8)
 
-    def _reduced_there(self, combine: Op, items: Array, room: Bytes | None) -> Steps[None]:
-        """Put the combination of the items of the other side into the room of the first rank of this one."""
+    def _reduced_there(self, combine: Op, items: Array) -> Steps[Bytes]:
+        """Return the combination of the items of the other side."""
         messages = self._messages()
         total = yield from self._reduced(combine, items)
-        if total is not None and room is not None:
-            check_length((yield from messages.exchange(total, room)), room.nbytes)
+        return (yield from self._told(None if total is None else (yield from messages.exchange(total))))
+
+    def _told(self, data: Bytes | None) -> Steps[Bytes]:
+        """Return on all ranks of this side the data that the first one has; only that one knows their length."""
+        came: Bytes = yield from collectives.bcast(self._group, data, 0, AUTOMATIC)
+        return came
 
     def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the root's object on all ranks of the other side."""
@@ -185,8 +177,8 @@ class InterCollectives(CommHandle):
         if root in (ROOT, PROC_NULL):
             return Outcome(None)
         if self._group.rank == 0:
-            data = yield from messages.receive(None, root)
-        return (yield from self._shared_object(data))
+            data = yield from messages.receive(root)
+        return _read((yield from self._told(data)))
 
     def _gather_objects(self, sendobj: Any, root: int = 0) -> Steps[Outcome]:
         """Return the objects of the other side at the root, None elsewhere."""
@@ -194,7 +186,7 @@ class InterCollectives(CommHandle):
         data = None if root in (ROOT, PROC_NULL) else self._packed(sendobj)
         messages, came = self._messages(), []
         for peer in range(self._peers.size if root == ROOT else 0):
-            came.append((yield from messages.receive(None, peer)))
+            came.append((yield from messages.receive(peer)))
         if data is not None:
             yield from messages.send(data, root)
         return unpickled([one.data for one in came], {}) if root == ROOT else Outcome(None)
@@ -206,7 +198,7 @@ class InterCollectives(CommHandle):
         messages = self._messages()
         for peer, value in enumerate(values):
             yield from messages.send(value, peer)
-        return Outcome(None) if root in (ROOT, PROC_NULL) else _read((yield from messages.receive(None, root)))
+        return Outcome(None) if root in (ROOT, PROC_NULL) else _read((yield from messages.receive(root)))
 
     def _allgather_objects(self, sendobj: Any) -> Steps[Outcome]:
         """Return the objects of the other side."""
@@ -226,7 +218,7 @@ class InterCollectives(CommHandle):
         self._check_root(root)
         combine, messages = of_objects(op), self._messages()
         if root == ROOT:
-            return _read((yield from messages.receive(None, 0)))
+            return _read((yield from messages.receive(0)))
         if root != PROC_NULL:
             total = yield from combine_objects(self._group, "reduce", sendobj, combine, 0, AUTOMATIC)
             if self._group.rank == 0:
@@ -238,17 +230,13 @@ class InterCollectives(CommHandle):
         combine, messages, theirs = of_objects(op), self._messages(), None
         total = yield from combine_objects(self._group, "reduce", sendobj, combine, 0, AUTOMATIC)
         if self._group.rank == 0:
-            theirs = yield from messages.exchange(self._packed(total), None)
-        return (yield from self._shared_object(theirs))
+            theirs = yield from messages.exchange(self._packed(total))
+        return _read((yield from self._told(theirs)))
 
     def _packed(self, obj: Any) -> Bytes:
         """Return an object as bytes: where these come, an error of the pickle can be told from one of the message."""
         encode, _ = pickled(self._shared.inner, "send")
         return np.frombuffer(encode(obj), np.uint8)
-
-    def _shared_object(self, data: Bytes | None) -> Steps[Outcome]:
-        """Return on all ranks of this side the object whose bytes the first one has."""
-        return _read((yield from collectives.bcast(self._group, data, 0, AUTOMATIC)))
 
     def _check_root(self, root: int) -> None:
         """Check the root.
@@ -275,18 +263,17 @@ class _Messages:
     def __init__(self, group: Group, first: int, number: int) -> None:
         self._group, self._first, self._tag = group, first, number % (1 << 32)
 
-    def send(self, value: Any, peer: int) -> Steps[None]:
+    def send(self, value: Bytes | None, peer: int) -> Steps[None]:
         """Send bytes to a rank of the other side."""
         return point_to_point.send(self._group, value, self._first + peer, self._tag)
 
-    def receive(self, room: Bytes | None, peer: int) -> Steps[Any]:
-        """Return the bytes that come from a rank of the other side, in this room if there is one."""
-        return _fitting(point_to_point.recv(self._group, self._first + peer, self._tag, room, None))
+    def receive(self, peer: int) -> Steps[Bytes]:
+        """Return the bytes that come from a rank of the other side."""
+        return point_to_point.recv(self._group, self._first + peer, self._tag, None, None)
 
-    def exchange(self, value: Any, room: Bytes | None) -> Steps[Any]:
-        """Send to the first rank of the other side, and return what comes from there."""
-        first = self._first
-        return _fitting(point_to_point.sendrecv(self._group, value, first, first, self._tag, room))
+    def exchange(self, value: Bytes) -> Steps[Bytes]:
+        """Send bytes to the first rank of the other side, and return those that come from there."""
+        return point_to_point.sendrecv(self._group, value, self._first, self._first, self._tag, None)
 
 
 def _read(data: Bytes) -> Outcome:
@@ -294,9 +281,6 @@ def _read(data: Bytes) -> Outcome:
     return Outcome.of(lambda: decode(data.data))
 
 
-def _fitting(steps: Steps[Any]) -> Steps[Any]:
-    """Return what comes; that it does not fit the buffer is no error of an argument here."""
-    try:
-        return (yield from steps)
-    except ArgumentError as error:
-        raise Exception(ERR_TRUNCATE, str(error)) from error
+def _stored(part: Part, came: Bytes) -> Exception | None:
+    """Put what has come into a buffer; return an error if there is no room for it."""
+    return stored([part], came, (came.nbytes,))

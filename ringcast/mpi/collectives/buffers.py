@@ -47,7 +47,7 @@ class Collectives(CommHandle):
     Barrier, Ibarrier, Barrier_init = forms(_barrier, "Barrier")
     barrier = blocking(_barrier, "barrier")
 
-    def _bcast(self, buf: Any, root: int = 0) -> Steps[None]:
+    def _bcast(self, buf: Any, root: int = 0) -> Steps[Exception | None]:
         """Send the root's buffer to all ranks."""
         group = self._group
         root = root_of(group, "bcast", root)
@@ -58,7 +58,7 @@ class Collectives(CommHandle):
 
     Bcast, Ibcast, Bcast_init = forms(_bcast, "Bcast")
 
-    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of all ranks into the root's, in rank order."""
         group = self._group
         root = root_of(group, "gather", root)
@@ -84,7 +84,7 @@ class Collectives(CommHandle):
 
     Gatherv, Igatherv, Gatherv_init = forms(_gatherv, "Gatherv")
 
-    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[None]:
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Give each rank its own one of the blocks of the root's buffer."""
         group, ones = self._group, (1,) * self._group.size
         root = root_of(group, "scatter", root)
@@ -173,7 +173,7 @@ class Collectives(CommHandle):
         steps = swap_pieces(group, [piece.data for piece in outgoing], [room.data for room in rooms])
         return all_filled(parts, rooms, steps)
 
-    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[None]:
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Steps[Exception | None]:
         """Put the combination of the buffers of all ranks into the root's."""
         group = self._group
         root = root_of(group, "reduce", root)
@@ -186,7 +186,7 @@ class Collectives(CommHandle):
 
     Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
 
-    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put the combination of the buffers of all ranks into that of each."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
@@ -194,7 +194,7 @@ class Collectives(CommHandle):
 
     Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce")
 
-    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
+    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put each rank's own block of the combination of the buffers of all ranks into its buffer."""
         size = self._group.size
         if in_place(sendbuf):
@@ -210,7 +210,7 @@ class Collectives(CommHandle):
 
     def _reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = SUM
-    ) -> Steps[Outcome | None]:
+    ) -> Steps[Outcome | Exception | None]:
         """Put each rank's own part of the combination of the buffers of all ranks into its buffer.
 
         Without `recvcounts`, the ranks tell each other for how many elements they have room.
@@ -228,17 +228,16 @@ class Collectives(CommHandle):
 
     Reduce_scatter, Ireduce_scatter, Reduce_scatter_init = forms(_reduce_scatter, "Reduce_scatter")
 
-    def _reduced_to_room(self, given: Part, part: Part, op: Any) -> Steps[Outcome | None]:
+    def _reduced_to_room(self, given: Part, part: Part, op: Any) -> Steps[Outcome | Exception | None]:
         """Tell each other how many elements each rank wants; fail on all ranks if one has not so many in all."""
         group, told = self._group, np.array([part.count, given.count])
         everyone = yield from collectives.allgather(group, told, None, AUTOMATIC)
         counts = tuple(everyone[:, 0].tolist())
         if (everyone[:, 1] != sum(counts)).any():
             return Outcome(None, _wrong_counts(given, counts))
-        yield from self._reduced_parts(given, part, counts, op)
-        return None
+        return (yield from self._reduced_parts(given, part, counts, op))
 
-    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[None]:
+    def _reduced_parts(self, given: Part, part: Part, counts: tuple[int, ...], op: Any) -> Steps[Exception | None]:
         """Combine the elements of all ranks, and store this rank's: so many for each rank."""
         combine, items = of_buffers(op, given)
         each = len(items) // given.count if given.count else 0
