@@ -40,9 +40,9 @@ class ObjectCollectives(CommHandle):
         pickled(group, "bcast")
         note_lock(self, "bcast")
         if group.rank == root:
-            yield from send_object(group, obj, root)
+            yield from _send_object(group, obj, root)
             return Outcome(obj)
-        return (yield from receive_object(group, root))
+        return (yield from _receive_object(group, root))
 
     bcast = blocking(_bcast_object, "bcast")
 
@@ -125,7 +125,7 @@ class ObjectScans(CommHandle):
     exscan = blocking(_exscan_objects, "exscan")
 
 
-def send_object(group: Group, obj: Any, root: int) -> Steps[None]:
+def _send_object(group: Group, obj: Any, root: int) -> Steps[None]:
     """Broadcast an object as its root: the pickle, then large buffers in it one by one, straight from the object."""
     body, *large = encode_apart(obj, APART)
     head = struct.pack(f"<I{len(large)}Q", len(large), *map(len, large))
@@ -134,7 +134,7 @@ def send_object(group: Group, obj: Any, root: int) -> Steps[None]:
         yield from bcast_into(group, np.frombuffer(buffer, np.uint8), root)
 
 
-def receive_object(group: Group, root: int) -> Steps[Outcome]:
+def _receive_object(group: Group, root: int) -> Steps[Outcome]:
     """Return the object that the root broadcasts; an error of its pickle does not concern the other ranks."""
     message = (yield from collectives.bcast(group, None, root, AUTOMATIC)).data
     (count,) = struct.unpack_from("<I", message)
