@@ -30,6 +30,7 @@ from ringcast.wire.unanswered import FAILURES
 def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:
     """Return the method of a communicator that makes the call of these steps and waits for its end."""
     name = steps.__name__
+    steps.__qualname__ = operation  # the name that Python uses when arguments are wrong
 
     @wraps(steps)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:

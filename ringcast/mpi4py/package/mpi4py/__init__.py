@@ -1,7 +1,7 @@
 """mpi4py on ringcast: the one that is installed, with another MPI; or what most programs need of it.
 
 Where mpi4py is installed, all of it but `mpi4py.MPI` is what they get, and no library of MPI is loaded. Where it is
-not, this package has `rc`, `MPI`, `run`, `futures` and `util.pkl5`.
+not, this package has `rc`, `MPI`, `run`, `futures`, `util.pkl5` and a `bench` that has `helloworld`.
 """
 
 import os
