@@ -65,6 +65,15 @@ def test_a_program_gets_our_mpi_however_it_is_started() -> None:
     assert output(*ALONE, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_who.py")
 
 
+def test_helloworld_has_a_line_of_each_rank() -> None:
+    lines = output(*LAUNCH, "-m", "mpi4py.bench", "helloworld")
+    assert [line.rpartition(" on ")[0] for line in lines] == [
+        f"Hello, World! I am process {rank} of 3" for rank in range(3)
+    ]
+    other = subprocess.run([*ALONE, "-m", "mpi4py.bench", "pingpong"], capture_output=True, text=True, timeout=60)
+    assert (other.returncode, "pip install mpi4py" in other.stderr) == (1, True)
+
+
 def test_a_command_line_without_a_program_gets_the_usage() -> None:
     for module in ("ringcast.mpi4py", "mpi4py", "mpi4py.futures"):
         command = ALONE if module == "ringcast.mpi4py" else (*ALONE, "-m", module)

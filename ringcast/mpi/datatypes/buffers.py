@@ -18,6 +18,7 @@ from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.datatype import Datatype
 
 _SEQUENCES = (list, tuple)
+_BYTE = np.dtype(np.uint8)
 
 
 class Part(Elements):
@@ -72,7 +73,8 @@ def _of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
     definition = OF_CODE[dtype.char]
     if datatype is not None and (type(datatype) is not Datatype or datatype._state is not definition):
         return None
-    return Part(array.reshape(-1).view(np.uint8), 0, count, definition)
+    line = array if array.ndim == 1 else array.reshape(-1)
+    return Part(line.view(_BYTE), 0, count, definition)
 
 
 def vector(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
