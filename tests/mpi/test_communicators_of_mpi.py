@@ -441,3 +441,35 @@ def test_abort_ends_the_job_with_its_code() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 7
     assert "raised MPI.Abort(7)" in done.stderr
+
+
+ABORTING = """
+import sys, traceback
+from ringcast import MPI
+comm = MPI.COMM_WORLD
+def end(*_):
+    comm.Abort(9)
+def work():
+    if comm.rank == 1:
+        raise ValueError("boom")
+    comm.allreduce(1)
+"""
+CATCHING = """
+try:
+    work()
+except Exception:
+    end()
+"""
+HOOKED = """
+sys.excepthook = end
+work()
+"""
+
+
+@pytest.mark.parametrize("how", [CATCHING, HOOKED])
+def test_the_rank_whose_error_made_all_abort_is_named(how: str) -> None:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", sys.executable, "-c", ABORTING + how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 9
+    assert "ringcast-launch: rank 1: raised MPI.Abort(9) after ValueError" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ringcast-launch: rank 1 (")

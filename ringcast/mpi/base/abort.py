@@ -12,11 +12,23 @@ from ringcast.wire.failure import Failure
 
 
 def abort(comm: Any, code: int) -> NoReturn:
-    """End this process, and with it the job, with an exit code: its last 8 bits, or 1 if these are 0."""
+    """End this process, and with it the job, with an exit code: its last 8 bits, or 1 if these are 0.
+
+    Programs call it when they have caught an error, also in `sys.excepthook`. The report has that error, and the ranks
+    that it blames, as the rank whose error was the first one is to be named.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or none
             stream.flush()
     endpoint = comm._group.endpoint
-    endpoint.control.send(Failing(endpoint.rank, Failure(f"MPI.Abort({code})")))
+    endpoint.control.send(Failing(endpoint.rank, _failure(code, sys.exception() or getattr(sys, "last_value", None))))
     endpoint.control.close()
     os._exit(code & 0xFF or 1)
+
+
+def _failure(code: int, error: BaseException | None) -> Failure:
+    call = f"MPI.Abort({code})"
+    if error is None:
+        return Failure(call)
+    why = Failure.of(error)
+    return Failure(f"{call} after {why.cause}", blames=why.blames)
