@@ -38,11 +38,16 @@ Kind = TypeVar("Kind")
 class Unsupported(Exception, NotImplementedError):
     """A call of something that this layer does not have; programs catch either of the two."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(ERR_UNSUPPORTED_OPERATION, f"ringcast has no MPI {what}")
+    def __init__(self, what: str, name: str = "") -> None:
+        call = f"{name}: " if name else ""
+        super().__init__(ERR_UNSUPPORTED_OPERATION, f"{call}ringcast has no MPI {what}")
 
     def __reduce__(self) -> Any:
         return _again, (str(self),)
+
+
+Unsupported.__name__ = Unsupported.__qualname__ = NotImplementedError.__name__  # the one that users look for
+Unsupported.__module__ = Exception.__module__
 
 
 def _again(text: str) -> Unsupported:
@@ -56,10 +61,10 @@ def lacking(what: str) -> Any:
     return staticmethod(_raising(what))
 
 
-def _raising(what: str) -> Callable[..., NoReturn]:
+def _raising(what: str, name: str = "") -> Callable[..., NoReturn]:
     def method(*_: Any, **__: Any) -> NoReturn:
         """Raise NotImplementedError."""
-        raise Unsupported(what)
+        raise Unsupported(what, name)
 
     return method
 
@@ -69,9 +74,9 @@ def _without(what: str, methods: str, properties: str = "") -> Callable[[type[Ki
 
     def add(cls: type[Kind]) -> type[Kind]:
         for name in methods.split():
-            setattr(cls, name, lacking(what))
+            setattr(cls, name, staticmethod(_raising(what, f"MPI.{cls.__name__}.{name}")))
         for name in properties.split():
-            setattr(cls, name, property(_raising(what)))
+            setattr(cls, name, property(_raising(what, f"MPI.{cls.__name__}.{name}")))
         return cls
 
     return add

@@ -189,7 +189,9 @@ def check_datatypes(sent: Part, received: Part) -> None:
         ValueError: they have not, as mpi4py says it.
     """
     if sent.definition is not received.definition:
-        raise ValueError("mismatch in send and receive MPI datatypes")
+        raise ValueError(
+            f"mismatch in send and receive MPI datatypes: {sent.definition.name} and {received.definition.name}"
+        )
 
 
 def on_copies(function: Function) -> Function:

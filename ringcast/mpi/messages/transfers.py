@@ -53,11 +53,14 @@ class Objects:
         pickled(group, "recv")
         self.incoming = Incoming()
 
-    def received(self) -> Outcome:
+    def received(self, peers: Peers) -> Outcome:
         """Return the object; None if nothing was sent."""
         if not self.incoming.count:
             return Outcome(None)
-        return Outcome.of(lambda: pickling.pickle.loads(self.incoming.data))
+        outcome = Outcome.of(lambda: pickling.pickle.loads(self.incoming.data))
+        if outcome.error is not None:
+            outcome.error.add_note(f"It arose from {_named(peers, self.incoming)}. What Send has sent is for Recv.")
+        return outcome
 
 
 class Buffer:
@@ -67,11 +70,11 @@ class Buffer:
         self._part, self._room = part, part.room()
         self.incoming = Incoming(self._room)
 
-    def received(self) -> Exception | None:
+    def received(self, peers: Peers) -> Exception | None:
         """Put the data where they belong; return an error if there are too many."""
         count, room = self.incoming.count, self._room
         if count > room.nbytes:
-            text = f"got {count} bytes with tag {self.incoming.tag}, expected at most {room.nbytes}"
+            text = f"{_named(peers, self.incoming)} has {count} bytes, expected at most {room.nbytes}"
             return Exception(ERR_TRUNCATE, f"message truncated: {text}")
         self._part.store(room if count == room.nbytes else room[:count])
         return None
@@ -173,7 +176,7 @@ def nothing(status: Status | None = None, source: int | None = None, result: Any
 
 
 def _received(peers: Peers, into: Objects | Buffer, status: Status | None) -> Any:
-    result = into.received()
+    result = into.received(peers)
     error = result.Get_error_code() if isinstance(result, Exception) else SUCCESS
     _fill(status, peers, into.incoming, error)
     return result
@@ -181,4 +184,12 @@ def _received(peers: Peers, into: Objects | Buffer, status: Status | None) -> An
 
 def _fill(status: Status | None, peers: Peers, envelope: Envelope, error: int = SUCCESS) -> None:
     if status is not None:
-        status._fill(peers.group.here(envelope.source) - peers.first, envelope.tag, envelope.count, error)
+        status._fill(_source(peers, envelope), envelope.tag, envelope.count, error)
+
+
+def _source(peers: Peers, envelope: Envelope) -> int:
+    return peers.group.here(envelope.source) - peers.first
+
+
+def _named(peers: Peers, envelope: Envelope) -> str:
+    return f"the message of rank {_source(peers, envelope)} with tag {envelope.tag}"
