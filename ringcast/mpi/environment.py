@@ -24,6 +24,7 @@ from ringcast.mpi.handles.errhandlers import ERRORS_ABORT, ERRORS_ARE_FATAL, ERR
 from ringcast.mpi.handles.info import Info
 from ringcast.mpi.rc import chosen
 from ringcast.mpi.requests.pending import finish
+from ringcast.mpi.thread_errors import end_with_threads
 from ringcast.mpi.unsupported import Unsupported
 from ringcast.version import __version__
 
@@ -64,13 +65,15 @@ def Init() -> None:
     if _initialized:
         raise Exception(ERR_OTHER, "MPI is initialized already")
     world = init_or_alone()
-    group_of(world).endpoint.unread_fails = False  # as in MPI's libraries: programs rely on it, such as those of pools
+    endpoint = group_of(world).endpoint
+    endpoint.unread_fails = False  # as in MPI's libraries: programs rely on it, such as those of pools
     COMM_WORLD._shared.caller = world
     COMM_SELF._shared.caller = Communicator(alone(group_of(world)), world.timeout)
     for comm in (COMM_WORLD, COMM_SELF):
         comm.Set_errhandler(_HANDLERS[chosen().errors])
     _initialized = True
     atexit.register(finish)
+    end_with_threads(endpoint)
 
 
 def Init_thread(required: int = THREAD_MULTIPLE) -> int:

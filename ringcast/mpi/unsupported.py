@@ -29,6 +29,7 @@ WINDOWS = "windows of one-sided communication (RMA)"
 FILES = "files (MPI-IO)"
 SESSIONS = "sessions"
 PROCESSES = "dynamic processes"
+STARTING = f"{PROCESSES}; with MPIPoolExecutor, start the program with -m mpi4py.futures, or use MPICommExecutor"
 PARTITIONS = "partitioned messages"
 FLUSHING = "Iflush_buffer; Flush_buffer waits"
 

@@ -86,6 +86,36 @@ def test_a_command_line_without_a_program_gets_the_usage() -> None:
     assert output(*ALONE, "-m", "mpi4py", "--version") == ["mpi4py 4.1.2"]
 
 
+THREADS = """
+import sys, threading
+from mpi4py import MPI
+if "interactive" in sys.argv:
+    sys.ps1 = ""
+def start(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+def caught():
+    try:
+        MPI.COMM_SELF.Spawn("program")
+    except NotImplementedError:
+        print("caught")
+start(caught)
+start(int, "x")
+start(MPI.COMM_SELF.Spawn, "program")
+print("goes on")
+"""
+
+
+def test_what_we_do_not_have_ends_the_program_from_its_threads_too() -> None:
+    command = [*ALONE, write("threads.py", THREADS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "caught\n")
+    assert "ValueError: invalid literal" in done.stderr
+    assert "ringcast has no MPI dynamic processes; with MPIPoolExecutor" in done.stderr.splitlines()[-1]
+    assert output(*command, "interactive") == ["caught", "goes on"]
+
+
 PICKLES = """
 from mpi4py import MPI
 from mpi4py.util.pkl5 import Pickle, Status, pickle

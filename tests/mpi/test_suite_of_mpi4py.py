@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +39,27 @@ def run(script: str, *arguments: str) -> None:
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_the_collectives_of_mpi4pys_suite_pass_on_three_ranks(name: str) -> None:
     run("mpi4py_suite.py", f"test_cco_{name}", "-n", "3")
+
+
+EXECUTOR = """
+from mpi4py.futures import MPIPoolExecutor
+if __name__ == "__main__":
+    MPIPoolExecutor().submit(int).result()
+"""
+
+
+@pytest.mark.live
+def test_an_executor_of_mpi4py_that_has_no_ranks_ends_the_program(tmp_path: Path) -> None:
+    suite = runpy.run_path(str(ROOT / "docs/scripts/mpi4py_suite.py"))
+    sources = suite["fetched"](suite["NAME"], suite["VERSION"], suite["DIGEST"]) / "src"
+    program = tmp_path / "program.py"
+    program.write_text(EXECUTOR)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (sources, ROOT / "launcher", ROOT)))}
+    alone = [sys.executable, "-m", "ringcast.mpi4py", str(program)]
+    launched = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "--as-mpi4py", str(program)]
+    for command in (alone, launched):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, "start the program with -m mpi4py.futures" in done.stderr) == (1, True)
 
 
 @pytest.mark.long

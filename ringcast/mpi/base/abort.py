@@ -17,11 +17,16 @@ def abort(comm: Any, code: int) -> NoReturn:
     Programs call it when they have caught an error, also in `sys.excepthook`. The report has that error, and the ranks
     that it blames, as the rank whose error was the first one is to be named.
     """
+    endpoint = comm._group.endpoint
+    endpoint.control.send(Failing(endpoint.rank, _failure(code, sys.exception() or getattr(sys, "last_value", None))))
+    leave(endpoint, code)
+
+
+def leave(endpoint: Any, code: int) -> NoReturn:
+    """End this process, when the launcher has its output and has heard why."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or none
             stream.flush()
-    endpoint = comm._group.endpoint
-    endpoint.control.send(Failing(endpoint.rank, _failure(code, sys.exception() or getattr(sys, "last_value", None))))
     endpoint.control.close()
     os._exit(code & 0xFF or 1)
 

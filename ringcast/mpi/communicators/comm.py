@@ -34,7 +34,7 @@ from ringcast.mpi.handles.handle import predefined
 from ringcast.mpi.handles.info import Info, hints
 from ringcast.mpi.messages.matched import MESSAGE_NO_PROC
 from ringcast.mpi.messages.messages import Messages
-from ringcast.mpi.unsupported import PROCESSES, lacking
+from ringcast.mpi.unsupported import PROCESSES, STARTING, lacking
 
 __all__ = ["COMM_NULL", "COMM_SELF", "COMM_WORLD", "Comm", "Intracomm"]
 
@@ -155,7 +155,8 @@ class Intracomm(Scans, ObjectScans, MemberCalls, MakingTopologies, Comm):
             made.Set_errhandler(errhandler)
         return made
 
-    Spawn = Spawn_multiple = Accept = Connect = lacking(PROCESSES)
+    Spawn = Spawn_multiple = lacking(STARTING)
+    Accept = Connect = lacking(PROCESSES)
 
 
 COMM_NULL = predefined(Comm(), "COMM_NULL")

@@ -1,0 +1,29 @@
+"""Errors that end a thread of the program."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from ringcast.mpi.base.abort import leave
+from ringcast.mpi.unsupported import Unsupported
+
+
+def end_with_threads(endpoint: Any) -> None:
+    """End this rank if something that this layer does not have ends a thread.
+
+    Python lets the other threads go on, but they may wait for that one: executors of mpi4py start processes in a
+    thread, and their futures know nothing of its error.
+    """
+    previous = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        interactive = hasattr(sys, "ps1")  # somebody sees the error, and would lose what the session has
+        if interactive or not isinstance(args.exc_value, Unsupported):
+            previous(args)
+            return
+        sys.excepthook(args.exc_type, args.exc_value, args.exc_traceback)
+        leave(endpoint, 1)
+
+    threading.excepthook = hook
