@@ -29,7 +29,7 @@ _Outcome = tuple[Any, BaseException | None]
 _Work = tuple[Future[Any], _Task] | None  # None: there is no more
 _WORKER = "__worker__"  # the name that the program's main module has on the ranks that serve
 _shared: _Pool | None = None
-_serves_shared = False  # this rank serves `_shared` of rank 0
+_serves_shared = False  # this rank serves that of rank 0; its own one has no others, for executors that tasks make
 _local = threading.local()  # its `workers`: the communicator of the ranks that serve, in a thread that runs tasks
 
 
@@ -41,10 +41,22 @@ class _Pool:
         self.comm = comm
         self.same_program = same_program  # the others run the root's program, up to here
         self.others = [rank for rank in range(comm.size) if rank != comm.rank]
-        self.free: SimpleQueue[int | None] = SimpleQueue()
-        for worker in self.others or (None,):
+        self.free: SimpleQueue[int] = SimpleQueue()
+        for worker in self.others:
             self.free.put(worker)
         self.executors: list[MPIPoolExecutor] = []
+
+    @contextmanager
+    def worker(self) -> Iterator[int | None]:
+        """Wait for a free rank. Without others nobody waits, as a task of one executor may wait for another one."""
+        if not self.others:
+            yield None
+            return
+        rank = self.free.get()
+        try:
+            yield rank
+        finally:
+            self.free.put(rank)
 
     def call(self, rank: int | None, task: _Task) -> _Outcome:
         """Let a rank run a task; return its result and its error."""
@@ -181,12 +193,9 @@ class MPIPoolExecutor(Executor):
         """Give tasks to whatever ranks are free, until there are no more."""
         while (work := self._tasks.get()) is not None:
             future, task = work
-            rank = self._pool.free.get()
-            try:
+            with self._pool.worker() as rank:
                 if future.set_running_or_notify_cancel():
                     self._run(rank, future, task)
-            finally:
-                self._pool.free.put(rank)
 
     def _run(self, rank: int | None, future: Future[Any], task: _Task) -> None:
         try:
@@ -286,8 +295,9 @@ def shared_pool(comm: Any) -> Iterator[bool]:
     """Let all ranks but the first serve the executors of what the first one does meanwhile; True is given to that."""
     global _shared, _serves_shared
     if comm.rank != 0:
-        _serves_shared = True
+        _serves_shared, _shared = True, _Pool(MPI.COMM_SELF, same_program=True)
         _serve(comm, 0)
+        _shared.end()
         yield False
         return
     _shared = _Pool(comm, same_program=False)
