@@ -345,7 +345,8 @@ def _reads_nothing() -> bool:
 
 def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     """Return where the user's program was when it was ended from outside; more would hide the cause."""
-    frames = [frame for frame in traceback.extract_tb(trace) if not inside(frame.filename)]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen ")]
+    of_program = [frame for frame in frames if not inside(frame.filename)] or frames[:1]  # ours may be the main program
+    place = f"{of_program[-1].filename}:{of_program[-1].lineno}" if of_program else "?"
     text = str(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
     return f"stopped at {place}: {type(error).__name__}: {text}".rstrip(": ")

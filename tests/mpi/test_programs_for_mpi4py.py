@@ -379,7 +379,8 @@ assert executor.submit(nested, 2).result() == 4
 @pytest.mark.live
 def test_executors_of_ranks_that_serve_have_only_their_own_rank() -> None:
     printed = output(*LAUNCH, *EXECUTORS, write("unguarded.py", UNGUARDED_POOL))
-    assert set(printed) == {"[0, 2, 4]"} and 2 <= len(printed) <= 3  # as in mpi4py; ranks without a task do not load it
+    assert set(printed) == {"[0, 2, 4]"}
+    assert 2 <= len(printed) <= 3  # ranks without a task do not load the program
     assert output(*ALONE, *EXECUTORS, "unguarded.py") == ["[0, 2, 4]"]
 
 
@@ -397,6 +398,36 @@ def test_a_program_that_fails_beside_executors_ends_the_job() -> None:
     done = subprocess.run([*LAUNCH, *EXECUTORS, "failing.py"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "failed: KeyError: 7" in done.stderr
+    assert re.search(r"^stopped at .*mpi4py/futures/__main__.py:\d+: PeerFailed", done.stderr, re.MULTILINE)
+
+
+INITIALIZER = """
+from mpi4py import MPI
+from mpi4py.futures import MPICommExecutor
+def read():
+    raise OSError("no table")
+with MPICommExecutor(MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank == 0), initializer=read) as executor:
+    if MPI.COMM_WORLD.rank == 1:
+        executor.submit(int).result()
+"""
+LOADED = """
+from mpi4py.futures import MPIPoolExecutor
+if __name__ == "__worker__":
+    raise KeyError(7)
+MPIPoolExecutor().submit(int).result()
+"""
+
+
+@pytest.mark.live
+def test_an_executor_that_cannot_be_used_says_why() -> None:
+    def last(*command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.stderr.splitlines()[-1].partition("failed: ")[2]
+
+    initializer, loaded = write("initializer.py", INITIALIZER), write("loaded.py", LOADED)
+    assert last(*LAUNCH, initializer) == "BrokenExecutor: the initializer failed on rank 2: OSError: no table"
+    told = last(*LAUNCH, *EXECUTORS, loaded)
+    assert re.fullmatch(r"BrokenExecutor: loading the program failed on rank [12]: KeyError: 7", told)
 
 
 UNREAD = """

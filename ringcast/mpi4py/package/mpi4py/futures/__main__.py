@@ -6,8 +6,6 @@ if __name__ == "__main__":
     need_program("mpi4py.futures")
 
     from mpi4py import MPI
-    from mpi4py.futures.pool import shared_pool
+    from mpi4py.futures.pool import share_pool
 
-    with shared_pool(MPI.COMM_WORLD) as first:
-        if first:
-            run_command_line()
+    share_pool(MPI.COMM_WORLD, run_command_line)

@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from mpi4py import MPI
+from ringcast.wire.error_text import in_a_line
 
 _Task = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _Outcome = tuple[Any, BaseException | None]
@@ -66,6 +67,12 @@ class _Pool:
         self.comm.send(pickle.dumps(task), dest=rank)
         outcome: _Outcome = pickle.loads(self.comm.recv(source=rank))
         return outcome
+
+    def in_job(self, rank: int | None) -> int:
+        """Return the number that a rank, or this one, has in COMM_WORLD."""
+        here = self.comm.rank if rank is None else rank
+        in_world: int = self.comm.group.Translate_ranks([here], MPI.COMM_WORLD.group)[0]
+        return in_world
 
     def end(self) -> None:
         """Wait for all executors, and let the other ranks go on."""
@@ -112,9 +119,9 @@ class MPIPoolExecutor(Executor):
         self._number = min(max_workers or MPI.COMM_WORLD.size, len(pool.others) or 1)
         if not pool.same_program:  # else ranks return objects of classes in `__main__`, as they are here
             sys.modules[_WORKER] = sys.modules["__main__"]
-        self._first: list[_Task] = [(_prepare, (_described(pool, options),), {})]
+        self._first: dict[str, _Task] = {"loading the program": (_prepare, (_described(pool, options),), {})}
         if initializer is not None:  # a task of its own, as it can be read only when the program is loaded
-            self._first.append((initializer, tuple(initargs), {}))
+            self._first["the initializer"] = (initializer, tuple(initargs), {})
         self._ready: set[int | None] = set()  # ranks that can run tasks of this executor
         self._closed, self._broken = False, ""
         self._cause: BaseException | None = None  # of `_broken`
@@ -212,11 +219,12 @@ class MPIPoolExecutor(Executor):
     def _prepared(self, rank: int | None) -> BaseException | None:
         """Prepare a rank for this executor, once; return the error of an executor that cannot run tasks."""
         if rank not in self._ready and not self._broken:
-            errors = (self._pool.call(rank, task)[1] for task in self._first)
-            error = next((error for error in errors if error is not None), None)
             self._ready.add(rank)
-            if error is not None:
-                self._break("the initializer failed, so the pool is not usable any more", error)
+            for what, task in self._first.items():
+                _, error = self._pool.call(rank, task)
+                if error is not None:
+                    self._break(f"{what} failed on rank {self._pool.in_job(rank)}: {in_a_line(error)}", error)
+                    break
         return self._failure() if self._broken else None
 
     def _break(self, text: str, cause: BaseException) -> None:
@@ -290,19 +298,17 @@ def get_comm_workers() -> Any:
     return workers
 
 
-@contextmanager
-def shared_pool(comm: Any) -> Iterator[bool]:
-    """Let all ranks but the first serve the executors of what the first one does meanwhile; True is given to that."""
+def share_pool(comm: Any, run: Callable[[], object]) -> None:
+    """Let all ranks but the first serve the executors of what the first one runs."""
     global _shared, _serves_shared
     if comm.rank != 0:
         _serves_shared, _shared = True, _Pool(MPI.COMM_SELF, same_program=True)
         _serve(comm, 0)
         _shared.end()
-        yield False
         return
     _shared = _Pool(comm, same_program=False)
     try:
-        yield True
+        run()
     except SystemExit as error:
         if error.code:
             raise
