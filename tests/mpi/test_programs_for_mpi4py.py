@@ -86,6 +86,26 @@ def test_a_command_line_without_a_program_gets_the_usage() -> None:
     assert output(*ALONE, "-m", "mpi4py", "--version") == ["mpi4py 4.1.2"]
 
 
+ABSENT = """
+import importlib
+for name in ("typing", "util.dtlib", "util.pool", "util.sync", "util.unknown"):
+    try:
+        importlib.import_module(f"mpi4py.{name}")
+    except ImportError as error:
+        print(error)
+try:
+    from mpi4py.util import pkl5, dtlib
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_modules_that_an_installed_mpi4py_has_are_named() -> None:
+    hint = "is not in the small mpi4py of ringcast (pip install mpi4py: its Python parts work on ringcast)"
+    named = [f"mpi4py.{name} {hint}" for name in ("typing", "util.dtlib", "util.dtlib", "util.pool", "util.sync")]
+    assert output(*ALONE, write("absent.py", ABSENT)) == sorted([*named, "No module named 'mpi4py.util.unknown'"])
+
+
 THREADS = """
 import sys, threading
 from mpi4py import MPI

@@ -11,6 +11,7 @@ from importlib.util import module_from_spec
 from typing import NoReturn
 
 from ringcast.mpi.rc import rc
+from ringcast.mpi4py import absent
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ANSWERED = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "answered")  # has MPI alone
@@ -48,3 +49,4 @@ def _become_installed() -> bool:
 if not _become_installed():
     __path__ = [*__path__, _ANSWERED]
     sys.modules[f"{__name__}.rc"] = rc  # type: ignore[assignment]
+    absent.tell()

@@ -1,0 +1,22 @@
+"""Modules of mpi4py that the small package does not have: an import of one says where it is."""
+
+from __future__ import annotations
+
+import sys
+
+_ABSENT = {f"mpi4py.{name}" for name in ("typing", "util.dtlib", "util.pool", "util.sync")}
+
+
+class _Finder:
+    """Asked after all others, so for what they have not found."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Raise ImportError for modules that an installed mpi4py has."""
+        if fullname in _ABSENT:
+            hint = "pip install mpi4py: its Python parts work on ringcast"
+            raise ModuleNotFoundError(f"{fullname} is not in the small mpi4py of ringcast ({hint})")
+
+
+def tell() -> None:
+    """Let imports of these modules say that."""
+    sys.meta_path.append(_Finder())
