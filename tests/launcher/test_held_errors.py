@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from math import inf
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from ringcast_launcher.output.held_errors import MOST, PATIENCE, HeldErrors
 
 ERROR = b'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: 1\n'
+CHAINED = ERROR + b"\nDuring handling of the above exception, another one\n" + ERROR
+REFUSAL = f"{sys.executable}: No module named nonsuch\n".encode()
 
 
 class Kept:
@@ -27,10 +30,11 @@ class Kept:
         self.ended = True
 
 
+@pytest.mark.parametrize("error", [CHAINED, REFUSAL], ids=["chained", "refusal"])
 @pytest.mark.parametrize("seed", range(50))
-def test_pieces_make_no_difference(seed: int) -> None:
+def test_pieces_make_no_difference(seed: int, error: bytes) -> None:
     before = b"12 %\rwarning\n Traceback (most recent call last): in a line\n"
-    data = before + ERROR + b"\nDuring handling of the above exception, another one\n" + ERROR
+    data = before + error
     cuts = sorted(random.Random(seed).choices(range(len(data) + 1), k=12))
     sink = Kept()
     held = HeldErrors(sink)

@@ -527,3 +527,12 @@ def test_where_mpi4py_is_missing_the_option_for_it_is_named() -> None:
 
     assert "--as-mpi4py" in said("mpi4py")[1]
     assert said("mpi4py")[2:] == said("other")[1:] == ["ringcast-launch: rank 0 (here, pid 7) failed: exit code 1"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("module", ["mpi4py", "mpi4py.bench"])
+def test_where_a_module_of_mpi4py_is_missing_the_option_for_it_is_named(module: str) -> None:
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "-m", module, "helloworld"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, sum("No module named" in line for line in done.stderr.splitlines())) == (1, 1)
+    assert "with --as-mpi4py" in done.stderr.splitlines()[-2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ringcast_launcher.decide.lost_output import BROKEN_PIPE, Losses
 from ringcast_launcher.decide.supervisor import Fate
 
 LONG = 160  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
+_MISSING = re.compile(r"ModuleNotFoundError: No module named 'mpi4py'|: No module named mpi4py$", re.MULTILINE)  # of -m
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class JobReport:
 
 def _advice(error: str) -> list[str]:
     """Return what may help against an error, which its program cannot know."""
-    if "ModuleNotFoundError: No module named 'mpi4py'" not in error:
+    if not _MISSING.search(error):
         return []
     ways = "--as-mpi4py (alone: python -m ringcast.mpi4py)"
     return [f"ringcast-launch: mpi4py is not installed; with {ways} ringcast takes its place"]

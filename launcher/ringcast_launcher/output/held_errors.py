@@ -1,11 +1,14 @@
 """A sink that holds an error back: from a rank's traceback on, until it is known which other ranks wrote the same.
 
-What came before passes at once, and nothing overtakes anything: what the rank writes after its traceback waits with it.
+So is the line of an interpreter that finds no such module. What came before passes at once, and nothing overtakes
+anything: what the rank writes after its error waits with it.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import time
 from math import inf
 
@@ -13,7 +16,14 @@ from ringcast_launcher.output.output import Sink
 
 PATIENCE = 3.0  # seconds that an error waits while no rank has failed: a rank may write tracebacks and go on
 MOST = 1 << 16  # bytes that are held; more is no error that ends a program
-_HEADERS = (b"Traceback (most recent call last):", b"  + Exception Group Traceback", b'  File "', b"stopped at ")
+_REFUSAL = os.fsencode(f"{sys.executable}: ")  # of an interpreter that cannot run a program
+_HEADERS = (
+    b"Traceback (most recent call last):",
+    b"  + Exception Group Traceback",
+    b'  File "',
+    b"stopped at ",
+    _REFUSAL,
+)
 _HEADER = re.compile(rb"^(?:" + b"|".join(map(re.escape, _HEADERS)) + rb")", re.MULTILINE)
 _TRACEBACK = re.compile(re.escape(_HEADERS[0]) + rb"\n")
 _CHAINED = re.compile(rb"^(?:During handling of|The above exception was)[^\n]*\n\s*\Z", re.MULTILINE)
