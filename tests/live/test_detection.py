@@ -68,7 +68,9 @@ def test_a_killed_and_a_stopped_rank_are_known_on_every_transport(fault: str, tr
     for heard in outcome.heard.values():
         assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
         assert heard.seconds < seconds * BUSY
-        assert cause in heard.cause
+        # On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
+        assert cause in heard.cause or "is lost: the connection" in heard.cause
+    assert cause in outcome.stderr
     assert outcome.code == code
 
 
