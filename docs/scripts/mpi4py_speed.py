@@ -50,6 +50,7 @@ def main() -> None:
     """Make the tables that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     makers = {"face": face_table, "objects": objects_table, "osu": osu_table}
+    # argparse compares the empty list, too, with the choices.
     parser.add_argument("tables", nargs="*", choices=[*makers, []], help="which ones (default: all)")
     parser.add_argument("--write", action="store_true", help="write them into docs/use/mpi4py.md")
     options = parser.parse_args()

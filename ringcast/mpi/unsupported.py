@@ -57,9 +57,9 @@ def _again(text: str) -> Unsupported:
     return error
 
 
-def lacking(what: str) -> Any:
+def lacking(what: str, name: str = "") -> Any:
     """Return a method that raises."""
-    return staticmethod(_raising(what))
+    return staticmethod(_raising(what, name))
 
 
 def _raising(what: str, name: str = "") -> Callable[..., NoReturn]:
@@ -75,7 +75,7 @@ def _without(what: str, methods: str, properties: str = "") -> Callable[[type[Ki
 
     def add(cls: type[Kind]) -> type[Kind]:
         for name in methods.split():
-            setattr(cls, name, staticmethod(_raising(what, f"MPI.{cls.__name__}.{name}")))
+            setattr(cls, name, lacking(what, f"MPI.{cls.__name__}.{name}"))
         for name in properties.split():
             setattr(cls, name, property(_raising(what, f"MPI.{cls.__name__}.{name}")))
         return cls

@@ -14,6 +14,7 @@ class _Finder:
         """Raise ImportError for modules that an installed mpi4py has."""
         if fullname in _ABSENT:
             hint = "pip install mpi4py: its Python parts work on ringcast"
+            # Without `name`: `from mpi4py.util import dtlib` would swallow an error that has it.
             raise ModuleNotFoundError(f"{fullname} is not in the small mpi4py of ringcast ({hint})")
 
 

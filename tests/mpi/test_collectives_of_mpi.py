@@ -241,7 +241,7 @@ def with_gaps(_: Any) -> None:
 
 
 def in_one_memory(_: Any) -> None:
-    """What is sent may be overwritten by what comes: MPI does not allow that, and here it gives the right result."""
+    """Results are right where the send and the receive buffer overlap, which MPI does not allow."""
     from ringcast import MPI
 
     comm = MPI.COMM_WORLD
@@ -270,7 +270,7 @@ def in_one_memory(_: Any) -> None:
 
 
 def prepared(_: Any) -> None:
-    """What the program frees or changes after it has prepared a call does not change the call."""
+    """A prepared call keeps its arguments when the program frees or changes them."""
     from ringcast import MPI
 
     comm = MPI.COMM_WORLD

@@ -1,1 +1,1 @@
-"""What the MPI layer stands on: constants, errors with MPI's classes, and groups of ringcast beneath communicators."""
+"""The lowest room of the MPI layer: constants, errors, and the groups of ringcast that communicators use."""
