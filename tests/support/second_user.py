@@ -1,0 +1,40 @@
+"""A second user of the machine, who does what an attacker would: a process that gives root's rights up for good."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+UID = 65534  # has no files of its own
+_BECOME = f"import os, sys; os.setgroups([]); os.setgid({UID}); os.setuid({UID}); os.umask(0)\n"
+
+
+def act(code: str, *paths: str | os.PathLike[str]) -> str:
+    """Run Python code as the second user; return its output. `sys.argv[1:]` are the paths; `os` is imported.
+
+    Raises:
+        CalledProcessError: it failed, maybe because the system has refused what it tried.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _BECOME + code, *map(os.fspath, paths)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, cwd="/").stdout
+
+
+def plant(path: Path, content: bytes = b"planted", mode: int = 0o666) -> None:
+    """Let the second user write a file."""
+    act(f"open(sys.argv[1], 'wb').write({content!r}); os.chmod(sys.argv[1], {mode})", path)
+
+
+def exchange(path: Path, target: Path) -> None:
+    """Let the second user put a link to `target` in the place of a file or directory, which gets another name."""
+    act("os.rename(sys.argv[1], sys.argv[1] + '.away'); os.symlink(sys.argv[2], sys.argv[1])", path, target)
+
+
+def reads(path: Path) -> bool:
+    """Return whether the second user can read a file."""
+    try:
+        act("open(sys.argv[1], 'rb').read()", path)
+    except subprocess.CalledProcessError:
+        return False
+    return True
