@@ -27,7 +27,7 @@ from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RingcastError, UsageError
 from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
-from ringcast.procs import child_processes
+from ringcast.procs import child_processes, green_threads
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS, SHM
@@ -69,7 +69,8 @@ def init(*, timeout: float | None = None, threads: Literal["single", "multiple"]
     Raises:
         ValueError: `threads` is something else.
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
-        UsageError: this process has left its job; or it was started by a rank and is none.
+        UsageError: this process has left its job; or it was started by a rank and is none; or gevent or eventlet has
+            replaced Python's blocking calls.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
             one did not reach a neighbour in as many.
 
@@ -109,6 +110,7 @@ def _join(timeout: float | None, *, children: bool = False) -> Communicator:
         _fold_uncaught_errors(config)
         network = _network(config)
         if config.control:
+            green_threads.refuse(f"rank {config.rank}")
             group = _member(config, network)
             os.environ.pop(KEY, None)
             _joined = _listen_to_children(config, group)

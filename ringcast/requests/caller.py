@@ -11,6 +11,7 @@ import numpy as np
 
 from ringcast.collectives.stage import Group
 from ringcast.errors import ArgumentError, JobAborted, UsageError
+from ringcast.procs import green_threads
 from ringcast.procs.child_processes import GUARD
 from ringcast.wire.call import Site, in_words
 
@@ -92,6 +93,7 @@ class Caller:
                 f"rank {self._group.rank}: the communicator was finalized or freed; call {operation} before that"
             )
         if threading.get_ident() != thread and not self._group.endpoint.shared:
+            green_threads.refuse(f"rank {self._group.rank}")  # since init, and threads have other numbers now
             raise UsageError(
                 f"rank {self._group.rank}: the communicator belongs to another thread; call it only from the thread "
                 'that called init, or allow several: init(threads="multiple"), or progress_thread() of a communicator'

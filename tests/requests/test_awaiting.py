@@ -48,7 +48,7 @@ def ask(kind: str, p: int, work: Callable[[Communicator], Coroutine[Any, Any, An
     def rank(comm: Communicator) -> Any:
         if ways:
             comm.progress_thread()
-        return asyncio.run(work(comm))
+        return asyncio.run(work(comm), debug=kind == "shm")  # asyncio's debug mode checks threads and file descriptors
 
     try:
         results = job.ask(rank)

@@ -33,6 +33,7 @@ from ringcast.bootstrap.run import SHARED
 from ringcast.bootstrap.time_limit import GRACE
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
+from ringcast.procs import green_threads
 
 START = 120.0  # seconds that the ranks may take to start, where the launcher does not say before what is wrong
 LOOK = 0.5  # seconds after which it is looked whether the launcher lives
@@ -52,6 +53,7 @@ class ProcessRanks:
     """Ranks that wait in processes for calls; fulfils `Ranks`."""
 
     def __init__(self, size: int) -> None:
+        green_threads.refuse("a cluster of processes")
         self._size, self._runs, self._closed = size, 0, False
         self._channels: dict[int, Channel] = {}
         self._streams: list[Stream] = []
