@@ -25,6 +25,7 @@ from ringcast.net.keys import OPEN
 from ringcast.net.ssh import SSH
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import reason_not_sockets
+from ringcast.procs.timing import TIMING
 from ringcast.transports.registry import KINDS, SHM, SOCKETS
 from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
@@ -58,7 +59,7 @@ _DESCRIPTION = """\
 Start N ranks of a program, on this machine or on several hosts, watch them, and end them together."""
 
 _USER_VARIABLES = (
-    *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
+    *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_GRACE", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
 )
 # What options say that come before a variable which says the same.
@@ -235,6 +236,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--ranks-filter", default="", metavar="RANKS",
             help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
+        add("--grace", type=_seconds, metavar="S",
+            help="seconds that the ranks have to end, or to save their state, after SIGTERM or Ctrl-C to the launcher "
+            f"(default: {TIMING.preempted:g} after SIGTERM, {TIMING.interrupted:g} else); a second signal ends them"),
         add("--stall-timeout", type=_stall, metavar="S", default=STALL,
             help="seconds after which a rank that gives no sign of life and does nothing has failed (default 8); more "
             "for native code that waits and holds the interpreter"),
@@ -308,6 +312,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
         _say(f"there are more ranks than slots: {told_of}")
     settings = _settings(options, environment, far)
+    period = slurm.kill_wait(environment) if of_slurm else TIMING.grace_period
     if not KINDS[settings.transport].local and meeting is None:
         check_ports(placed, settings.ports)
     job = Job(
@@ -329,6 +334,8 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         flight_recorder=options.flight_recorder or "",
         continue_on_failure=options.on_failure == "continue",
         stall_timeout=options.stall_timeout,
+        interrupted=settings.grace or TIMING.interrupted,
+        preempted=settings.grace or TIMING.within(period),
         max_restarts=restarts,
     )
     check_debug(job, terminal=os.isatty(2))
@@ -455,9 +462,9 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
     if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
     patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins
-    start_timeout = options.start_timeout or patience
+    start_timeout, grace = options.start_timeout or patience, options.grace or said.grace
     near = far and options.transport in WISHES
-    return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout)
+    return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout, grace=grace)
 
 
 def _config_file(path: str, transport: str) -> str:

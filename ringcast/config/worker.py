@@ -16,6 +16,7 @@
 | RINGCAST_DIR | directory of the job's sockets on this host (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
+| RINGCAST_GRACE | seconds that ranks have to end after a signal to the launcher (read by the launcher) |
 | RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
@@ -74,6 +75,7 @@ class WorkerConfig:
     directory: str = ""
     start_timeout: float = 60.0
     timeout: float | None = None
+    grace: float | None = None
     file: str = ""
     debug: str = ""
     terminal: str = ""
@@ -116,6 +118,7 @@ class WorkerConfig:
             "RINGCAST_DIR": self.directory,
             "RINGCAST_START_TIMEOUT": str(self.start_timeout),
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
+            "RINGCAST_GRACE": "" if self.grace is None else str(self.grace),
             "RINGCAST_CONFIG": self.file,
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
@@ -180,6 +183,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         directory=env.get("RINGCAST_DIR", ""),
         start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
+        grace=_seconds(env, "RINGCAST_GRACE"),
         file=env.get("RINGCAST_CONFIG", ""),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),

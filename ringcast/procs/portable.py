@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-STACKS: int | None = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else None  # a signal that nobody else uses
+REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else range(0)  # signals
+STACKS: int | None = REAL_TIME[5] if REAL_TIME else None  # a signal that nobody else uses
 _ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
 _AT_ONCE = 4096  # bytes
 _PS = ("ps", "-A", "-o", "pid=,ppid=,pgid=,stat=")
@@ -63,6 +64,18 @@ class Bell:
         os.close(self._file)
         if self._other != self._file:
             os.close(self._other)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', 'SIGRTMIN+6')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{REAL_TIME.index(number)}" if number in REAL_TIME else f"signal {number}"
 
 
 def reason_not_sockets() -> str:

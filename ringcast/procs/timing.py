@@ -42,6 +42,10 @@ class FailureTiming(NamedTuple):
     grace: float = 1.0  # the others raise their own errors, before they are asked to end
     terminate: float = 2.5  # they end after SIGTERM, before they are killed
 
+    interrupted: float = 5.0  # ranks end after a signal to the launcher, before they are killed …
+    grace_period: float = 30.0  # … and after SIGTERM whoever sent it waits so long before SIGKILL (Slurm, Kubernetes)
+    ending: float = 5.0  # the launcher kills the ranks, takes their last output and reports
+
     @property
     def heard(self) -> float:
         """Seconds of silence after which an end gets no signs of life: the last answer may still be under way."""
@@ -62,6 +66,15 @@ class FailureTiming(NamedTuple):
         """From the first dead link on, until a lost host would be known."""
         return self.host_silence - self.link_stall
 
+    @property
+    def preempted(self) -> float:
+        """Ranks end after SIGTERM to the launcher, so that it can report before it is killed itself."""
+        return self.within(self.grace_period)
+
+    def within(self, period: float) -> float:
+        """Return the seconds that ranks have of a grace period which the launcher has."""
+        return max(period - self.ending, period / 2)
+
     def broken(self) -> list[str]:
         """Return the relations that do not hold, in words; empty for limits that fit together."""
         relations = {
@@ -77,6 +90,7 @@ class FailureTiming(NamedTuple):
                 self.settle < self.report_grace < self.link_closed
             ),
             "a rank is found hung before it would give up the control plane": self.stall < self.control_silence,
+            "the launcher reports within the grace period": self.preempted + self.ending <= self.grace_period,
             "a rank without a connection is known before the control plane's silence": (
                 self.control_answer < self.control_unreachable < self.control_silence
             ),

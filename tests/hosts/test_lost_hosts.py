@@ -72,6 +72,55 @@ def running(hosts: Fleet, count: int, program: str = "") -> None:
     until(up)
 
 
+SAVE = """
+import os, signal, sys, time
+came = []
+for number in signal.SIGTERM, signal.SIGUSR1:
+    signal.signal(number, lambda number, frame: came.append(number))
+print("running", flush=True)
+while not came:
+    time.sleep(0.01)
+print("saving", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+print("saved", flush=True)
+"""
+AGENT = r"\S+ -P -m ringcast_launcher\.hosts\.agent"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_ranks_of_all_hosts_save_their_state(
+    hosts: Fleet, tmp_path: Path, number: signal.Signals, everywhere: bool
+) -> None:
+    """The signal is sent to the launcher, or to its agents as well, as Slurm does."""
+    arguments = ("--output", "none", "-H", "h0,h1,h2", hosts.program(SAVE), str(tmp_path / "go"))
+    with hosts.started(*arguments) as process:
+        assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3
+        for host in (1, 2) if everywhere else ():
+            os.kill(hosts.pid_of(host, AGENT), number)
+        process.send_signal(number)
+        assert [process.stdout.readline() for _ in range(3)] == ["saving\n"] * 3
+        (tmp_path / "go").touch()
+        done = finished(process)
+    assert done.stdout == "saved\n" * 3
+    assert done.returncode == (143 if number == signal.SIGTERM else 0)
+
+
+def test_a_host_that_is_shut_down_lets_its_ranks_save_and_the_others_go_on(hosts: Fleet, tmp_path: Path) -> None:
+    how = ("--on-failure", "continue", "--output", "none")
+    with hosts.started(*how, "-H", "h0,h1,h2", hosts.program(SAVE), str(tmp_path / "go")) as process:
+        assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3
+        os.kill(hosts.pid_of(1, AGENT), signal.SIGTERM)
+        assert process.stdout.readline() == "saving\n"
+        (tmp_path / "go").touch()
+        assert process.stdout.readline() == "saved\n"
+        os.kill(hosts.pid_of(2, AGENT), signal.SIGUSR1)  # to all that run
+        done = finished(process)
+    assert sorted(done.stdout.split()) == ["saved", "saved", "saving", "saving"]
+    assert done.returncode == 0
+
+
 def test_an_agent_that_is_killed(hosts: Fleet) -> None:
     with hosts.started("--output", "none", "-H", "h0,h1:2,h2", hosts.program(SLEEP)) as process:
         # What a rank has printed comes after the report that it runs: processes are there before the launcher knows.
@@ -222,7 +271,7 @@ def test_a_rank_of_another_host_that_is_stopped_is_found(hosts: Fleet) -> None:
     arguments = ["-H", "h0,h1,h2", "--output", "none", "--flight-recorder", str(recorder), FOREVER, "barrier", "8", "0"]
     with hosts.started(*arguments) as process:
         assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3
-        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGRTMIN + 5)
         table = [process.stderr.readline() for _ in range(4)]
         (worker,) = hosts.workers(2)
         os.kill(worker, signal.SIGSTOP)

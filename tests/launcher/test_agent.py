@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Container, Iterator
 from math import inf
 from typing import ClassVar
@@ -12,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from ringcast.wire.codec import plain
-from ringcast_launcher.decide.supervisor import Fence, SendSignal
+from ringcast_launcher.decide.supervisor import Fence, SendSignal, Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, PENDING, Agent
 from ringcast_launcher.hosts.framing import encode
 from ringcast_launcher.hosts.messages import Command, Finish, HoldOutput, HostFinished, Output, Report, Stop
@@ -21,6 +22,7 @@ from ringcast_launcher.hosts.pipe import PipeConnection
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 CHUNK = 1 << 20
+LONG = 1000.0  # seconds that no test takes
 
 
 class Talkative:
@@ -69,6 +71,9 @@ class Bench:
             os.close(file)
         self.signals.close()
         self._other.close()
+
+    def send_signal(self, number: int) -> None:
+        self._other.send(bytes([number]))
 
 
 @pytest.fixture
@@ -150,6 +155,36 @@ def test_an_agent_that_is_told_nonsense_ends(bench: Bench, garbage: bytes) -> No
     bench.agent.run()
     assert bench.pipe.garbled
     assert bench.local_host.commands == [] or not isinstance(bench.local_host.commands[-1], Finish)
+
+
+def test_an_agent_that_is_asked_to_end_gives_its_ranks_the_grace_period_and_none_if_asked_twice(bench: Bench) -> None:
+    bench.local_host.held = True
+    bench.agent._grace = LONG
+    bench.send_signal(signal.SIGTERM)
+    bench.pipe._next_beat = 0.0
+    bench.agent._turn()
+    assert bench.local_host.commands == [SendSignal(signal.SIGTERM)]
+    assert time.monotonic() + LONG / 2 < bench.agent._end_by
+    bench.send_signal(signal.SIGTERM)
+    bench.agent.run()
+    assert bench.agent.asked == signal.SIGTERM
+
+
+def test_an_agent_whose_job_has_ended_in_the_grace_period_ends_with_it(bench: Bench) -> None:
+    bench.local_host.held = True
+    bench.agent._grace = LONG
+    bench.send_signal(signal.SIGTERM)
+    os.write(bench.commands, encode(plain(Finish(False))))
+    bench.agent.run()
+
+
+def test_other_signals_to_an_agent_are_for_the_ranks_of_all_hosts(bench: Bench) -> None:
+    bench.local_host.held = True
+    bench.send_signal(signal.SIGUSR2)
+    bench.pipe._next_beat = 0.0
+    bench.agent._turn()
+    assert bench.local_host.commands == []
+    assert encode(plain(Signalled(signal.SIGUSR2))) in os.read(bench.reports, 1 << 16)
 
 
 def test_an_agent_ends_when_all_is_over_or_its_input_is() -> None:

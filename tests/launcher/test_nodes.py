@@ -69,6 +69,22 @@ if comm.rank == 0:
     print("there", flush=True)
 time.sleep(1000)
 """
+SAVE = """
+import os, signal, time, ringcast
+comm = ringcast.init()
+came = []
+for number in signal.SIGTERM, signal.SIGUSR1:
+    signal.signal(number, lambda number, frame: came.append(number))
+comm.barrier()
+if comm.rank == 0:
+    print("there", flush=True)
+while not comm.allreduce(len(came), ringcast.MAX):
+    time.sleep(0.01)
+print("saving", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print("saved", *came, flush=True)
+"""
 SLOW_TO_CLOSE = """
 import time
 from ringcast_launcher import cli
@@ -676,6 +692,24 @@ def test_a_signal_on_any_node_ends_the_job_on_all(launched: Launched, node: int,
     launched.running[node].send_signal(number)
     assert [code for code, _, _ in launched.end().values()] == [128 + number, 128 + number]
     assert not any(worker.is_running() for worker in workers)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("nodes", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_on_any_node_or_on_all_lets_all_ranks_save(launched: Launched, nodes: list[int], number: int) -> None:
+    """A batch system sends it to all launchers at once; that is one signal, and no second one that ends them."""
+    for each in 0, 1:
+        launched.start(each, program=SAVE)
+    assert launched.running[0].stdout.readline() == "[0] there\n"
+    for node in nodes:
+        launched.running[node].send_signal(number)
+    assert {launched.running[0].stdout.readline() for _ in range(2)} == {"[0] saving\n", "[1] saving\n"}
+    (launched.folder / "go").touch()
+    ended = launched.end()
+    code = 143 if number == signal.SIGTERM else 0
+    assert [code for code, _, _ in ended.values()] == [code, code]
+    assert sorted(ended[0][1].splitlines()) == [f"[0] saved {number:d}", f"[1] saved {number:d}"]
 
 
 @pytest.mark.live

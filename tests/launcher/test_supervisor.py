@@ -311,11 +311,34 @@ def test_timeout() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_is_passed_on_and_decides_the_exit_code(number: signal.Signals, code: int) -> None:
-    history = [*all_join(2), (1.0, Signalled(number)), (1.1, report(0)), (1.2, Exited(0, 1)), (7.0, Exited(1, -9))]
+    history = [*all_join(2), (1.0, Signalled(number)), (1.1, report(0)), (1.2, Exited(0, 1)), (27.0, Exited(1, -9))]
     actions = replay(2, history)
     assert actions[0] == (1.0, SendSignal(number))
-    assert (6.0, SendSignal(signal.SIGKILL)) in actions
+    assert (26.0 if number == signal.SIGTERM else 6.0, SendSignal(signal.SIGKILL)) in actions
     assert verdict(actions) == Verdict(code, how=f"ended by {number.name}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGRTMIN + 3])
+def test_other_signals_are_passed_on_and_change_nothing(number: int) -> None:
+    history = [*all_join(2), (1.0, Signalled(number)), (2.0, Signalled(number)), *finish(0, 50.0), *finish(1, 60.0)]
+    sent = SendSignal(number)
+    assert replay(2, history) == [(1.0, sent), (2.0, sent), (60.0, Verdict(0))]
+
+
+def test_who_dies_by_a_signal_that_was_passed_on_has_failed_by_it() -> None:
+    history = [*all_join(2), (1.0, Signalled(signal.SIGUSR1)), (1.1, Exited(1, -10)), (1.2, Exited(0, 1))]
+    text = "killed by SIGUSR1, passed on by the launcher"
+    actions = replay(2, history)
+    assert (1.1, Declare(1, Failure(text))) in actions
+    assert verdict(actions) == Verdict(138, 1, f"failed: {text}")
+    history = [*all_join(2), (1.0, Signalled(signal.SIGUSR2)), (1.1, Exited(1, -10)), (1.2, Exited(0, 1))]
+    assert verdict(replay(2, history)) == Verdict(138, 1, "failed: killed by SIGUSR1")
+
+
+def test_a_signal_reaches_ranks_that_save_their_state_and_does_not_shorten_the_grace_period() -> None:
+    history = [(1.0, Signalled(signal.SIGTERM)), (2.0, Signalled(signal.SIGUSR1)), (27.0, Exited(0, -9))]
+    signals = [(time, action.number) for time, action in replay(1, history) if isinstance(action, SendSignal)]
+    assert signals == [(1.0, signal.SIGTERM), (2.0, signal.SIGUSR1), (26.0, signal.SIGKILL)]
 
 
 def test_a_second_signal_kills_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Jobs seen from outside while they run and when they have failed: `ringcast ps`, SIGUSR1, stacks, last words."""
+"""Jobs seen from outside while they run and when they have failed: `ringcast ps`, tables, stacks, last words."""
 
 from __future__ import annotations
 
@@ -174,10 +174,10 @@ def test_only_a_locked_directory_with_a_description_is_a_job(
     assert jobs.running() == []
 
 
-def test_sigusr1_prints_the_table_and_the_job_goes_on(outside: Outside) -> None:
+def test_a_signal_prints_the_table_and_the_job_goes_on(outside: Outside) -> None:
     launcher = outside.launch("-n", "2", program=UNTIL_GO)
     outside.state(launcher, in_barrier(1))
-    launcher.send_signal(signal.SIGUSR1)
+    launcher.send_signal(signal.SIGRTMIN + 5)
     assert launcher.stderr is not None
     table = []
     while len(table) < 3:

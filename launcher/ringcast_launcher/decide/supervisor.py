@@ -12,6 +12,10 @@ some rank has finished, and all that have finished exited with 0 without such an
 A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
 failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
 
+A signal to the launcher that asks it to end is passed on to all workers, which then have a grace period: `preempted`
+seconds after SIGTERM, as batch systems and Kubernetes send it, `interrupted` seconds after another one. A second one
+ends them at once. All other signals are passed on and change nothing, unless a worker dies by one.
+
 A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
 therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
 """
@@ -27,10 +31,12 @@ from ringcast._util.dataclass import dataclass
 from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
 from ringcast.errors import CollectiveMismatch, PeerFailed
 from ringcast.procs.liveness import Hung
+from ringcast.procs.portable import signal_name
 from ringcast.procs.timing import TIMING
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished
 from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
+from ringcast_launcher.system.signals import PASSED_ON
 
 TIMED_OUT = 124
 _EVERY_CALL = "every rank has to make every collective call"
@@ -54,7 +60,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The launcher itself received a signal that asks it to end; SIGPIPE: nobody reads its output any more."""
+    """The launcher, or an agent, received a signal; SIGPIPE: nobody reads the launcher's output any more."""
 
     number: int
 
@@ -130,7 +136,8 @@ class Policy:
     )  # for the last words of a worker that exited with code 0, or for the end of one that failed
     grace: float = TIMING.grace  # after the first failure was declared, before SIGTERM
     patience: float = TIMING.terminate  # after SIGTERM, before SIGKILL
-    signal_patience: float = 5.0  # after a signal to the launcher was passed on, before SIGKILL
+    interrupted: float = TIMING.interrupted  # after a signal to the launcher was passed on, before SIGKILL …
+    preempted: float = TIMING.preempted  # … if that was SIGTERM
 
 
 @dataclass(slots=True)
@@ -175,6 +182,7 @@ class Supervisor:
         self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
         self._caught: list[int] = []  # those that caught an error and did not answer it, in order
         self._ended: set[int] = set()  # those that were alive when we began to end them
+        self._passed_on: set[int] = set()  # signals
         self._ending: _Ending | None = None
         self._over = False
 
@@ -261,7 +269,7 @@ class Supervisor:
         worker = self._workers[rank]
         worker.status = status
         if status != 0 or rank in self._failed:
-            return self._fail(rank, describe(status))
+            return self._fail(rank, self._described(status))
         if not worker.joined:
             return self._fence(rank, "it exited with code 0 without joining")
         if not worker.finished:
@@ -326,13 +334,17 @@ class Supervisor:
         return []
 
     def _signalled(self, number: int, now: float) -> list[Action]:
+        if number in PASSED_ON:
+            self._passed_on.add(number)
+            return [SendSignal(number)]
         if number == signal.SIGPIPE and self._ending is not None:  # nobody asks: it ends anyway
             return []
         self._ended |= self._running()
         if self._ending is not None:  # asked twice: no more patience
             self._ending.steps = []
             return [SendSignal(signal.SIGKILL)]
-        steps = [(now + self._policy.signal_patience, int(signal.SIGKILL))]
+        patience = self._policy.preempted if number == signal.SIGTERM else self._policy.interrupted
+        steps = [(now + patience, int(signal.SIGKILL))]
         self._ending = _Ending(128 + number, f"ended by {signal.Signals(number).name}", steps)
         return [SendSignal(signal.SIGTERM if number == signal.SIGPIPE else number)]  # Python ignores SIGPIPE
 
@@ -437,11 +449,15 @@ class Supervisor:
             return Verdict(1, rank, f"failed: {caught}")
         status, report = worker.status, worker.report
         told = rank in self._ended or not status  # what it told counts, not how it was ended after that
-        how = self._failed[rank] if told or status is None else describe(status)
+        how = self._failed[rank] if told or status is None else self._described(status)
         if report.cause and (told or status == 1):  # with code 1 Python ends after an uncaught error
             how = report.cause.partition("\n")[0]
         code = 1 if told or status is None else exit_code(status)
         return Verdict(code, rank, f"failed: {how}", report.traceback)
+
+    def _described(self, status: int) -> str:
+        passed_on = -status in self._passed_on
+        return f"{describe(status)}, passed on by the launcher" if passed_on else describe(status)
 
 
 def timed_out(seconds: float) -> str:
@@ -452,15 +468,10 @@ def timed_out(seconds: float) -> str:
 def describe(status: int) -> str:
     """Return how a process ended, in words.
 
-    >>> describe(3), describe(-9), describe(-40)
-    ('exit code 3', 'killed by SIGKILL', 'killed by signal 40')
+    >>> describe(3), describe(-9)
+    ('exit code 3', 'killed by SIGKILL')
     """
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"
+    return f"exit code {status}" if status >= 0 else f"killed by {signal_name(-status)}"
 
 
 def exit_code(status: int) -> int:

@@ -2,7 +2,8 @@
 
 It reads commands from standard input and writes reports to standard output, so nothing has to be configured, and no
 secret lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it
-to, or when it has heard nothing of the launcher for a while. If it is stopped or hangs, its watchdog ends the workers.
+to and the grace period is over, or when it has heard nothing of the launcher for a while. If it is stopped or hangs,
+its watchdog ends the workers.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.procs.timing import TIMING
 from ringcast.wire.codec import CodecError, parse, plain
+from ringcast_launcher.decide.supervisor import SendSignal, Signalled
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
     COMMANDS,
@@ -42,7 +45,7 @@ from ringcast_launcher.plan.job import parsed_address
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.polling import File, usable
-from ringcast_launcher.system.signals import ENDING, accept_all, caught, noted
+from ringcast_launcher.system.signals import CAUGHT, ENDING, PASSED_ON, accept_all, caught, noted
 from ringcast_launcher.system.watchdog import Watchdog
 
 PATIENCE = TIMING.launcher_silence
@@ -61,11 +64,12 @@ class Agent:
         )
         self._over = False
         self._commands: deque[Any] = deque()  # received, and not executed yet
-        self.asked = 0  # the signal by which we end
+        self.asked = 0  # the signal by which we end …
+        self._grace, self._end_by = 0.0, inf  # … after so many seconds; at this time
 
     def run(self) -> None:
         """Serve until the job is over."""
-        while not self._over and not self._abandoned:
+        while not self._over and not self._abandoned and time.monotonic() < self._end_by:
             self._turn()
         deadline = time.monotonic() + LAST_REPORTS
         while self._connection.unsent and not self._abandoned and time.monotonic() < deadline:
@@ -79,12 +83,14 @@ class Agent:
 
     def _turn(self) -> None:
         files: dict[File, int] = {**self._local_host.files, **self._connection.files, self._signals: select.POLLIN}
-        due = 0.0 if self._commands else min(self._connection.due, self._local_host.due)
+        due = 0.0 if self._commands else min(self._connection.due, self._local_host.due, self._end_by)
         ready = usable(files, due - time.monotonic())
         signals = caught(self._signals)
         for number in signals:
             if number in ENDING:
                 self._asked_to_end(number)
+            elif number in PASSED_ON:
+                self._tell(Signalled(number))  # to the ranks of all hosts
         self._commands += self._connection.turn(ready, time.monotonic())
         # Only the launcher's own signs are passed on: else a silence of ours would count after one of the launcher,
         # and the two together would last longer than it waits.
@@ -99,8 +105,10 @@ class Agent:
         self._make_room()
 
     def _asked_to_end(self, number: int) -> None:
-        """End because of a signal."""
-        self.asked, self._over = number, True
+        """End because of a signal: now, if it is not the first one; else the launcher may end the job meanwhile."""
+        self._end_by = time.monotonic() if self.asked else time.monotonic() + self._grace
+        self.asked = number
+        self._local_host.send(SendSignal(number))
 
     def _execute_next(self) -> None:
         """Execute the oldest command only: it may take a second or two, and other work must be done in between."""
@@ -118,6 +126,7 @@ class Agent:
             self._tell(NotStarted(problem, 1))
             return
         if isinstance(command, Start):
+            self._grace = command.grace
             command = replace(command, world={**command.world, "RINGCAST_ADVERTISE": self._advertise})
         if isinstance(command, HoldOutput):
             self._held = command.held
@@ -167,7 +176,7 @@ def main() -> None:
     os.dup2(2, 1)  # printed text must not mix with reports
     os.close(nowhere)
     with ExitStack() as stack:
-        signals = stack.enter_context(noted(ENDING))
+        signals = stack.enter_context(noted(CAUGHT))
         stack.enter_context(subreaper())
         watchdog = stack.enter_context(Watchdog(os.environ, speaks=True))
         try:

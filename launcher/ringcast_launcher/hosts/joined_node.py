@@ -27,6 +27,7 @@ from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Node, Rendezvous
 from ringcast_launcher.plan.ranklist import compact
 from ringcast_launcher.system.polling import File, usable
+from ringcast_launcher.system.signals import ENDING
 from ringcast_launcher.system.watchdog import Watchdog
 
 TWICE = 2.0  # seconds in which the first of two nodes with the same number must be seen to have left
@@ -134,7 +135,7 @@ def _await(
 def _is_left(joined: JoinedNode, ready: set[File]) -> bool:
     """Take the reports of a node; return True if it has left, so that another may take its place."""
     for report in joined.reports(ready):
-        if isinstance(report, Signalled):
+        if isinstance(report, Signalled) and report.number in ENDING:
             raise JobError(f"ended by {signal.Signals(report.number).name} on {joined}", 128 + report.number)
     return joined.lost
 

@@ -15,6 +15,7 @@ from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSigna
 class Start:
     """Start the workers of these ranks; answered by Started or NotStarted.
 
+    An agent that is asked to end passes the signal on, and gives its ranks `grace` seconds.
     `environment` is common to all of them (on another host it is added to the login environment); `world` are the
     common RINGCAST_* variables; `node` is the number of the host; the rank `stdin` gets standard input, and
     `debug` runs in the debugger (-1: none does).
@@ -28,6 +29,7 @@ class Start:
     node: int = 0
     stdin: int = -1
     debug: int = -1
+    grace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

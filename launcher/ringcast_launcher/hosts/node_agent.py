@@ -32,7 +32,7 @@ from ringcast_launcher.plan.job import Job, JobError, Rendezvous
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.polling import usable
-from ringcast_launcher.system.signals import ENDING, noted
+from ringcast_launcher.system.signals import CAUGHT, noted
 from ringcast_launcher.system.watchdog import Watchdog
 
 REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
@@ -88,7 +88,7 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
         JobError: node 0 is not found in time, or was lost, or a signal came before it was found; nothing is left.
     """
     start = time.monotonic()
-    with noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1)) as signals, subreaper():  # the latter two are for node 0
+    with noted((*CAUGHT, signal.SIGTSTP)) as signals, subreaper():  # the last one is for node 0
         limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
         address = _address(one, signals, limit)
         while (over := _serve_once(job, one, address, signals, limit)).again:

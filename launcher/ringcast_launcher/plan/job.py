@@ -90,6 +90,8 @@ class Job:
     last_words: str = ""  # file for what is said at the end of the job; empty for standard error
     continue_on_failure: bool = False  # the other ranks go on without those that fail
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing
+    interrupted: float = TIMING.interrupted  # in which ranks can end after a signal to the launcher …
+    preempted: float = TIMING.preempted  # … after SIGTERM
     max_restarts: int = 0  # of the whole job, after failures
 
     @property

@@ -1,4 +1,4 @@
-"""A Slurm allocation, read from its environment, and the command that starts an agent on one of its nodes: pure.
+"""A Slurm allocation, read from its environment, and the command that starts an agent on one of its nodes.
 
 Variables of one process or step, and those that srun reads as options, are removed for agents and workers: else every
 worker would take itself for the first task of a step of one.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ringcast.config import cluster
 from ringcast.errors import ConfigError
 from ringcast.net import ssh
 from ringcast.net.hostlist import Host
+from ringcast.procs.timing import TIMING
 from ringcast_launcher.plan.job import JobError
 
 # The agent may use all that the job has on its node, also beside other steps. Of the outputs that srun offers only
@@ -28,6 +30,8 @@ _OF_PROCESS = (
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_PRIO_PROCESS"),
     *("SLURM_STEP*", "SLURM_SRUN_*", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_TOPOLOGY_*"),
 )
+_CONF = "/etc/slurm/slurm.conf"  # where SLURM_CONF names no other file
+_KILL_WAIT = re.compile(r"^\s*KillWait\s*=\s*([0-9]+)", re.MULTILINE | re.IGNORECASE)
 _COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
@@ -44,6 +48,18 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
     if not names:
         return ()
     return tuple(Host(name, slots) for name, slots in zip(names, _slots(env, len(names)), strict=True))
+
+
+def kill_wait(env: Mapping[str, str]) -> float:
+    """Return the seconds from SIGTERM to SIGKILL when Slurm ends a job: KillWait, as its file says, or its default.
+
+    The file is read, as `scontrol show config` would ask a server that may not answer.
+    """
+    try:
+        said = _KILL_WAIT.search(Path(env.get("SLURM_CONF") or _CONF).read_text("utf-8", "replace"))
+    except OSError:
+        said = None
+    return float(said[1]) if said else TIMING.grace_period
 
 
 def srun_argv(host: str, agent: Sequence[str]) -> list[str]:

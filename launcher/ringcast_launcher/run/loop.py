@@ -25,8 +25,10 @@ from ringcast.monitoring import jobs, recorder
 from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
+from ringcast.procs.portable import signal_name
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
+from ringcast_launcher.decide.same_signal import LAUNCHER, SameSignal
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
@@ -36,6 +38,7 @@ from ringcast_launcher.decide.supervisor import (
     Exited,
     Fence,
     Fenced,
+    Policy,
     SendSignal,
     Signalled,
     Supervisor,
@@ -74,7 +77,7 @@ from ringcast_launcher.run.start import start_workers
 from ringcast_launcher.run.status_poll import ProgressPoll, StatePoll
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
-from ringcast_launcher.system.signals import ENDING, caught, noted
+from ringcast_launcher.system.signals import CAUGHT, ENDING, PASSED_ON, asks_for_states, caught, noted
 from ringcast_launcher.system.terminal import kept_modes
 from ringcast_launcher.system.watchdog import Watchdog
 
@@ -93,7 +96,7 @@ def run(job: Job) -> JobReport:
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
         with (
-            noted((*ENDING, signal.SIGTSTP, signal.SIGUSR1, signal.SIGPIPE)) as signals,
+            noted((*CAUGHT, signal.SIGTSTP, signal.SIGPIPE)) as signals,
             subreaper(),
             kept_modes(2),
         ):
@@ -178,6 +181,7 @@ class _Running:
     ) -> None:
         self._job, self._writer, self._signals, self._directory = job, writer, signals, directory
         self.asked_to_end = False
+        self._same_signal = SameSignal()
         self._began = start
         self._limit = limit
         self._local_host = local_host
@@ -222,7 +226,11 @@ class _Running:
         self._progress_poll = ProgressPoll(status, self._all_hosts)
         self._host_names = [job.nodes[self._node[rank]].host for rank in range(job.size)]
         self._supervisor = Supervisor(
-            job.size, start=start, timeout=job.timeout, continue_on_failure=job.continue_on_failure
+            job.size,
+            start=start,
+            timeout=job.timeout,
+            policy=Policy(interrupted=job.interrupted, preempted=job.preempted),
+            continue_on_failure=job.continue_on_failure,
         )
 
     def __enter__(self) -> _Running:
@@ -315,8 +323,8 @@ class _Running:
         ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self._hushed |= signal.SIGINT in signals and self._just_begun
-        self.asked_to_end |= any(number in ENDING for number in signals)
-        events += [Signalled(number) for number in signals if number in ENDING]
+        for number in signals:
+            events += self._signalled(LAUNCHER, number)
         events += self._end_unread()
         self._look_at_silent_ranks()
         for event in [*events, Tick()]:
@@ -324,11 +332,20 @@ class _Running:
         if not self._supervisor.ends_job:
             self._outputs.release(time.monotonic())
         self._progress_poll.turn(time.monotonic(), self._job.size - len(self._statuses))
-        self._state_poll.turn(time.monotonic(), signal.SIGUSR1 in signals)
+        self._state_poll.turn(time.monotonic(), asks_for_states(signals))
 
     @property
     def _just_begun(self) -> bool:
         return not self._heard and not self._server.heard and time.monotonic() < self._began + EARLY
+
+    def _signalled(self, source: int, number: int) -> list[Event]:
+        """Take a signal that this launcher or the agent of a host got."""
+        if number not in PASSED_ON and number not in ENDING:
+            return []
+        if not self._same_signal.is_new(source, number, time.monotonic()):
+            return []
+        self.asked_to_end |= number in ENDING
+        return [Signalled(number)]
 
     def _end_unread(self) -> list[Event]:
         """End the job as soon as somebody who read our output has gone."""
@@ -356,9 +373,8 @@ class _Running:
                 return self._judge(self._silence.judge(rank, now - heard[rank], activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
                 Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
-            case Signalled():
-                self.asked_to_end = True
-                return [found]
+            case Signalled(number):
+                return self._signalled(i, number)
             case Progress():
                 self._progress_poll.hear(i, found.snapshot)
             case States():
@@ -432,7 +448,7 @@ class _Running:
                 self._stacks = self._all_stacks()
                 self._server.abort(cause)
             case SendSignal(number):
-                self._debug(f"sending {signal.Signals(number).name} to all workers")
+                self._debug(f"sending {signal_name(number)} to all workers")
                 self._all_hosts.send_all(action)
             case Verdict():
                 self._verdict = action

@@ -72,7 +72,7 @@ def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
     environment = job.environment if node.here else job.passed_on
     stdin, debug = (-1 if rank is None else rank for rank in (job.stdin, job.debug))
     settings = dict(environment), world.environment()
-    return Start(node.ranks, tuple(job.argv), *settings, job.directory, i, stdin, debug)
+    return Start(node.ranks, tuple(job.argv), *settings, job.directory, i, stdin, debug, job.preempted)
 
 
 def _why(answer: Report | None) -> str:

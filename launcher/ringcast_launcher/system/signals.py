@@ -1,4 +1,8 @@
-"""Signals as bytes on a file descriptor, so that a loop can poll them together with other files."""
+"""Signals as bytes on a file descriptor, so that a loop can poll them together with other files.
+
+All signals that would kill the launcher are caught, but for SIGKILL and those of a crash: four end the job, one is the
+launcher's own, and the others are passed on to the ranks, as programs may have handlers for them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from ringcast.procs.portable import REAL_TIME, STACKS
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_NAMED = (
+    *("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF"),
+    *("SIGXCPU", "SIGIO", "SIGPWR", "SIGSTKFLT"),  # the last two are not on every system
+)
+_OF_PROGRAMS = (int(getattr(signal, name)) for name in _NAMED if hasattr(signal, name))
+PASSED_ON = frozenset((*_OF_PROGRAMS, *REAL_TIME)) - {STACKS}
+CAUGHT = (*ENDING, *sorted(PASSED_ON), *([] if STACKS is None else [STACKS]))
 
 
 def accept_all() -> None:
@@ -24,7 +37,7 @@ def accept_all() -> None:
 
 
 @contextmanager
-def noted(numbers: Sequence[signal.Signals]) -> Iterator[int]:
+def noted(numbers: Sequence[int]) -> Iterator[int]:
     """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so.
 
     But for SIGPIPE, which Python always ignores.
@@ -51,6 +64,13 @@ def caught(file: int) -> bytes:
         return os.read(file, 1 << 16)
     except BlockingIOError:
         return b""
+
+
+def asks_for_states(numbers: bytes) -> bool:
+    """Return whether one of these signals asks the launcher for the states of its ranks: the one that ranks have for
+    their stacks, which no program uses.
+    """
+    return any(number == STACKS for number in numbers)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
