@@ -1,7 +1,7 @@
 """Python's debugger in a rank, at the terminal of the launcher: `breakpoint()`, and `ringcast-launch --debug RANK`.
 
 The launcher sets PYTHONBREAKPOINT to `stop` for the ranks of its own host, and starts the rank to be debugged as
-`-m ringcast.bootstrap.debugger`. Ranks that stop at the same time have the terminal in turn: each until its next
+`-P -m ringcast.bootstrap.debugger`. Ranks that stop at the same time have the terminal in turn: each until its next
 command that lets the program run.
 """
 
@@ -18,12 +18,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from ringcast.bootstrap.world import whoami
-from ringcast.config.worker import WorkerConfig
+from ringcast.config.worker import WorkerConfig, safe_path
 from ringcast.errors import UsageError
 from ringcast.monitoring import progress
 
@@ -92,7 +91,7 @@ def _who(caller: str) -> tuple[int, WorkerConfig]:
 
 def _script(path: str) -> tuple[CodeType, ModuleType]:
     """Return the code of a script, and the module in which it is to run."""
-    sys.path[0] = str(Path(path).absolute().parent)
+    _put_first(os.path.dirname(os.path.realpath(path)))
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     return code, _main(path)
@@ -101,6 +100,7 @@ def _script(path: str) -> tuple[CodeType, ModuleType]:
 def _module(name: str) -> tuple[CodeType, ModuleType]:
     """Return the code of a module or of a package's `__main__`, and the module in which it is to run."""
     del sys.argv[0]
+    _put_first(os.getcwd())
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
@@ -111,6 +111,12 @@ def _module(name: str) -> tuple[CodeType, ModuleType]:
     module = _main(sys.argv[0])
     module.__spec__, module.__package__ = spec, spec.parent
     return code, module
+
+
+def _put_first(folder: str) -> None:
+    """Let the program import modules from the directory that Python puts first in its path, unless the user forbids."""
+    if not safe_path():
+        sys.path.insert(0, folder)
 
 
 def _main(path: str) -> ModuleType:

@@ -216,6 +216,11 @@ def cache_directory(env: Mapping[str, str] | None = None) -> str:
     return named if os.path.isabs(named) else os.path.expanduser("~/.cache")
 
 
+def safe_path(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether Python keeps the directory of the program out of its path (PYTHONSAFEPATH)."""
+    return bool((os.environ if env is None else env).get("PYTHONSAFEPATH"))
+
+
 def unattended(env: Mapping[str, str] | None = None) -> bool:
     """Return whether this runs where no person looks at it, as CI says."""
     return bool((os.environ if env is None else env).get("CI"))

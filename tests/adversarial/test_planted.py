@@ -5,6 +5,7 @@ The directories in which they do so are those where a program is started, or lea
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+import ringcast
+import ringcast_launcher
 from ringcast.bootstrap import rendezvous
 from ringcast.config import cluster
 from ringcast.config.worker import WorkerConfig, from_environment
@@ -54,6 +57,28 @@ def plant(folder: Path, sign: Path) -> None:
     folder.mkdir()
     for name in PLANTED:
         (folder / f"{name}.py").write_text(f"open({str(sign)!r}, 'a').write({name!r})\n")
+
+
+OF_THE_USER = "worker_argv"  # makes the command of a program as Python itself would run it
+
+
+def interpreters(tree: ast.AST) -> Iterator[list[str]]:
+    """Yield the options of each command of an interpreter in a source, up to its -m or -c."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == OF_THE_USER)
+    others = {node for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List) and node not in others:
+            words = [each.value if isinstance(each, ast.Constant) else "" for each in node.elts]
+            at = next((at for at, word in enumerate(words) if word in ("-m", "-c")), 0)
+            if at and words[0] != "sh":
+                yield words[:at]
+
+
+def test_every_interpreter_that_we_start_has_the_working_directory_off_its_path() -> None:
+    sources = [path for root in (ringcast, ringcast_launcher) for path in Path(root.__path__[0]).rglob("*.py")]
+    found = {path: list(interpreters(ast.parse(path.read_text()))) for path in sources}
+    assert sum(map(len, found.values())) > 10
+    assert not [path for path in sources if any({"-P", "-I"}.isdisjoint(options) for options in found[path])]
 
 
 @pytest.mark.live

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,41 @@ def test_debug_stops_where_an_exception_ends_the_program(program: Path) -> None:
         job.type("q\n")
         assert job.end() == 1
     assert b"failed: AssertionError" in job.data
+
+
+PATHS = """
+import sys
+print(sys.path[0], flush=True)
+import helper
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+@pytest.mark.parametrize("safe", ["", "1"])
+def test_debug_gives_a_program_the_path_that_python_does_and_runs_nothing_from_the_working_directory(
+    tmp_path: Path, how: str, safe: str
+) -> None:
+    """The directory of a script comes first, for -m the working directory; our own modules are not from there."""
+    there, own = tmp_path / "working", tmp_path / "own"
+    for folder in there, own:
+        folder.mkdir()
+        (folder / "program.py").write_text(PATHS)
+        (folder / "helper.py").write_text("print('helped', __file__, flush=True)\n")
+    for name in "ringcast", "numpy", "zmq", "bdb", "pdb":
+        (there / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write({name!r})\n")
+    (tmp_path / "link.py").symlink_to(own / "program.py")
+    program, first = (["-m", "program"], there) if how == "module" else ([str(tmp_path / "link.py")], own)
+    if safe:
+        first = tmp_path / "path"
+        shutil.copytree(own, first)
+    launch = ["env", "-C", str(there), sys.executable, "-P", *LAUNCH[1:]]
+    named = {"PYTHONSAFEPATH": safe, "PYTHONPATH": str(tmp_path / "path")}
+    with on_terminal("-n", "1", "--debug", "0", *program, command=launch, **named) as job:
+        job.wait_for(r"\(Pdb rank 0\) ")
+        job.type("c\n")
+        assert job.end() == 0, job.data
+    assert f"{first}\r\nhelped {first}/helper.py\r\n".encode() in job.data
+    assert not (tmp_path / "run").exists(), (tmp_path / "run").read_text()
 
 
 def test_ctrl_c_at_the_prompt_ends_the_job_and_leaves_the_terminal_as_it_was(program: Path) -> None:

@@ -149,10 +149,13 @@ def check_debug(job: Job, *, terminal: bool) -> None:
 def debugged(argv: Sequence[str]) -> list[str]:
     """Return the command that runs a program of Python in the debugger.
 
+    -P keeps a `ringcast.py` of the working directory from standing in for ours; the debugger gives the program the path
+    that Python would.
+
     >>> debugged(["/bin/python", "-m", "timeit"])
-    ['/bin/python', '-m', 'ringcast.bootstrap.debugger', '-m', 'timeit']
+    ['/bin/python', '-P', '-m', 'ringcast.bootstrap.debugger', '-m', 'timeit']
     """
-    return [argv[0], "-m", DEBUGGER, *argv[1:]]
+    return [argv[0], "-P", "-m", DEBUGGER, *argv[1:]]
 
 
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:

@@ -227,7 +227,7 @@ def _make(venv: Path, requirements: Sequence[str]) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     for command in (
         [sys.executable, "-P", "-m", "venv", str(venv)],
-        [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", *requirements],
+        [str(venv / "bin/python"), "-P", "-m", "pip", "install", "--quiet", *requirements],
     ):
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIME)
 

@@ -102,7 +102,7 @@ def _argv(hosts: Sequence[str], rsh_agent: str, report: int) -> list[str]:
     names = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *hosts))
     launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", names, *agent, "--on-failure", "continue"]
     told = ["--wdir", "/", "--output", "none", "--stdin", "0", "--json-report", f"/dev/fd/{report}"]
-    return [*launch, *told, "-m", "ringcast.commands.cp.worker"]
+    return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker"]
 
 
 def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None, str]:
