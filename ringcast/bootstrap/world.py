@@ -103,9 +103,9 @@ def _join(timeout: float | None, *, children: bool = False) -> Communicator:
         if _config is not None:
             raise UsageError(f"rank {_config.rank}: this process has left its job; a process joins once")
         config = from_environment()
-        if parent := _parent(config):
+        if config.parent is not None:
             if not children:
-                child_processes.refuse(parent)
+                child_processes.refuse(config.parent)
             config = WorkerConfig(pickle=config.pickle)
         _fold_uncaught_errors(config)
         network = _network(config)
@@ -209,14 +209,6 @@ def _member(config: WorkerConfig, network: Network) -> Group:
     assert isinstance(control, ControlClient)
     _report_uncaught_errors(control, config.rank)
     return group
-
-
-def _parent(config: WorkerConfig) -> child_processes.RankProcess | None:
-    """Return the rank that has started this process, if the settings are that rank's."""
-    joined = child_processes.parse(config.joined)
-    if not config.control or joined is None or (joined.nonce, joined.rank) != (config.nonce, config.rank):
-        return None
-    return joined if joined.pid != os.getpid() else None
 
 
 def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.RankProcess:

@@ -41,6 +41,7 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
+from ringcast.procs.child_processes import RankProcess, parse
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import reason_not_sockets
 from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
@@ -81,7 +82,7 @@ class WorkerConfig:
     terminal: str = ""
     columns: int = 0
     restart: int = 0
-    joined: str = ""  # the process that is this rank already
+    parent: RankProcess | None = None  # the process that is this rank already, and has started this one
     temporary: bool = False  # the job makes `directory`, and removes it
     launch_context: cluster.LaunchContext | None = None  # where an engine gave rank, size or rendezvous
 
@@ -124,12 +125,14 @@ class WorkerConfig:
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_COLUMNS": str(self.columns or ""),
             "RINGCAST_RESTART": str(self.restart),
-            "RINGCAST_JOINED": self.joined,
+            "RINGCAST_JOINED": str(self.parent or ""),
         }
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     """Return the configuration from the environment; a world of one rank when no variable is set.
+
+    A child of a rank cannot join, and so needs neither key nor address: the rank has removed its key.
 
     Raises:
         ConfigError: a variable is missing or holds something unusable.
@@ -137,21 +140,26 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     env = os.environ if env is None else env
     context, temporary = _engine(env), False
     if context is not None:
-        temporary = not env.get("RINGCAST_DIR")
-        env = {**_derived(context, env), **{name: value for name, value in env.items() if value}}
+        env = {**_place(context), **{name: value for name, value in env.items() if value}}
     size, rank = _integer(env, "RINGCAST_SIZE", 1), _integer(env, "RINGCAST_RANK", 0)
+    nonce = _integer(env, "RINGCAST_NONCE", 0)
     if size < 1:
         raise ConfigError(f"RINGCAST_SIZE={size}: must be at least 1")
     if not 0 <= rank < size:
         raise ConfigError(f"RINGCAST_RANK={rank}: must be in 0..{size - 1} (RINGCAST_SIZE={size})")
+    if not 0 <= nonce < 1 << 64:
+        raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
+    parent = _parent(env, nonce, rank, size)
+    joins = size > 1 and parent is None
+    if joins and context is not None and not env.get("RINGCAST_CONTROL"):
+        meeting = _meeting(context, env)
+        temporary = "RINGCAST_DIR" in meeting
+        env = {**meeting, **env}
     control = env.get("RINGCAST_CONTROL", "")
     wish = env.get("RINGCAST_TRANSPORT") or AUTO
     far = control.startswith((TCP.scheme, FILE))
     transport = wish if wish not in WISHES else automatic(wish, far=far).name if control else IPC.name
-    nonce = _integer(env, "RINGCAST_NONCE", 0)
-    if not 0 <= nonce < 1 << 64:
-        raise ConfigError(f"RINGCAST_NONCE={nonce}: must be a number of 64 bits, 0 or more")
-    if size > 1 and not far and kind_of(control) is None:
+    if joins and not far and kind_of(control) is None:
         needed = f"with RINGCAST_SIZE={size} an ipc:// or tcp:// address is needed (unset it to run alone)"
         raise ConfigError(f"RINGCAST_CONTROL={control!r}: {needed}")
     if transport not in KINDS:
@@ -161,7 +169,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
     key = env.get("RINGCAST_KEY", "")
     unneeded = security == NONE or control.startswith(FILE)  # which tells the key together with the address
-    if (far or not KINDS[transport].local) and size > 1 and len(key) != 40 and not unneeded:
+    if (far or not KINDS[transport].local) and joins and len(key) != 40 and not unneeded:
         raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {cluster.NEW_KEY}")
     debug = env.get("RINGCAST_DEBUG", "")
     if debug not in ("", "info"):
@@ -189,8 +197,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         terminal=env.get("RINGCAST_TERMINAL", ""),
         columns=_integer(env, "RINGCAST_COLUMNS", 0),
         restart=_integer(env, "RINGCAST_RESTART", 0),
-        joined=env.get("RINGCAST_JOINED", ""),
-        temporary=temporary and "RINGCAST_DIR" in env,
+        parent=parent,
+        temporary=temporary,
         launch_context=context,
     )
 
@@ -234,14 +242,18 @@ def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:
     return context if context is not None and context.size > 1 else None
 
 
-def _derived(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that follow from a launch context; those that the user has set come first."""
+def _parent(env: Mapping[str, str], nonce: int, rank: int, size: int) -> RankProcess | None:
+    """Return the rank that has started this process, if the environment still describes that rank's job."""
+    joined = parse(env.get("RINGCAST_JOINED", ""))
+    if joined is None or joined.pid == os.getpid() or (joined.nonce, joined.rank) != (nonce, rank):
+        return None
+    return joined if size > 1 or env.get("RINGCAST_CONTROL") else None
+
+
+def _place(context: cluster.LaunchContext) -> dict[str, str]:
+    """Return the variables by which a launch context says which process of which job this is."""
     said = {"RINGCAST_RANK": str(context.rank), "RINGCAST_SIZE": str(context.size)}
-    if context.job:
-        said["RINGCAST_NONCE"] = str(cluster.nonce(context.job))
-    if env.get("RINGCAST_CONTROL"):
-        return said
-    return said | _meeting(context, env)
+    return said | ({"RINGCAST_NONCE": str(cluster.nonce(context.job))} if context.job else {})
 
 
 def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:

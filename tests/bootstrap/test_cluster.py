@@ -20,6 +20,7 @@ from ringcast.config.cluster import LaunchContext, find, hosts
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import new_key
 from ringcast.errors import ConfigError, RendezvousError
+from ringcast.procs.child_processes import RankProcess
 from support.places import ROOT
 
 STEP = {
@@ -124,6 +125,16 @@ def test_several_hosts_meet_at_the_first_one_or_by_a_file() -> None:
         "tcp://127.0.0.1:2"
     )
     assert by_file.nonce == at_head.nonce != from_environment(STEP | {"SLURM_STEP_ID": "3"}).nonce
+
+
+@pytest.mark.parametrize("engine", [STEP, ONE_NODE, OPEN_MPI, PMI, TORCHRUN, POD])
+def test_a_child_of_a_rank_needs_no_place_to_meet(engine: dict[str, str]) -> None:
+    context = find(engine)
+    assert context is not None
+    parent = RankProcess(cluster.nonce(context.job) if context.job else 0, context.rank, os.getppid(), 5, 99)
+    left = {**engine, "RINGCAST_JOINED": str(parent), "HOME": ""}  # without the key
+    assert from_environment(left).parent == parent
+    assert from_environment(left | {"RINGCAST_SIZE": "1", "RINGCAST_CONTROL": ""}) == WorkerConfig()
 
 
 @given(st.text(max_size=60))

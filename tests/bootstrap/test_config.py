@@ -1,10 +1,14 @@
 """What the environment may say, and what is refused before anything starts."""
 
+import os
+from dataclasses import replace
+
 import pytest
 
 from ringcast.config.worker import WorkerConfig, cache_directory, from_environment
 from ringcast.errors import ConfigError
 from ringcast.net.ports import PortRange
+from ringcast.procs.child_processes import RankProcess
 from support.places import ROOT
 
 IPC = {"RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", "RINGCAST_CONTROL": "ipc:///tmp/job/control"}
@@ -80,6 +84,17 @@ def test_the_transport_follows_the_control_plane() -> None:
 def test_what_cannot_work_is_refused_by_name(wrong: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         from_environment(IPC | wrong)
+
+
+@pytest.mark.parametrize("transport", ["auto", "zeromq", "shm", "ipc", "sockets", "tcp"])
+@pytest.mark.parametrize("control", ["ipc:///tmp/job/control", "tcp://127.0.0.1:1234"])
+def test_a_child_of_a_rank_is_known_although_the_key_has_left_the_environment(control: str, transport: str) -> None:
+    parent = RankProcess(nonce=7, rank=1, pid=os.getppid(), file=5, inode=99)
+    env = IPC | {"RINGCAST_CONTROL": control, "RINGCAST_TRANSPORT": transport, "RINGCAST_NONCE": "7"}
+    assert from_environment(env | {"RINGCAST_JOINED": str(parent)}).parent == parent
+    for other in replace(parent, nonce=8), replace(parent, rank=0), replace(parent, pid=os.getpid()):
+        rank = env | {"RINGCAST_JOINED": str(other), "RINGCAST_KEY": KEY}
+        assert from_environment(rank).parent is None
 
 
 def test_the_environment_is_read_in_one_module_and_arguments_by_commands() -> None:

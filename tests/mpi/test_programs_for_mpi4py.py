@@ -197,24 +197,29 @@ def test_options_are_set_before_mpi_is_imported() -> None:
 
 
 CHILDREN = """
-import multiprocessing, subprocess, sys
+import concurrent.futures, multiprocessing, subprocess, sys
 from mpi4py import MPI
 
 def size(_):
-    return MPI.COMM_WORLD.Get_size()
+    return MPI.COMM_WORLD.allreduce(1)
 
 if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(size, range(2)))
-    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
+    for method in "spawn", "forkserver":
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.map(size, range(2)))
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            print(list(pool.map(size, range(2))))
+    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"
     print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
     print(MPI.COMM_WORLD.allreduce(1))
 """
 
 
 @pytest.mark.live
-def test_a_process_that_a_rank_starts_is_alone_and_harms_nobody() -> None:
-    assert output(*LAUNCH, write("children.py", CHILDREN)) == ["1"] * 3 + ["3"] * 3 + ["[1, 1]"] * 3
+@pytest.mark.parametrize("transport", ["shm", "ipc", "sockets", "tcp"])
+def test_a_process_that_a_rank_starts_is_alone_and_harms_nobody(transport: str) -> None:
+    printed = output(*LAUNCH, "--transport", transport, write("children.py", CHILDREN))
+    assert printed == ["1"] * 3 + ["3"] * 3 + ["[1, 1]"] * 3 * 4
 
 
 POOL = """

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from ringcast.control import new_key
 from ringcast.procs.child_processes import GUARD, RankProcess, parse
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
+TRANSPORTS = ["shm", "ipc", "sockets", "tcp"]
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
 COUNT = """
 import os, sys
@@ -52,9 +54,10 @@ def program(folder: Path, text: str) -> tuple[Path, Path]:
 @pytest.mark.live
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_init_at_the_top_level_is_one_error(p: int, method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_init_at_the_top_level_is_one_error(transport: str, p: int, method: str, tmp_path: Path) -> None:
     file, count = program(tmp_path, POOL.format(method=method, guard=""))
-    code, out, errors = launched(p, file)
+    code, out, errors = launched(p, file, "--transport", transport)
     assert (code, out) == (1, "")
     assert re.search(rf"^ringcast-launch: rank \d+ \(.*\) failed: UsageError: .*{re.escape(GUARD)}", errors[-1])
     assert f"{file}:8 calls ringcast.init in process" in errors[-1]
@@ -63,18 +66,55 @@ def test_init_at_the_top_level_is_one_error(p: int, method: str, tmp_path: Path)
     assert len(count.read_text().split()) <= p + 2 * p  # the ranks, and once what their pools have
 
 
+EXECUTOR = """
+import concurrent.futures, multiprocessing
+import ringcast
+comm = ringcast.init()
+with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    print(list(pool.map(abs, range(-3, 0))))
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_executor_with_init_at_the_top_level_is_one_error(transport: str, tmp_path: Path) -> None:
+    file, _ = program(tmp_path, EXECUTOR)
+    code, out, errors = launched(2, file, "--transport", transport)
+    assert (code, out) == (1, "")
+    assert GUARD in errors[-1]
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_with_the_guard_pools_work(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_with_the_guard_pools_work(transport: str, method: str, tmp_path: Path) -> None:
     text = POOL.replace("comm = ", "if __name__ == '__main__':\n    comm = ").format(method=method, guard="    ")
     file, _ = program(tmp_path, text)
-    assert launched(2, file) == (0, "6\n6\n", [])
+    assert launched(2, file, "--transport", transport) == (0, "6\n6\n", [])
 
 
 @pytest.mark.live
 def test_forked_pools_that_do_not_come_to_init_work(tmp_path: Path) -> None:
     file, _ = program(tmp_path, POOL.format(method="fork", guard=""))
     assert launched(3, file) == (0, "6\n6\n6\n", [])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("transport", ["shm", "sockets"])
+def test_a_child_shows_no_bar_of_progress_and_no_error(transport: str, tmp_path: Path) -> None:
+    """A child has the settings of its rank, but for the key, which the rank has removed from its environment."""
+    text = """
+import multiprocessing
+import ringcast
+def count(n):
+    return sum(ringcast.progress(range(n)))
+if __name__ == "__main__":
+    comm = ringcast.init()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(count, [4]))
+"""
+    file, _ = program(tmp_path, text)
+    assert launched(2, file, "--transport", transport) == (0, "[6]\n[6]\n", [])
 
 
 @pytest.mark.live
@@ -99,9 +139,11 @@ multiprocessing.get_context("fork").Pool(2, begin).map(abs, [1, 2])
 
 
 @pytest.mark.live
-def test_without_a_launcher_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["shm", "sockets"])
+def test_without_a_launcher_too(transport: str, tmp_path: Path) -> None:
     file, count = program(tmp_path, POOL.format(method="spawn", guard=""))
     settings = {"RINGCAST_SIZE": "2", "RINGCAST_CONTROL": f"ipc://{tmp_path}/control", "RINGCAST_DIR": str(tmp_path)}
+    settings |= {"RINGCAST_TRANSPORT": transport, "RINGCAST_KEY": new_key()}
     settings["RINGCAST_NONCE"] = str(secrets.randbits(64))
     ranks = [
         subprocess.Popen(
@@ -121,7 +163,8 @@ def test_without_a_launcher_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_another_program_that_a_rank_starts_gets_the_error_and_the_rank_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_another_program_that_a_rank_starts_gets_the_error_and_the_rank_goes_on(transport: str, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("import ringcast\nringcast.init()\n")
     text = f"""
@@ -133,7 +176,7 @@ print(done.returncode, done.stderr.splitlines()[-1])
 comm.barrier()
 """
     file, _ = program(tmp_path, text)
-    code, out, errors = launched(2, file)
+    code, out, errors = launched(2, file, "--transport", transport)
     assert (code, errors) == (0, [])
     assert all(
         re.match(r"1 ringcast.errors.UsageError: rank \d: .*use ringcast-launch", line) for line in out.split("\n")[:-1]
@@ -142,7 +185,8 @@ comm.barrier()
 
 
 @pytest.mark.live
-def test_a_rank_may_start_a_job_of_its_own_and_replace_itself_before_init(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["shm", "sockets"])
+def test_a_rank_may_start_a_job_of_its_own_and_replace_itself_before_init(transport: str, tmp_path: Path) -> None:
     text = """
 if len(sys.argv) == 1:
     os.execv(sys.executable, [sys.executable, __file__, "again"])
@@ -157,7 +201,7 @@ if __name__ == "__main__":
     comm.barrier()
 """
     file, _ = program(tmp_path, text)
-    code, out, errors = launched(2, file)
+    code, out, errors = launched(2, file, "--transport", transport)
     assert (code, errors) == (0, [])
     assert sorted(out.splitlines()) == ["2"] * 4 + ["[2, 2]"] * 2
 
