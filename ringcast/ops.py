@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -112,8 +112,49 @@ class Op:
         >>> SUM.combine_objects([1], [2])
         [1, 2]
         """
-        arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)  # of objects, masked, and the like
-        return self.fn(left, right) if arrays or self.on_objects is None else self.on_objects(left, right)
+        if self.on_objects is None:
+            return self.fn(left, right)
+        arrays = [value for value in (left, right) if isinstance(value, np.ndarray)]  # of objects, masked, and the like
+        if not arrays:
+            return self.on_objects(left, right)
+        of_objects = any(array.dtype == object for array in arrays)  # as np.minimum of two gives either if one is NaN
+        return (np.frompyfunc(self.on_objects, 2, 1) if of_objects else self.fn)(left, right)
+
+
+def compare(before: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
+    """Return -1, 0 or 1: `left` comes before `right`, beside it, or after it.
+
+    NaN comes before every other value, so that the first of several does not depend on the order of comparisons. Lists
+    and tuples are compared by their first items that differ.
+
+    Raises:
+        TypeError: `before` compares values to something that is neither true nor false.
+        ValueError: the same, if its type says so.
+    """
+    if type(left) is type(right) and isinstance(left, list | tuple):
+        items = (compare(before, one, other) for one, other in zip(left, right, strict=False))
+        return next(filter(None, items), 0) or compare(before, len(left), len(right))
+    nan, other_nan = _true(left != left), _true(right != right)  # nothing else differs from itself
+    if nan or other_nan:
+        return other_nan - nan
+    return _true(before(right, left)) - _true(before(left, right))
+
+
+def _true(answer: Any) -> bool:
+    """Return the truth of a comparison: that of a container, or of any object, says nothing of what was compared."""
+    if isinstance(answer, Mapping) or not hasattr(type(answer), "__bool__"):
+        raise TypeError(f"expected values that compare to True or False, not to {type(answer).__name__}")
+    return bool(answer)
+
+
+def least(left: Any, right: Any) -> Any:
+    """Return the lesser one of two Python objects, NaN if one is NaN, and `left` if they are equal."""
+    return right if compare(operator.lt, left, right) > 0 else left
+
+
+def largest(left: Any, right: Any) -> Any:
+    """Return the larger one of two Python objects, NaN if one is NaN, and `left` if they are equal."""
+    return right if compare(operator.gt, left, right) > 0 else left
 
 
 def _built_in(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) -> Op:
@@ -121,13 +162,13 @@ def _built_in(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) ->
 
 
 SUM = _built_in("SUM", np.add, operator.add)
-"""The sum; of booleans whether any is true, as numpy adds them; of other objects what `+` makes of them."""
+"""The sum; of booleans how many are true, as np.sum counts them; of other objects what `+` makes of them."""
 PROD = _built_in("PROD", np.multiply, operator.mul)
-"""The product; of other objects what `*` makes of them."""
-MIN = _built_in("MIN", np.minimum, min)
-"""The least, item by item; NaN where any value is NaN."""
-MAX = _built_in("MAX", np.maximum, max)
-"""The largest, item by item; NaN where any value is NaN."""
+"""The product, of booleans as np.prod makes it: 1 or 0; of other objects what `*` makes of them."""
+MIN = _built_in("MIN", np.minimum, least)
+"""The least; of arrays item by item. NaN where any value is NaN; of equal ones, as 0.0 and -0.0, any."""
+MAX = _built_in("MAX", np.maximum, largest)
+"""The largest; of arrays item by item. NaN where any value is NaN; of equal ones, as 0.0 and -0.0, any."""
 LAND = _built_in("LAND", np.logical_and, lambda a, b: bool(a and b))
 """Whether all are true, as 1 or 0 of the values' dtype; of other objects as True or False."""
 LOR = _built_in("LOR", np.logical_or, lambda a, b: bool(a or b))
@@ -167,3 +208,21 @@ def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
     (<Op SUM>, <Op MAX>, <Op hypot>)
     """
     return op if isinstance(op, Op) else _SAME.get(id(op)) or Op(op)
+
+
+def counts_booleans(op: Op) -> bool:
+    """Return whether an operator takes booleans as 1 and 0: numpy's own sum of two is again a boolean."""
+    return op.fn is np.add or op.fn is np.multiply
+
+
+def counted(op: Op, value: Any) -> Any:
+    """Return `value`; booleans to be added or multiplied as integers, as np.sum and np.prod take them.
+
+    >>> counted(SUM, True), counted(SUM, np.array([True, False])), counted(MAX, True)
+    (1, array([1, 0]), True)
+    """
+    if not counts_booleans(op):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.astype(np.int_) if value.dtype == bool else value
+    return int(value) if isinstance(value, bool) else value

@@ -6,6 +6,7 @@ Every line comes from `group.plan`, through which the calls themselves choose.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ringcast.collectives.stage import Choice, Data, Group, StagePlan, plan
 from ringcast.engine.datatypes import as_array, check_counts, check_op, dtype_name
 from ringcast.engine.objects import encode
 from ringcast.errors import ArgumentError
-from ringcast.ops import Array, Op
+from ringcast.ops import Array, Op, counted, counts_booleans
 from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES, Parts
 
@@ -102,7 +103,7 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     """Return what the call would do; see `Communicator.explain`."""
     if collective not in EXPLAINED:
         raise ArgumentError(group.endpoint.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
-    data = _data(group, collective, size)
+    data = _data(group, collective, _as_combined(size, op) if COLLECTIVES[collective].combines else size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)
     stages, reasons_not = legal(
@@ -116,6 +117,16 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     return Explanation(
         collective, group.size, data.nbytes, options[0], tuple(options), reasons_not, _remarks(collective, data, choice)
     )
+
+
+def _as_combined(size: Size, op: Op) -> Size:
+    """Return the arguments for the data that the call combines: integers of booleans that it counts."""
+    value = counted(op, size.value)
+    if not counts_booleans(op) or size.dtype not in (bool, np.dtype(bool), "bool"):
+        return replace(size, value=value)
+    counts = np.dtype(np.int_)
+    nbytes = None if size.nbytes is None else size.nbytes * counts.itemsize
+    return replace(size, value=value, nbytes=nbytes, dtype=counts)
 
 
 def _option(group: Group, stage: StagePlan, nbytes: int) -> Option:

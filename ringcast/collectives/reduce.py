@@ -26,18 +26,18 @@ from ringcast.collectives.stage import (
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots, NoSlots, ObjectSlots
-from ringcast.engine.unsendable import in_words
+from ringcast.engine.unsendable import in_words, of_booleans
 from ringcast.errors import ArgumentError
-from ringcast.ops import Array, Op, built_in
+from ringcast.ops import Array, Op, built_in, counted, counts_booleans
 from ringcast.schedules.schedule import Schedule
 
 
 def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice) -> Steps[Any]:
     """Return the combination of all values at the root; see `Communicator.reduce`."""
-    array = as_array(value)
+    array, given = operand(group, "reduce", value, op)
     if array is None:
         no_out(group, "reduce", out if group.rank == root else None)
-        result = yield from combine_objects(group, "reduce", value, op, root, choice)
+        result = yield from combine_objects(group, "reduce", given, op, root, choice)
         return result if group.rank == root else None
     stage = plan_combine(group, "reduce", array, op, choice, root=root)
     work = working_copy(group, "reduce", array, out if group.rank == root else None)
@@ -47,14 +47,29 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
 
 def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
     """Return the combination of all values on every rank; see `Communicator.allreduce`."""
-    array = as_array(value)
+    array, given = operand(group, "allreduce", value, op)
     if array is None:
         no_out(group, "allreduce", out)
-        return (yield from combine_objects(group, "allreduce", value, op, None, choice))
+        return (yield from combine_objects(group, "allreduce", given, op, None, choice))
     stage = plan_combine(group, "allreduce", array, op, choice)
     work = working_copy(group, "allreduce", array, out)
     yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     return like(value, work)
+
+
+def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | None, Any]:
+    """Return a value as it is combined, once as an array: None if it travels as an object.
+
+    Raises:
+        ArgumentError: it holds booleans that cannot be counted.
+    """
+    given = counted(op, value)
+    array = as_array(given)
+    if array is None and counts_booleans(op) and of_booleans(given):
+        kind = in_words(value).partition("; pass ")[0]
+        expected = f"expected values that {op} counts, got booleans in a {kind}; pass them as integers"
+        raise ArgumentError(group.endpoint.rank, collective, "value", f"{expected}, as value.astype(int)")
+    return array, given
 
 
 def plan_combine(
@@ -119,7 +134,8 @@ def _explained(group: Group, collective: str, op: Op) -> Op:
 
 def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
     """Return this rank's rows of the combination of all arrays; see `Communicator.reduce_scatter`."""
-    if as_array(value) is None:
+    array, given = operand(group, "reduce_scatter", value, op)
+    if array is None:
         no_out(group, "reduce_scatter", out)
         if (
             counts is not None
@@ -128,7 +144,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
             expected = f"expected one object for each rank, got {counts!r}"
             raise ArgumentError(group.endpoint.rank, "reduce_scatter", "counts", expected)
         return (yield from _reduce_scatter_objects(group, value, op, choice))
-    array = rows_of(group, "reduce_scatter", value)
+    array = rows_of(group, "reduce_scatter", given)
     check_op(group.endpoint.rank, "reduce_scatter", op, array.dtype)
     rows = even(len(array), group.size)
     if counts is not None:
@@ -167,6 +183,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
         raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {in_words(values)}")
 
     codec = pickled(group, "reduce_scatter")
+    given = [operand(group, "reduce_scatter", value, op)[1] for value in values]
     explained = _explained(group, "reduce_scatter", op)
 
     def each(left: list[Any], right: list[Any]) -> list[Any]:
@@ -175,7 +192,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     plan(group, "reduce_scatter", choice, OBJECTS, op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
     stage = plan(group, "reduce_scatter", choice, OBJECTS, op=elements)
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([list(values)], s, codec, elements))
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([given], s, codec, elements))
     return slots.values[0][group.rank]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringcast.collectives.reduce import array_slots, combine_objects, plan_combine, working_copy
+from ringcast.collectives.reduce import array_slots, combine_objects, operand, plan_combine, working_copy
 from ringcast.collectives.rows import no_out
 from ringcast.collectives.stage import Choice, Group, run_stage
-from ringcast.engine.datatypes import as_array, check_out, like
+from ringcast.engine.datatypes import check_out, like
 from ringcast.engine.execute import Steps
 from ringcast.ops import Op
 
@@ -21,7 +21,7 @@ def exscan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[
     """Return the combination of the values of all ranks before this one; see `Communicator.exscan`."""
     if group.rank:
         return (yield from _prefix(group, "exscan", value, op, out, choice))
-    array = as_array(value)
+    array, _ = operand(group, "exscan", value, op)
     if array is None:
         no_out(group, "exscan", out)
     elif out is not None:
@@ -32,10 +32,10 @@ def exscan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[
 
 def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
     """Return what the schedule leaves in the place of this rank's value."""
-    array = as_array(value)
+    array, given = operand(group, collective, value, op)
     if array is None:
         no_out(group, collective, out)
-        return (yield from combine_objects(group, collective, value, op, None, choice))
+        return (yield from combine_objects(group, collective, given, op, None, choice))
     stage = plan_combine(group, collective, array, op, choice)
     work = working_copy(group, collective, array, out)
     yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)

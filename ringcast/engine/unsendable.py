@@ -5,12 +5,14 @@ Types of other packages are known by their names, so that nothing is imported.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 _FRAME = "its columns, as value['name'].to_numpy(), or the whole by allgather, gather, bcast or send, which pickle it"
 _COLUMN = "value.to_numpy(), and of a categorical its codes"
+_BOOLEAN = frozenset({"bool", "boolean", "bool[pyarrow]", "torch.bool"})
 _INSTEAD = {
     ("numpy", "recarray"): "np.asarray(value)",
     ("numpy", "matrix"): "np.asarray(value)",
@@ -22,6 +24,8 @@ _INSTEAD = {
     ("polars", "DataFrame"): _FRAME,
     ("polars", "Series"): "value.to_numpy()",
     ("pyarrow", "Table"): "its bytes, as np.frombuffer does of a stream of pyarrow.ipc",
+    ("xarray", "DataArray"): "value.to_numpy()",
+    ("xarray", "Dataset"): "its variables, as value['name'].to_numpy()",
     ("torch", "Tensor"): "value.cpu().numpy()",
     ("jax", "Array"): "np.asarray(value)",
     ("cupy", "ndarray"): "value.get()",
@@ -43,6 +47,15 @@ def in_words(value: Any) -> str:
     if isinstance(value, np.ndarray):
         name = _kind_of_array(value)
     return f"{name}; pass {instead}" if instead else name
+
+
+def of_booleans(value: Any) -> bool:
+    """Return whether a value of another package holds booleans, of which `+` makes booleans again."""
+    dtypes = getattr(value, "dtypes", getattr(value, "dtype", None))  # of its columns or variables, or of all items
+    if isinstance(dtypes, Mapping):
+        dtypes = dtypes.values()
+    several = dtypes if isinstance(dtypes, Iterable) else [dtypes]
+    return not _BOOLEAN.isdisjoint(map(str, several))
 
 
 def _kind_of_array(value: np.ndarray[Any, Any]) -> str:
