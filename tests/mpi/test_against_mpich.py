@@ -125,3 +125,15 @@ def test_random_programs_agree(p: int, mpich: Path) -> None:
             assert one.answer(text) == expected
 
         agree()
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_object_calls_return_the_same_copies(p: int, mpich: Path) -> None:
+    program = str(PROGRAM.with_name("mpi_aliases.py"))
+    ours = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--as-mpi4py", "--output", "none"]
+    theirs = [str(mpich / "bin/mpiexec"), "-n", str(p), str(mpich / "bin/python")]
+    found = [
+        subprocess.run([*command, program], capture_output=True, text=True, timeout=LONGEST, check=True).stdout
+        for command in ([*ours, sys.executable], theirs)
+    ]
+    assert json.loads(found[0]) == json.loads(found[1])

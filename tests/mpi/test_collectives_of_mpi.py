@@ -9,7 +9,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -499,6 +499,60 @@ def across(_: Any) -> None:
     side.Free()
 
 
+def with_nan(_: Any) -> None:
+    """NaN is the least and the largest, at the lowest place that has it, as with np.argmin; booleans are not added."""
+    from ringcast import MPI
+
+    comm = MPI.COMM_WORLD
+    rank, p = comm.rank, comm.size
+    choices = (
+        list(product([np.nan, 0.0, 5.0], repeat=p))
+        if p < 4
+        else [np.roll([np.nan, 1, 2, np.nan, 0], k) for k in range(p)]
+    )
+    pair = np.dtype("f8,i4", align=True)
+    for values in choices:
+        mine = values[rank]
+        for located, best, places in (MPI.MINLOC, MPI.MIN, np.argmin), (MPI.MAXLOC, MPI.MAX, np.argmax):
+            at = int(places(values))
+            expected = (values[at], at)
+            room, one = np.zeros(1, pair), np.zeros(1)
+            for call in forms(comm, "Allreduce"):
+                call([np.array([(mine, rank)], pair), MPI.DOUBLE_INT], [room, MPI.DOUBLE_INT], located)
+                equal(room[0].tolist(), expected)
+                call(np.array([mine]), one, best)
+                equal(one, values[at])
+            equal(comm.allreduce((mine, rank), located), expected)
+            equal(comm.allreduce(mine, best), values[at])
+            upto = int(places(values[: rank + 1]))
+            equal(comm.scan((mine, rank), located), (values[upto], upto))
+            comm.Scan([np.array([(mine, rank)], pair), MPI.DOUBLE_INT], [room, MPI.DOUBLE_INT], located)
+            equal(room[0].tolist(), (values[upto], upto))
+    for op in MPI.SUM, MPI.PROD:  # as in MPICH; of objects they make what Python makes of them
+        with pytest.raises(MPI.Exception) as refused:
+            comm.Allreduce(np.ones(2, bool), np.ones(2, bool), op)
+        assert refused.value.Get_error_class() == MPI.ERR_OP
+    assert comm.allreduce(True) == p
+    assert bool(comm.allreduce(np.bool_(True))) is True
+
+
+def copies(_: Any) -> None:
+    """Object calls return copies on all ranks, as those of mpi4py; test_against_mpich.py asks that for the same."""
+    from ringcast import MPI
+    from support.programs.mpi_aliases import table
+
+    found = table(MPI)
+    assert len(found) > 80
+    assert not [call for call, aliased in found.items() if aliased]
+    comm = MPI.COMM_WORLD
+    large = {"table": np.zeros(1 << 18), "small": np.zeros(3)}  # which a broadcast sends in two stages
+    got = comm.bcast(large)
+    assert not any(np.shares_memory(got[key], large[key]) for key in large)
+    got["table"] += 1
+    assert not large["table"].any()
+    assert comm.bcast("text" if comm.rank == 0 else None) == "text"
+
+
 def without_copies(_: Any) -> None:
     """Calls on memory without gaps take no more of it than ringcast's own, which are given the room for the result."""
     from ringcast import MPI
@@ -537,6 +591,8 @@ def test_collectives_give_what_numpy_gives(p: int) -> None:
             in_one_memory,
             prepared,
             objects,
+            with_nan,
+            copies,
             mistakes,
             between_neighbours,
             *of_size,

@@ -1,7 +1,7 @@
 """Collectives of Python objects, in intracommunicators.
 
-A rank gets copies, also of its own object, as it may change that later; only at the root of `bcast` the object is
-returned as it is, so that a large one is not copied in vain.
+As in mpi4py, a rank gets copies, also of its own object and at the root of `bcast`: the program may change one and keep
+the other. What cannot be changed, as a number or a text, is returned as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ringcast.engine.objects import AS_IT_IS, decode, decode_apart, encode_apart
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.base.ranks import root_of
 from ringcast.mpi.collectives.locks import note_lock
-from ringcast.mpi.datatypes.op import SUM, of_objects, own
+from ringcast.mpi.datatypes.op import SUM, of_objects, own, unchangeable
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.requests.calls import blocking
 
@@ -34,14 +34,15 @@ class ObjectCollectives(CommHandle):
     """Collectives of Python objects."""
 
     def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:
-        """Return the root's object on all ranks; at the root the object itself."""
+        """Return copies of the root's object on all ranks."""
         group = self._group
         root = root_of(group, "bcast", root)
         pickled(group, "bcast")
         note_lock(self, "bcast")
         if group.rank == root:
-            yield from _send_object(group, obj, root)
-            return Outcome(obj)
+            parts = encode_apart(obj, APART)
+            yield from _send_parts(group, parts, root)
+            return Outcome.of(lambda: obj if unchangeable(obj) else decode_apart([parts[0], *map(_copy, parts[1:])]))
         return (yield from _receive_object(group, root))
 
     bcast = blocking(_bcast_object, "bcast")
@@ -94,15 +95,17 @@ class ObjectCollectives(CommHandle):
     def _reduce_objects(self, sendobj: Any, op: Any = SUM, root: int = 0) -> Steps[Outcome]:
         """Return the combination of the objects of all ranks, in rank order, at the root; None elsewhere."""
         root = root_of(self._group, "reduce", root)
-        result = yield from combine_objects(self._group, "reduce", sendobj, of_objects(op), root, AUTOMATIC)
-        return _outcome(result, sendobj) if self._group.rank == root else Outcome(None)
+        here = self._group.rank == root
+        mine = own(sendobj) if here else sendobj
+        result = yield from combine_objects(self._group, "reduce", mine, of_objects(op), root, AUTOMATIC)
+        return Outcome(result if here else None)
 
     reduce = blocking(_reduce_objects, "reduce")
 
     def _allreduce_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
         """Return the combination of the objects of all ranks, in rank order."""
-        result = yield from combine_objects(self._group, "allreduce", sendobj, of_objects(op), None, AUTOMATIC)
-        return _outcome(result, sendobj)
+        result = yield from combine_objects(self._group, "allreduce", own(sendobj), of_objects(op), None, AUTOMATIC)
+        return Outcome(result)
 
     allreduce = blocking(_allreduce_objects, "allreduce")
 
@@ -112,8 +115,8 @@ class ObjectScans(CommHandle):
 
     def _scan_objects(self, sendobj: Any, op: Any = SUM) -> Steps[Outcome]:
         """Return the combination of the objects of ranks 0 to this one."""
-        result = yield from combine_objects(self._group, "scan", sendobj, of_objects(op), None, AUTOMATIC)
-        return _outcome(result, sendobj)
+        result = yield from combine_objects(self._group, "scan", own(sendobj), of_objects(op), None, AUTOMATIC)
+        return Outcome(result)
 
     scan = blocking(_scan_objects, "scan")
 
@@ -125,13 +128,17 @@ class ObjectScans(CommHandle):
     exscan = blocking(_exscan_objects, "exscan")
 
 
-def _send_object(group: Group, obj: Any, root: int) -> Steps[None]:
+def _send_parts(group: Group, parts: list[memoryview], root: int) -> Steps[None]:
     """Broadcast an object as its root: the pickle, then large buffers in it one by one, straight from the object."""
-    body, *large = encode_apart(obj, APART)
+    body, *large = parts
     head = struct.pack(f"<I{len(large)}Q", len(large), *map(len, large))
     yield from collectives.bcast(group, np.frombuffer(head + body, np.uint8), root, AUTOMATIC)
     for buffer in large:
         yield from bcast_into(group, np.frombuffer(buffer, np.uint8), root)
+
+
+def _copy(buffer: memoryview) -> memoryview:
+    return np.frombuffer(buffer, np.uint8).copy().data
 
 
 def _receive_object(group: Group, root: int) -> Steps[Outcome]:
@@ -165,7 +172,3 @@ def unpickled(packed: list[Any], mine: Mapping[int, Any]) -> Outcome:
 def _pickled_but(values: list[Any], rank: int, encode: Callable[[Any], bytes]) -> list[bytes | None]:
     """Return objects for all ranks as bytes, but for this one."""
     return [None if k == rank else encode(value) for k, value in enumerate(values)]
-
-
-def _outcome(result: Any, given: Any) -> Outcome:
-    return Outcome.of(lambda: own(result) if result is given else result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -201,7 +202,12 @@ def on_copies(function: Function) -> Function:
 
 def own(value: Any) -> Any:
     """Return a copy of an object, as it would arrive at another rank."""
-    return value if type(value) in _IMMUTABLE else decode(memoryview(bytearray(encode(value))))
+    return value if unchangeable(value) else decode(memoryview(bytearray(encode(value))))
+
+
+def unchangeable(value: Any) -> bool:
+    """Return whether an object needs no copy, as the program cannot change it."""
+    return type(value) in _IMMUTABLE
 
 
 def _operator(op: Any) -> Predefined | UserDefined:
@@ -212,28 +218,25 @@ def _operator(op: Any) -> Predefined | UserDefined:
 
 
 def _pairs(name: str, better: np.ufunc) -> ops.Op:
-    """Return the operator that takes the better values of pairs; of equal ones that with the lower place."""
+    """Return the operator that takes the better values of pairs; of equal ones that with the lower place.
+
+    NaN is taken before every other value, as np.argmin does.
+    """
 
     def combine(left: Array, right: Array) -> Array:
         value, place = left.dtype.names or ()
-        equal = left[value] == right[value]
-        take = better(left[value], right[value]) | (equal & (left[place] < right[place]))
+        nan, other_nan = np.isnan(left[value]), np.isnan(right[value])
+        equal = (left[value] == right[value]) | (nan & other_nan)
+        take = better(left[value], right[value]) | (nan & ~other_nan) | (equal & (left[place] < right[place]))
         return np.where(take, left, right)
 
     return ops.Op(combine, commutative=True, elementwise=True, name=name)
-    return combine
 
 
-def _max_loc(x: Any, y: Any) -> tuple[Any, Any]:
-    return _better_loc(x, y, x[0] > y[0])
-
-
-def _min_loc(x: Any, y: Any) -> tuple[Any, Any]:
-    return _better_loc(x, y, x[0] < y[0])
-
-
-def _better_loc(x: Any, y: Any, better: bool) -> tuple[Any, Any]:
-    value, place = x if better or (x[0] == y[0] and not y[1] < x[1]) else y
+def _better_loc(before: Function, x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the pair of objects that `_pairs` takes."""
+    order = ops.compare(before, x[0], y[0])
+    value, place = y if order > 0 or (order == 0 and y[1] < x[1]) else x
     return value, place
 
 
@@ -262,8 +265,8 @@ def _defined(name: str, on_arrays: ops.Op, kinds: str, on_objects: Function) -> 
 
 
 OP_NULL: Op = predefined(Op(), "OP_NULL")
-MAX = _defined("MAX", ops.MAX, "iuf", lambda x, y: y if y > x else x)
-MIN = _defined("MIN", ops.MIN, "iuf", lambda x, y: y if y < x else x)
+MAX = _defined("MAX", ops.MAX, "iuf", ops.largest)
+MIN = _defined("MIN", ops.MIN, "iuf", ops.least)
 SUM = _defined("SUM", ops.SUM, "iufc", operator.add)
 PROD = _defined("PROD", ops.PROD, "iufc", operator.mul)
 LAND = _defined("LAND", ops.LAND, "iub", lambda x, y: bool(x) & bool(y))
@@ -272,8 +275,8 @@ LOR = _defined("LOR", ops.LOR, "iub", lambda x, y: bool(x) | bool(y))
 BOR = _defined("BOR", ops.BOR, "iu", operator.or_)
 LXOR = _defined("LXOR", ops.LXOR, "iub", lambda x, y: bool(x) ^ bool(y))
 BXOR = _defined("BXOR", ops.BXOR, "iu", operator.xor)
-MAXLOC = _defined("MAXLOC", _pairs("MAXLOC", np.greater), "V", _max_loc)
-MINLOC = _defined("MINLOC", _pairs("MINLOC", np.less), "V", _min_loc)
+MAXLOC = _defined("MAXLOC", _pairs("MAXLOC", np.greater), "V", partial(_better_loc, operator.gt))
+MINLOC = _defined("MINLOC", _pairs("MINLOC", np.less), "V", partial(_better_loc, operator.lt))
 REPLACE = _defined(
     "REPLACE", ops.Op(lambda _, y: y, elementwise=True, name="REPLACE", exact_always=True), _ANY, lambda _, y: y
 )
