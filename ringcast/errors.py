@@ -53,9 +53,9 @@ class ArgumentError(RingcastError, ValueError):
         argument: name of the argument, or of several.
         expected: what was expected, and what was given.
 
-    >>> try: comm.bcast(1, root=5)
+    >>> try: comm.bcast(1, timeout=-1)
     ... except ArgumentError as error: print(error)
-    rank 0: bcast: argument root: expected a rank in 0..0, got 5
+    rank 0: bcast: argument timeout: expected a number of seconds above 0, got -1
     """
 
     def __init__(self, rank: int, operation: str, argument: str, expected: str) -> None:

@@ -17,7 +17,7 @@ from ringcast._util import output_files
 from ringcast._util.near_words import did_you_mean
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
-from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment
+from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment, misspelled
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net.hostlist import Host, HostError, listed, oversubscribed
@@ -459,6 +459,8 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
+    for text in misspelled(environment):
+        _say(f"warning: {text}")
     if said.security == NONE and not KINDS[chosen].local:
         _say(f"warning: {OPEN}")
     patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins

@@ -1,12 +1,12 @@
-"""What somebody may have meant who wrote a word that does not exist."""
+"""Suggest the known word nearest to a misspelled one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that names the nearest known word; empty if none is near.
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return the end of a sentence that names the nearest known word, behind `prefix`; empty if none is near.
 
     >>> did_you_mean("--timout", ["--timeout", "--np"]), did_you_mean("xyz", ["--timeout"])
     ('; did you mean --timeout?', '')
@@ -14,4 +14,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # for which nobody waits who makes no mistake
 
     near = get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

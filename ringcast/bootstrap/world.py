@@ -20,7 +20,7 @@ from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
 from ringcast.collectives.choice_log import stage_log
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.config.worker import NONE, WorkerConfig, from_environment
+from ringcast.config.worker import NONE, WorkerConfig, from_environment, misspelled
 from ringcast.control import PACE, ControlClient
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import thread_endpoints
@@ -109,6 +109,8 @@ def _join(timeout: float | None, *, children: bool = False) -> Communicator:
             config = WorkerConfig(pickle=config.pickle)
         _fold_uncaught_errors(config)
         network = _network(config)
+        if not config.hosted and config.rank == 0:
+            _warn(config)
         if config.control:
             green_threads.refuse(f"rank {config.rank}")
             group = _member(config, network)
@@ -201,14 +203,21 @@ def _network(config: WorkerConfig) -> Network:
 
 def _member(config: WorkerConfig, network: Network) -> Group:
     """Join as this whole process: an error that ends it is told to the others."""
-    if config.security == NONE and not KINDS[config.transport].local and not config.hosted and config.rank == 0:
-        print(f"ringcast: warning: {OPEN}", file=sys.stderr)
     with rendezvous(config) as info:
         group = join(info, network)
     control = group.endpoint.control
     assert isinstance(control, ControlClient)
     _report_uncaught_errors(control, config.rank)
     return group
+
+
+def _warn(config: WorkerConfig) -> None:
+    """Print once for the job what a launcher would say."""
+    texts = misspelled()
+    if config.security == NONE and not KINDS[config.transport].local:
+        texts.append(OPEN)
+    for text in texts:
+        print(f"ringcast: warning: {text}", file=sys.stderr)
 
 
 def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.RankProcess:

@@ -79,7 +79,8 @@ def _checked(group: Group, value: Any) -> Array:
     """Return `value` if it is a sorted array."""
     array = as_array(value)
     if array is None or array.ndim != 1:
-        kind = in_words(value) if array is None or not array.ndim else f"one of {array.ndim} dimensions"
+        texts = "np.array(value.tolist())"
+        kind = in_words(value, texts) if array is None or not array.ndim else f"one of {array.ndim} dimensions"
         problem = f"expected an array of 1 dimension, without Python objects in it, got {kind}"
     elif array.dtype.kind == "V":
         problem = f"expected items with an order, got dtype {dtype_name(array.dtype)}"

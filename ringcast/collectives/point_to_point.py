@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ringcast.collectives.self_describing import SelfDescribing
-from ringcast.collectives.stage import Group, pickled
+from ringcast.collectives.stage import Group, advice_if_alone, pickled
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
 from ringcast.engine.datatypes import check_buffer, dtype_name
 from ringcast.engine.endpoint import Exchange
@@ -146,7 +146,7 @@ def _rank(group: Group, name: str, argument: str, rank: Any, also: str = "") -> 
     if rank is None:
         return None
     if not (isinstance(rank, int | np.integer) and 0 <= rank < group.size):
-        expected = f"expected a rank in 0..{group.size - 1}{also} or None, got {rank!r}"
+        expected = f"expected a rank in 0..{group.size - 1}{also} or None, got {rank!r}{advice_if_alone(group)}"
         raise ArgumentError(group.endpoint.rank, name, argument, expected)
     return int(rank)  # numpy's own numbers would overflow in sums with ours
 

@@ -20,7 +20,7 @@ def rows_of(group: Group, operation: str, value: Any) -> Array:
     """Return an array that can be concatenated with those of other ranks."""
     array = as_array(value)
     if array is None or array.ndim == 0:
-        expected = f"expected an array of 1 dimension or more, got {in_words(value)}"
+        expected = f"expected an array of 1 dimension or more, got {in_words(value, texts='value.tolist()')}"
         raise ArgumentError(group.endpoint.rank, operation, "value", expected)
     return array
 

@@ -212,8 +212,16 @@ def check_root(group: Group, operation: str, root: Any) -> None:
     """Raise ArgumentError unless this is a rank of the group."""
     if not (isinstance(root, int | np.integer) and 0 <= root < group.size):
         raise ArgumentError(
-            group.endpoint.rank, operation, "root", f"expected a rank in 0..{group.size - 1}, got {root!r}"
+            group.endpoint.rank,
+            operation,
+            "root",
+            f"expected a rank in 0..{group.size - 1}, got {root!r}{advice_if_alone(group)}",
         )
+
+
+def advice_if_alone(group: Group) -> str:
+    """Return the end of an error about a rank that does not exist: how to start more, in a job of one rank."""
+    return "; this is a job of one rank: start more by ringcast-launch -n N" if group.endpoint.size == 1 else ""
 
 
 def _check_types(group: Group, operation: str, choice: Choice) -> None:

@@ -36,6 +36,7 @@ from collections.abc import Mapping
 
 from ringcast._util import socket_path
 from ringcast._util.dataclass import dataclass
+from ringcast._util.near_words import did_you_mean
 from ringcast.config import cluster
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces
@@ -48,6 +49,7 @@ from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, 
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
+_PREFIX = "RINGCAST_"
 CURVE, NONE = "curve", "none"  # values of RINGCAST_SECURITY
 AUTO = "auto"
 WISHES = (AUTO, ZEROMQ)  # values of RINGCAST_TRANSPORT beside the names of transports
@@ -232,6 +234,19 @@ def safe_path(env: Mapping[str, str] | None = None) -> bool:
 def unattended(env: Mapping[str, str] | None = None) -> bool:
     """Return whether this runs where no person looks at it, as CI says."""
     return bool((os.environ if env is None else env).get("CI"))
+
+
+def misspelled(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return a sentence for each variable whose name is nearly that of one of ringcast's.
+
+    >>> misspelled({"RINGCAST_TIMOUT": "3", "RINGCAST_TIMEOUT": "3", "RINGCAST_OF_THE_PROGRAM": "1"})
+    ['RINGCAST_TIMOUT is no variable of ringcast; did you mean RINGCAST_TIMEOUT?']
+    """
+    known = {name.removeprefix(_PREFIX) for name in WorkerConfig().environment()}
+    names = sorted(os.environ if env is None else env)
+    given = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    meant = {name: did_you_mean(name, known, prefix=_PREFIX) for name in given if name not in known}
+    return [f"{_PREFIX}{name} is no variable of ringcast{text}" for name, text in meant.items() if text]
 
 
 def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:

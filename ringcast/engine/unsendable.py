@@ -5,13 +5,19 @@ Types of other packages are known by their names, so that nothing is imported.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 _FRAME = "its columns, as value['name'].to_numpy(), or the whole by allgather, gather, bcast or send, which pickle it"
-_COLUMN = "value.to_numpy(), and of a categorical its codes"
+_COLUMN = "value.to_numpy()"
+_LOOKED_AT = 1000  # items, of which the first one that is not missing tells the type of all
+_COLUMNS = {  # of items of any type
+    ("pandas", "Series"), ("pandas", "Index"), ("pandas", "ExtensionArray"), ("polars", "Series"),
+}  # fmt: skip
 _BOOLEAN = frozenset({"bool", "boolean", "bool[pyarrow]", "torch.bool"})
 _INSTEAD = {
     ("numpy", "recarray"): "np.asarray(value)",
@@ -21,8 +27,9 @@ _INSTEAD = {
     ("pandas", "Series"): _COLUMN,
     ("pandas", "Index"): _COLUMN,
     ("pandas", "Categorical"): "value.codes",
+    ("pandas", "ExtensionArray"): _COLUMN,
     ("polars", "DataFrame"): _FRAME,
-    ("polars", "Series"): "value.to_numpy()",
+    ("polars", "Series"): _COLUMN,
     ("pyarrow", "Table"): "its bytes, as np.frombuffer does of a stream of pyarrow.ipc",
     ("xarray", "DataArray"): "value.to_numpy()",
     ("xarray", "Dataset"): "its variables, as value['name'].to_numpy()",
@@ -35,15 +42,19 @@ _INSTEAD = {
 }
 
 
-def in_words(value: Any) -> str:
-    """Return what a value is that is no array of one dimension or more, and what to pass instead, if that is known.
+def in_words(value: Any, texts: str = "") -> str:
+    """Describe a value that is no array of one dimension or more, and say what to pass instead, if that is known.
+
+    `texts` is the advice for columns and arrays whose items are texts or other objects; calls differ in it.
 
     >>> in_words([1, 2])
     'list; pass np.array(value)'
     >>> in_words(np.array([1, None]))
     "array of Python objects (dtype object); pass value.astype(float), or the type that its items have"
+    >>> in_words(np.array(["a", "bb"], dtype=object), texts="value.tolist()")
+    'array of Python objects (dtype object); pass value.tolist()'
     """
-    name, instead = type(value).__name__, _instead(value)
+    name, instead = type(value).__name__, _instead(value, texts)
     if isinstance(value, np.ndarray):
         name = _kind_of_array(value)
     return f"{name}; pass {instead}" if instead else name
@@ -66,21 +77,37 @@ def _kind_of_array(value: np.ndarray[Any, Any]) -> str:
     return "array of Python objects (dtype object)" if value.dtype == object else f"array of dtype {value.dtype}"
 
 
-def _instead(value: Any) -> str:
+def _instead(value: Any, texts: str) -> str:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return "np.atleast_1d(value)"
     for kind in type(value).__mro__:
-        found = _INSTEAD.get((kind.__module__.partition(".")[0], kind.__name__))
-        if found is not None:
-            return found
-    return _instead_of_array(value) if isinstance(value, np.ndarray) else ""
+        name = kind.__module__.partition(".")[0], kind.__name__
+        if name in _INSTEAD:
+            return texts if name in _COLUMNS and not (_raw(value) or _of_numbers(value)) else _INSTEAD[name]
+    return _instead_of_array(value, texts) if isinstance(value, np.ndarray) else ""
 
 
-def _instead_of_array(array: np.ndarray[Any, Any]) -> str:
+def _instead_of_array(array: np.ndarray[Any, Any], texts: str) -> str:
     if type(array) is not np.ndarray:
         return "np.asarray(value)"
     if array.dtype.names:
         return "numpy.lib.recfunctions.repack_fields(value), of fields without objects"
     if array.dtype == object:
-        return "value.astype(float), or the type that its items have"
+        return "value.astype(float), or the type that its items have" if _of_numbers(array.flat) else texts
     return "np.array(value.tolist())" if array.dtype.hasobject else ""
+
+
+def _raw(column: Any) -> bool:
+    """Return whether a column has a dtype of numpy without Python objects."""
+    dtype = getattr(column, "dtype", None)
+    return isinstance(dtype, np.dtype) and not dtype.hasobject
+
+
+def _of_numbers(items: Iterable[Any]) -> bool:
+    """Return whether the first item that is not missing (None, NaN) is a number, or there is none."""
+    first = next((item for item in islice(items, _LOOKED_AT) if not _missing(item)), 0)
+    return isinstance(first, int | float | complex | np.generic)
+
+
+def _missing(item: Any) -> bool:
+    return item is None or type(item).__name__ == "NAType" or (isinstance(item, float) and math.isnan(item))

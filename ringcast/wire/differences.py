@@ -13,7 +13,7 @@ _WITH, _WITHOUT = " with counts, which are left out here", " without counts, whi
 _NAMES = "dtype|rows of shape|shape|counts|op|root|distance|algorithm|nblocks|on|ranks|dims|periods"
 _FACT = re.compile(rf"(?:^|, )({_NAMES}) (?=\S)", re.DOTALL)
 _CHOSEN = {"algorithm", "nblocks", "algorithm or nblocks"}  # often by ringcast, from all that is before it
-_SAME_KIND = "a Python object on one side, a numpy value on the other: pass the same on all ranks, as np.int64(value)"
+_OF_PYTHON = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "complex": "complex"}  # by numpy's kinds
 
 
 def differences(mine: str, theirs: str) -> str:
@@ -38,7 +38,7 @@ def differences(mine: str, theirs: str) -> str:
     if "counts" in different:
         return f"counts differ: mine {facts.get('counts', 'given')}, theirs {others.get('counts', 'given')}"
     told = [name for name in different if name not in _CHOSEN] or different
-    return ", ".join(_difference(one[1], name, facts.get(name, ""), others.get(name, "")) for name in told)
+    return ", ".join(_difference(one[1], name, facts, others) for name in told)
 
 
 def _in_part(theirs: str) -> str:
@@ -53,7 +53,8 @@ def _in_part(theirs: str) -> str:
         return f"the call differs: mine {seen['mine']}, theirs {seen['theirs']}"
     aspects = seen["aspects"].split(" and another ")
     told = [name for name in aspects if name not in _CHOSEN] or aspects
-    return ", ".join(f"{name} {'differ' if ' or ' in name else 'differs'}" for name in told)
+    text = ", ".join(f"{name} {'differ' if ' or ' in name else 'differs'}" for name in told)
+    return text + _in_brackets(_takes_any(theirs.partition(" ")[0]) if "shape or counts" in told else "")
 
 
 def _facts(text: str) -> dict[str, str]:
@@ -62,21 +63,54 @@ def _facts(text: str) -> dict[str, str]:
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
-def _difference(collective: str, name: str, mine: str, theirs: str) -> str:
-    advice = _advice(mine, theirs) if name == "dtype" else ""
-    if name == "shape" and collective in COLLECTIVES and COLLECTIVES[collective].counts_known:
-        name = "counts or shape"
-    return f"{name} differs: mine {mine or 'without'}, theirs {theirs or 'without'}{advice and f' ({advice})'}"
+def _difference(collective: str, name: str, mine: dict[str, str], theirs: dict[str, str]) -> str:
+    advice = ""
+    if name == "dtype":
+        advice = _one_type(mine, theirs)
+    elif name == "shape":
+        advice = _takes_any(collective)
+        name = "counts or shape" if collective in COLLECTIVES and COLLECTIVES[collective].counts_known else name
+    values = [facts.get(name.removeprefix("counts or "), "") or "without" for facts in (mine, theirs)]
+    return f"{name} differs: mine {values[0]}, theirs {values[1]}{_in_brackets(advice)}"
 
 
-def _advice(mine: str, theirs: str) -> str:
+def _in_brackets(advice: str) -> str:
+    return advice and f" ({advice})"
+
+
+def _takes_any(collective: str) -> str:
+    """Return which call takes data of different length, where there is one.
+
+    >>> _takes_any("allgather"), _takes_any("allreduce")
+    ('allgatherv takes any number of rows', '')
+    """
+    irregular = f"{collective}v"
+    return f"{irregular} takes any number of rows" if irregular in COLLECTIVES else ""
+
+
+def _one_type(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """Return how values of two types become values of one."""
-    if OBJECT in (mine, theirs):
-        return _SAME_KIND
-    kinds = {re.sub(r"\d+$|\[.*", "", dtype) for dtype in (mine, theirs)}
+    dtypes = mine.get("dtype", ""), theirs.get("dtype", "")
+    if OBJECT in dtypes:
+        return _one_kind(theirs if dtypes[0] == OBJECT else mine)
+    kinds = set(map(_kind, dtypes))
     if kinds in ({"U"}, {"S"}):
-        widest = max(mine, theirs, key=lambda dtype: int(dtype[1:]))
+        widest = max(dtypes, key=lambda dtype: int(dtype[1:]))
         return f"convert to the same width on all ranks, as value.astype('{widest}')"
     if kinds in ({"datetime64"}, {"timedelta64"}):
-        return f"convert to the same unit on all ranks, as value.astype('{mine}')"
+        return f"convert to the same unit on all ranks, as value.astype('{dtypes[0]}')"
     return ""
+
+
+def _one_kind(numpys: dict[str, str]) -> str:
+    """Return how a Python object and a numpy value become values of one kind, by the facts of the numpy value."""
+    dtype = numpys.get("dtype", "")
+    instead = f"np.asarray(value, '{dtype}')"
+    if numpys.get("shape") == "()" and _kind(dtype) in _OF_PYTHON:
+        numpys_name = "bool_" if dtype == "bool" else dtype
+        instead = f"{_OF_PYTHON[_kind(dtype)]}(value) or np.{numpys_name}(value)"
+    return f"a Python object on one side, a numpy value on the other: pass {instead} on all ranks"
+
+
+def _kind(dtype: str) -> str:
+    return re.sub(r"\d+$|\[.*", "", dtype)

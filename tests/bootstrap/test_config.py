@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringcast.config.worker import WorkerConfig, cache_directory, from_environment
+from ringcast.config.worker import WorkerConfig, cache_directory, from_environment, misspelled
 from ringcast.errors import ConfigError
 from ringcast.net.ports import PortRange
 from ringcast.procs.child_processes import RankProcess
@@ -39,6 +39,17 @@ def test_without_variables_it_is_a_world_of_one() -> None:
 )
 def test_what_is_written_is_read_back(config: WorkerConfig) -> None:
     assert from_environment(config.environment()) == config
+
+
+@pytest.mark.parametrize("name", sorted(WorkerConfig().environment()))
+def test_a_variable_with_a_letter_left_out_is_found_and_the_right_one_is_not(name: str) -> None:
+    short = name[:-2] + name[-1]
+    assert misspelled({short: "1", name: "1"}) == [f"{short} is no variable of ringcast; did you mean {name}?"]
+
+
+@pytest.mark.parametrize("name", ["RINGCAST_", "RINGCAST_MY_PROGRAM", "RINGCAST", "TIMOUT", "OTHER_TIMOUT"])
+def test_variables_of_programs_are_left_alone(name: str) -> None:
+    assert misspelled({name: "1"}) == []
 
 
 def test_the_transport_follows_the_control_plane() -> None:

@@ -39,11 +39,12 @@ def test_ranks_may_mix_an_operator_and_the_function_of_the_same_meaning(
         assert np.array_equal(results[-1][1], expected)
 
 
-def frame_like(package: str, name: str) -> Any:
-    """Return a value whose type has the name of one of another package."""
-    return type(name, (), {"__module__": f"{package}.core.{name.lower()}"})()
+def frame_like(package: str, name: str, *items: Any) -> Any:
+    """Return a value with these items whose type has the name of one of another package."""
+    return type(name, (), {"__module__": f"{package}.core.{name.lower()}", "__iter__": lambda _: iter(items)})()
 
 
+TEXTS = r"(np.array\(value.tolist\(\)\)|value.tolist\(\))"  # only some calls take lists
 NOT_ARRAYS = {
     "of objects": (np.array([1, None]), r"array of Python objects \(dtype object\); pass value.astype\(float\)"),
     "StringDType": (np.array(["a"], np.dtypes.StringDType()), r"StringDType\(\); pass np.array\(value.tolist\(\)\)$"),
@@ -58,7 +59,10 @@ NOT_ARRAYS = {
         frame_like("pandas", "DataFrame"),
         r"DataFrame; pass its columns, as value\['name'\].to_numpy\(\), or",
     ),
-    "Series": (frame_like("pandas", "Series"), r"Series; pass value.to_numpy\(\), and of a categorical its codes$"),
+    "Series": (frame_like("pandas", "Series", 1.5), r"Series; pass value.to_numpy\(\)$"),
+    "Series of texts": (frame_like("pandas", "Series", None, np.nan, "a"), rf"Series; pass {TEXTS}$"),
+    "texts": (np.array([None, "a"]), rf"array of Python objects \(dtype object\); pass {TEXTS}$"),
+    "Categorical": (frame_like("pandas", "Categorical", "a"), r"Categorical; pass value.codes$"),
     "Index": (frame_like("pandas", "Index"), r"Index; pass value.to_numpy\(\)"),
     "Table": (frame_like("pyarrow", "Table"), r"Table; pass its bytes, as np.frombuffer does"),
     "Tensor": (frame_like("torch", "Tensor"), r"Tensor; pass value.cpu\(\).numpy\(\)$"),

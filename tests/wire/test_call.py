@@ -196,3 +196,38 @@ def test_calls_are_printed_as_their_arguments() -> None:
     assert str(Call("cart", shape=(2, 3, 1, 0))) == "cart(dims (2, 3), periods (True, False))"
     assert str(Call("free")) == "free()"
     assert "(0, 1, 2, 3, 4, 5, 6, 7, …)" in str(replace(BASE, shape=tuple(range(1000))))
+
+
+@pytest.mark.parametrize(
+    ("collective", "shapes", "advice"),
+    [
+        ("allgather", [(1,), (2,)], "allgatherv takes any number of rows"),
+        ("gather", [(0,), (2, 3)], "gatherv takes any number of rows"),
+        ("alltoall", [(2,), (2, 1)], "alltoallv takes any number of rows"),
+        ("allreduce", [(1,), (2,)], ""),
+    ],
+)
+def test_data_of_different_length_are_sent_to_the_call_that_takes_them(
+    collective: str, shapes: list[tuple[int, ...]], advice: str
+) -> None:
+    mine, theirs = (Call(collective, dtype="int64", shape=shape) for shape in shapes)
+    brackets = f" ({advice})" if advice else ""
+    assert differences(str(mine), str(theirs)) == f"shape differs: mine {shapes[0]}, theirs {shapes[1]}{brackets}"
+    assert differences(str(mine), mine.difference(theirs.fingerprint)) == f"shape or counts differ{brackets}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "advice"),
+    [
+        ("int64", (), "int(value) or np.int64(value)"),
+        ("uint8", (), "int(value) or np.uint8(value)"),
+        ("float32", (), "float(value) or np.float32(value)"),
+        ("bool", (), "bool(value) or np.bool_(value)"),
+        ("datetime64[s]", (), "np.asarray(value, 'datetime64[s]')"),
+        ("int64", (2,), "np.asarray(value, 'int64')"),
+    ],
+)
+def test_an_object_and_a_numpy_value_are_told_how_to_be_alike(dtype: str, shape: tuple[int, ...], advice: str) -> None:
+    ours, of_numpy = Call("allreduce", dtype="object"), Call("allreduce", dtype=dtype, shape=shape)
+    for mine, theirs in (ours, of_numpy), (of_numpy, ours):
+        assert f"a numpy value on the other: pass {advice} on all ranks" in differences(str(mine), str(theirs))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.stage import pickled
+from ringcast.collectives.stage import advice_if_alone, pickled
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ringcast.mpi.base.contexts import MAX_TAG, Peers
@@ -234,7 +234,8 @@ def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
     if dest == PROC_NULL:
         _check_usable(peers)
         return None
-    raise Exception(ERR_RANK, f"expected a rank from 0 to {peers.size - 1} or PROC_NULL as destination, got {dest}")
+    expected = f"expected a rank from 0 to {peers.size - 1} or PROC_NULL as destination"
+    raise Exception(ERR_RANK, f"{expected}, got {dest}{advice_if_alone(peers.group)}")
 
 
 def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wanted | None:
@@ -252,7 +253,7 @@ def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wan
         _check_usable(peers)
         return None
     expected = f"expected a rank from 0 to {peers.size - 1}, ANY_SOURCE or PROC_NULL as source"
-    raise Exception(ERR_RANK, f"{expected}, got {source}")
+    raise Exception(ERR_RANK, f"{expected}, got {source}{advice_if_alone(peers.group)}")
 
 
 def _data(to: Outgoing | None, buf: Any) -> Bytes:
