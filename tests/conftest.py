@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from ringcast.monitoring import jobs
 from support.fleets import Fleet, fleet
+from support.patience import patience
 from support.places import TESTS
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
@@ -26,8 +27,7 @@ for _end in signal.SIGQUIT, signal.SIGHUP:
 
 
 LIVE_ROOMS = {"clusters", "hosts", "live"}  # of whose tests each starts hosts, clusters or jobs
-# Seconds: a limit ends a test that hangs, and must not end one that is slow because other tests share its processors.
-LIMITS = {"long": 900, "live": 300}
+LIMITS = {"long": 900, "live": 300}  # seconds, which `patience` scales
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = next((mark for mark in LIMITS if item.get_closest_marker(mark)), None)
         if mark is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMITS[mark]))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Scale the limit of a test before pytest-timeout reads it."""
+    mark = item.get_closest_marker("timeout")
+    limit = mark.args[0] if mark else float(item.config.getini("timeout"))
+    item.add_marker(pytest.mark.timeout(patience(limit)), append=False)
+    return (yield)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from ringcast.wire import header as wire
 from ringcast.wire.header import Header
 from support import fuzz
 from support.jobs import Job
+from support.patience import patience
 from support.places import TESTS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -245,7 +246,7 @@ def test_a_launched_job_bears_strangers_at_all_its_sockets(tmp_path: Path) -> No
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(100),
     )
     assert done.returncode == 0, done.stderr
     assert "messages to the control plane were dropped" in done.stderr

@@ -25,6 +25,7 @@ from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
 from support import needs
 from support.fleets import QUIET
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -96,7 +97,7 @@ def test_run_executes_nothing_that_lies_in_the_working_directory(short: Path, ho
         env=environment(**own),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(100),
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert not (short / "run").exists(), (short / "run").read_text()
@@ -105,7 +106,7 @@ def test_run_executes_nothing_that_lies_in_the_working_directory(short: Path, ho
 def test_who_has_the_working_directory_on_its_path_can_use_functions_from_there(short: Path) -> None:
     (short / "helper.py").write_text("def work(comm):\n    return comm.allreduce(comm.rank)\n")
     command = [sys.executable, "-c", "import helper, ringcast; print(ringcast.run(helper.work, 2))"]
-    done = subprocess.run(command, cwd=short, env=environment(), capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=short, env=environment(), capture_output=True, text=True, timeout=patience(100))
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 1]\n", "")
 
 
@@ -119,7 +120,9 @@ def test_files_of_the_launcher_are_not_written_through_a_link(short: Path, optio
     file.symlink_to(victim)
     program = "import ringcast; comm = ringcast.init(); comm.barrier(); raise SystemExit(3)"
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", option, str(file), "python", "-c", program]
-    done = subprocess.run(command, env=environment(TMPDIR=str(short)), capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        command, env=environment(TMPDIR=str(short)), capture_output=True, text=True, timeout=patience(100)
+    )
     assert done.returncode == 3, done.stderr
     assert not file.is_symlink()
     assert file.stat().st_size > 100
@@ -135,14 +138,14 @@ def test_a_report_still_goes_into_a_pipe(short: Path, name: str) -> None:
     pipe = subprocess.PIPE
     launcher = subprocess.Popen(command, cwd=short, env=environment(TMPDIR=str(short)), stdout=pipe, text=True)
     told = (short / "pipe").read_text() if name == "pipe" else ""
-    said = launcher.communicate(timeout=100)[0]
+    said = launcher.communicate(timeout=patience(100))[0]
     assert json.loads(told or said)["exit_code"] == launcher.returncode == 0
 
 
 def squat(path: str, mode: int = 0o700) -> None:
     """Let another user make a directory."""
     make = [sys.executable, "-c", f"import os; os.setuid({SOMEBODY}); os.mkdir({path!r}, {mode})"]
-    subprocess.run(make, check=True, timeout=60)
+    subprocess.run(make, check=True, timeout=patience(60))
 
 
 @pytest.mark.live
@@ -157,7 +160,7 @@ def test_ranks_meet_elsewhere_if_another_user_has_taken_their_directory(short: P
     command = [sys.executable, "-c", RANK]
     start = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     ranks = [subprocess.Popen(command, env={**own, "SLURM_PROCID": str(rank)}, **start) for rank in range(3)]
-    said = [rank.communicate(timeout=100) for rank in ranks]
+    said = [rank.communicate(timeout=patience(100)) for rank in ranks]
     assert said == [(f"{rank} 3\n", "") for rank in range(3)]
 
 

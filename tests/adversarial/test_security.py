@@ -33,6 +33,7 @@ from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.intruders import LIMIT, another_jobs_member, arrivals, knock
 from support.jobs import meet
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -91,7 +92,7 @@ class Working:
         self._reader.start()
 
     def told(self) -> dict[str, Any]:
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + patience(LIMIT)
         while not (file := self.folder / "told").exists():
             assert self.process.poll() is None, "the job has ended"
             assert time.monotonic() < deadline
@@ -110,7 +111,7 @@ class Working:
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(LIMIT)
+            self.process.wait(patience(LIMIT))
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -187,10 +188,13 @@ def test_ten_thousand_connections_of_garbage_change_nothing(working: Working) ->
     with contextlib.ExitStack() as silent:
         for place in places:
             for _ in range(HALF_OPEN):
-                silent.enter_context(socket.create_connection(place, timeout=LIMIT)).sendall(b"\xff")
+                silent.enter_context(socket.create_connection(place, timeout=patience(LIMIT))).sendall(b"\xff")
         for i in range(each - HALF_OPEN):
             for place in places:
-                with socket.create_connection(place, timeout=LIMIT) as sock, contextlib.suppress(ConnectionError):
+                with (
+                    socket.create_connection(place, timeout=patience(LIMIT)) as sock,
+                    contextlib.suppress(ConnectionError),
+                ):
                     sock.sendall(garbage(rng, i))
         counted, said = working.end(strangers=each)
     assert counted["strangers"] == [each] * 3
@@ -209,7 +213,7 @@ class Flood:
 
     def __init__(self, place: tuple[str, int], count: int, command: bytes) -> None:
         self._left = [memoryview(greeting() + command)] * count
-        self.socks = [socket.create_connection(place, timeout=LIMIT) for _ in range(count)]
+        self.socks = [socket.create_connection(place, timeout=patience(LIMIT)) for _ in range(count)]
         for sock in self.socks:
             sock.setblocking(False)
 
@@ -278,8 +282,8 @@ def test_commands_before_the_handshake_take_bounded_memory(door: str, length: in
     }[door]
     before, flood = memory(pid), Flood(("127.0.0.1", port_of(address)), FLOOD, long_command(length))
     try:
-        flood.send_all(time.monotonic() + 20)
-        assert flood.left(time.monotonic() + 20) == 0
+        flood.send_all(time.monotonic() + patience(20))
+        assert flood.left(time.monotonic() + patience(20)) == 0
         assert memory(pid) < before + ROOM
     finally:
         flood.close()
@@ -303,7 +307,7 @@ def node(number: int, port: int, folder: Path) -> subprocess.Popen[str]:
 @pytest.mark.live
 @pytest.mark.parametrize("length", COMMANDS)
 def test_commands_before_the_handshake_take_bounded_memory_of_node_0(length: int, tmp_path: Path) -> None:
-    port, deadline = free_port(), time.monotonic() + LIMIT
+    port, deadline = free_port(), time.monotonic() + patience(LIMIT)
     with node(0, port, tmp_path) as zero:
         while not any((tmp_path / ".ringcast").glob("nodes-*")):  # it listens
             assert zero.poll() is None, zero.communicate()
@@ -311,13 +315,13 @@ def test_commands_before_the_handshake_take_bounded_memory_of_node_0(length: int
             time.sleep(0.02)
         before, flood = memory(zero.pid), Flood(("127.0.0.1", port), FLOOD, long_command(length))
         try:
-            flood.send_all(time.monotonic() + 20)
-            assert flood.left(time.monotonic() + 20) == 0
+            flood.send_all(time.monotonic() + patience(20))
+            assert flood.left(time.monotonic() + patience(20)) == 0
             assert memory(zero.pid) < before + ROOM
         finally:
             flood.close()
         with node(1, port, tmp_path) as one:
-            ends = [(*each.communicate(timeout=LIMIT), each.returncode) for each in (zero, one)]
+            ends = [(*each.communicate(timeout=patience(LIMIT)), each.returncode) for each in (zero, one)]
     assert ends == [("[0] 2\n[1] 2\n", "", 0), ("", "", 0)] or ends == [("[1] 2\n[0] 2\n", "", 0), ("", "", 0)]
 
 
@@ -335,7 +339,7 @@ def silent(port: int) -> Iterator[None]:
     """Open connections that say something and then nothing."""
     with contextlib.ExitStack() as stack:
         for i in range(SILENT):
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=patience(LIMIT)))
             with contextlib.suppress(ConnectionError):
                 sock.sendall((greeting() + long_command(200))[: i % 300])
         yield
@@ -343,7 +347,7 @@ def silent(port: int) -> Iterator[None]:
 
 def until_few(port: int, most: int) -> None:
     """Wait until there are no more connections to a port; after 60 seconds ZeroMQ itself would give them up."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + patience(40)
     while connected(port) > most:
         assert time.monotonic() < deadline, connected(port)
         time.sleep(0.02)  # there is nothing else to wait for
@@ -377,7 +381,7 @@ def test_members_get_in_among_a_thousand_silent_connections() -> None:
         a.connect([1])
         a.send(1, [b"early"])
         assert b._authenticator is not None
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + patience(LIMIT)
         while not any(exchanged(file)[0] >= WELCOMED for file in list(b._authenticator._unknown._files)):
             assert time.monotonic() < deadline
             time.sleep(0.01)  # its handshake goes on until somebody would have to admit it
@@ -408,7 +412,7 @@ def test_many_members_that_come_at_once_are_no_strangers(outside: zmq.Context[zm
                 if i == many // 2:
                     b.meet([EndpointCard(b.address, pair.public.decode())])
             heard: set[bytes] = set()
-            deadline = b.clock() + LIMIT
+            deadline = b.clock() + patience(LIMIT)
             while len(heard) < many:
                 assert b.clock() < deadline, len(heard)
                 if (arrival := b.poll(deadline)) is not None:
@@ -449,7 +453,7 @@ def test_hundreds_find_room_at_a_door_while_nobody_opens_it(door: str) -> None:
         port = int(process.stdout.readline().strip("\0\n").rpartition(":")[2])
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         for _ in range(many):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=patience(10)))
 
 
 class Tap:
@@ -582,7 +586,7 @@ def test_without_an_authenticator_nobody_gets_in() -> None:
     assert b._authenticator is not None
     b._authenticator.stop()
     a.connect([1])
-    deadline = a.clock() + LIMIT
+    deadline = a.clock() + patience(LIMIT)
     while not a.unreached()[1]:
         a.wait_for_news(deadline)
         assert a.clock() < deadline
@@ -614,7 +618,7 @@ def launch(folder: Path, program: str, *options: str, **environment: str) -> sub
         env=ENVIRONMENT | {"TMPDIR": str(folder)} | environment,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=patience(LIMIT),
     )
 
 
@@ -671,14 +675,14 @@ def free_port() -> int:
 
 def by_hand(program: str, *settings: dict[str, str]) -> list[tuple[int, str, str]]:
     """Run ranks without a launcher; return their exit codes, outputs and errors."""
-    control = {"RINGCAST_CONTROL": f"tcp://127.0.0.1:{free_port()}", "RINGCAST_START_TIMEOUT": "30"}
+    control = {"RINGCAST_CONTROL": f"tcp://127.0.0.1:{free_port()}", "RINGCAST_START_TIMEOUT": f"{patience(30):g}"}
     common = ENVIRONMENT | control | {"RINGCAST_SIZE": str(len(settings))}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     ranks = [
         subprocess.Popen([sys.executable, "-c", program], env=common | {"RINGCAST_RANK": str(rank)} | mine, **pipes)
         for rank, mine in enumerate(settings)
     ]
-    said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    said = [rank.communicate(timeout=patience(LIMIT)) for rank in ranks]
     return [(rank.returncode, *words) for rank, words in zip(ranks, said, strict=True)]
 
 

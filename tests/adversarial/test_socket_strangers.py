@@ -25,6 +25,7 @@ from ringcast.transports.sockets import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.jobs import Job
+from support.patience import patience
 from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, received
 from support.strangers import close_all, ended, garbage, port_of, shaken, stranger, until_counted, until_ended
 
@@ -105,7 +106,7 @@ def test_a_server_without_the_ranks_key_gets_nothing() -> None:
     impostor.meet([a.card, impostor.card])
     a.connect([1])
     a.send(1, [b"secret"])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while not (why := a.unreached()[1]):
         assert impostor.poll(impostor.clock()) is None
         assert a.clock() < deadline
@@ -123,7 +124,7 @@ def test_members_of_another_job_are_refused_once(secure: bool) -> None:
     other, another = opened(2, secure=secure)
     other._cards = [other.card, b.card]
     other.connect([1])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while not (why := other.unreached()[1]):
         b.unreached()
         assert a.clock() < deadline
@@ -139,7 +140,7 @@ def test_open_and_encrypted_ranks_do_not_talk(client: bool, server: bool) -> Non
     meet([a, b])
     a.connect([1])
     a.send(1, [b"secret"])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while not a.unreached()[1]:
         assert b.poll(b.clock()) is None
         assert a.clock() < deadline
@@ -168,7 +169,7 @@ def test_strangers_who_speak_slowly_or_not_at_all_do_not_hinder_a_job(
     slow, silent = stranger(b), stranger(b)
     said = iter(hello(bytes(LONGEST), secure=secure))
     join([a, b])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while b.strangers < 2 or not (ended(slow) and ended(silent)):
         with suppress(ConnectionError, StopIteration):
             slow.send(bytes([next(said)]))
@@ -218,7 +219,7 @@ def test_of_a_thousand_silent_connections_few_are_kept(secure: bool) -> None:
             a.unreached()
             b.unreached()
             assert waiting(b) <= 3 + CROWD + SLACK
-        deadline = a.clock() + PATIENCE
+        deadline = a.clock() + patience(PATIENCE)
         while waiting(b) > 3 + STRANGERS:
             b.wait_for_news(deadline)
             assert a.clock() < deadline
@@ -243,7 +244,7 @@ def test_a_member_that_was_closed_in_a_crowd_tries_again(pair: tuple[SocketTrans
     c.connect([1])
     c.send(1, [b"header"])
     for _ in range(3):
-        deadline = c.clock() + PATIENCE
+        deadline = c.clock() + patience(PATIENCE)
         while not b._door._silent:
             assert c.unreached() == {1: ""}
             b.unreached()
@@ -307,7 +308,7 @@ def test_what_is_no_message_closes_the_connection(said: bytes, secure: bool) -> 
     join([a, b])
     link = a._links[1]
     link.sock.send(said if link.stream is None else b"".join(link.stream.encrypt([said])))
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while not a._links[1].lost:
         assert b.poll(b.clock()) is None
         a.unreached()

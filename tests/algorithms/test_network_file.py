@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ringcast.algorithms import ALGORITHMS, CallFacts, network_file
 from ringcast.algorithms.cost import NETWORKS, Network, choose
 from ringcast.errors import ConfigError
+from support.patience import patience
 from support.places import ROOT
 
 MEASURED = Network(
@@ -38,7 +39,7 @@ def launch(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
         [*LAUNCH, "--output", "none", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **environment},
     )
@@ -198,7 +199,7 @@ def test_a_program_alone_has_no_links_and_reads_no_file(tmp_path: Path) -> None:
         [sys.executable, "-c", SAY_ALPHA],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         env=environment | {"RINGCAST_CONFIG": str(tmp_path / "none")},
     )
     assert (done.returncode, done.stdout) == (0, f"{NETWORKS['threads'].alpha}\n"), done.stderr
@@ -210,7 +211,7 @@ def test_init_without_a_launcher_reads_the_file(tmp_path: Path) -> None:
         [sys.executable, "-c", SAY_ALPHA],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         env={**os.environ, "RINGCAST_CONTROL": control, "RINGCAST_CONFIG": str(tmp_path / "none")},
     )
     assert done.returncode == 1

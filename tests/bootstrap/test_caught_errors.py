@@ -32,6 +32,7 @@ from ringcast.wire.control_messages import Finished
 from ringcast.wire.unanswered import Unanswered, UnansweredErrors
 from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor, Verdict
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -42,7 +43,7 @@ LIMIT = 60  # seconds; nothing here takes nearly as long
 HEAD = """
 import os, sys
 import ringcast
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 def caught(call):
     try:
         call()
@@ -82,7 +83,7 @@ def launch(folder: Path, p: int, program: str, *options: str) -> tuple[int, str,
     (folder / "program.py").write_text(HEAD + program)
     report = folder / "report"
     command = [*LAUNCH, "-n", str(p), "--json-report", str(report), *options, str(folder / "program.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(LIMIT))
     return done.returncode, (done.stderr.splitlines() or [""])[-1], json.loads(report.read_text())
 
 
@@ -165,7 +166,7 @@ LOOSE = """
 import atexit, sys
 atexit.register(lambda: print("others are called too"))
 import ringcast
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 atexit.register(lambda: print("so are later ones"))
 comm.agree()
 try:
@@ -188,7 +189,7 @@ def loose(folder: Path, program: str) -> list[tuple[int, str, str]]:
         )
         for rank in range(2)
     ]  # fmt: skip
-    said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    said = [rank.communicate(timeout=patience(LIMIT)) for rank in ranks]
     return [(rank.returncode, *texts) for rank, texts in zip(ranks, said, strict=True)]
 
 

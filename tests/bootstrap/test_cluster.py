@@ -21,6 +21,7 @@ from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import new_key
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.procs.child_processes import RankProcess
+from support.patience import patience
 from support.places import ROOT
 
 STEP = {
@@ -189,7 +190,7 @@ def test_what_is_no_node_list_is_refused(text: str) -> None:
 
 PROGRAM = """
 import numpy, ringcast
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 print(comm.rank, comm.size, comm.allreduce(numpy.array(comm.rank)))
 """
 
@@ -198,7 +199,7 @@ def start(env: dict[str, str]) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RINGCAST_", "SLURM_"))}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
-        env=kept | {"RINGCAST_START_TIMEOUT": "40"} | env,
+        env=kept | {"RINGCAST_START_TIMEOUT": f"{patience(40):g}"} | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -207,7 +208,7 @@ def start(env: dict[str, str]) -> subprocess.Popen[str]:
 
 def run_all(environments: list[dict[str, str]]) -> list[tuple[str, str]]:
     started = [start(env) for env in environments]
-    return [process.communicate(timeout=100) for process in started]
+    return [process.communicate(timeout=patience(100)) for process in started]
 
 
 @pytest.mark.live
@@ -226,7 +227,7 @@ def test_ranks_find_each_other_and_leave_nothing(engine: str, short_path: Path) 
     }
     said = run_all([env | base for env in environments[engine]])
     assert [out for out, _ in said] == [f"{rank} 3 3\n" for rank in range(3)], said
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while left := [path for path in short_path.rglob("*") if path.name != ".ringcast"]:
         assert time.monotonic() < deadline, left  # the control plane's process is the last one
         time.sleep(0.05)

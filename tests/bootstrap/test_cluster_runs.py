@@ -22,6 +22,7 @@ import ringcast
 from ringcast import Cluster, Communicator, RunFailed, RunTimeout, UsageError, cluster
 from ringcast.bootstrap.cluster.processes import ProcessRanks
 from ringcast.monitoring import jobs
+from support.patience import patience
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
 PATIENCE = 60.0  # seconds within which what must happen does, on a loaded machine too
@@ -254,7 +255,7 @@ def test_a_time_limit_ends_communication_in_threads_and_names_those_that_still_r
     def work(comm: Communicator) -> None:
         if comm.rank == 0:
             comm.recv(1)
-        go_on.wait(PATIENCE)
+        go_on.wait(patience(PATIENCE))
 
     ranks = cluster(2, backend="threads")
     with pytest.MonkeyPatch.context() as patch:
@@ -269,7 +270,7 @@ def test_a_time_limit_ends_communication_in_threads_and_names_those_that_still_r
     left = [thread for thread in threading.enumerate() if thread.name.startswith("ringcast-rank-")]
     go_on.set()
     for thread in left:
-        thread.join(PATIENCE)
+        thread.join(patience(PATIENCE))
 
 
 def test_an_interrupt_ends_a_run_of_threads_and_closes_the_cluster() -> None:
@@ -435,9 +436,9 @@ print(*ranks.run(lambda comm: (os.getpid(), os.getppid())), file=open(sys.argv[1
 """
     file = tmp_path / "pids"
     environment = {**os.environ, "TMPDIR": str(short_path)}
-    subprocess.run([sys.executable, "-c", program, str(file)], env=environment, timeout=PATIENCE, check=False)
+    subprocess.run([sys.executable, "-c", program, str(file)], env=environment, timeout=patience(PATIENCE), check=False)
     pids = [int(word.strip("(),")) for word in file.read_text().split()]
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience(PATIENCE)
     while any(psutil.pid_exists(pid) for pid in pids) or [*short_path.iterdir()]:
         assert time.monotonic() < until, (pids, [*short_path.iterdir()])
         os.sched_yield()
@@ -466,13 +467,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     environment = {**os.environ, "TMPDIR": str(short_path)}
     with subprocess.Popen([sys.executable, "-c", program, str(file)], env=environment, stdin=subprocess.PIPE) as caller:
         try:
-            caller.wait(PATIENCE)
+            caller.wait(patience(PATIENCE))
         finally:
             caller.kill()
         *numbers, said = file.read_text().split(maxsplit=3)
         copy, *pids = map(int, numbers)
         assert said.startswith("the cluster belongs to process ")
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience(PATIENCE)
         while any(psutil.pid_exists(pid) for pid in pids) or [*short_path.iterdir()]:
             assert time.monotonic() < until, (pids, [*short_path.iterdir()])
             os.sched_yield()
@@ -512,5 +513,5 @@ if __name__ == "__main__":
             print([each.x for each in points])
     print([[each.x for each in points] for points in ringcast.run(work, 2, args=(10,))])
 """)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=patience(PATIENCE))
     assert done.stdout.splitlines()[-3:] == ["[21, 20]", "[21, 20]", "[[21, 20], [21, 20]]"], done.stderr

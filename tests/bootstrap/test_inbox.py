@@ -20,6 +20,7 @@ from ringcast.transports.registry import SHM
 from ringcast.transports.shm import ShmTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from support import needs
+from support.patience import patience
 
 pytestmark = [
     needs.shared_memory,
@@ -66,7 +67,9 @@ from ringcast.config.worker import WorkerConfig
 ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
 print(inbox._shared({CONFIG!r}))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stdout == "None\n"
 
 
@@ -117,7 +120,7 @@ def test_ranks_of_two_kernels_find_that_at_the_start(short_path: Path) -> None:
         )
         for rank, before in enumerate(([], inside))
     ]
-    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    errors = [rank.communicate(timeout=patience(60))[1] for rank in ranks]
     hosts = socket.gethostname(), "elsewhere"
     for rank, error in enumerate(errors):
         named = f"rank {rank} is on host {hosts[rank]} and rank {1 - rank} on host {hosts[1 - rank]}"

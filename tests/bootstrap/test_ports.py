@@ -17,6 +17,7 @@ from ringcast.control import ControlServer, new_key
 from ringcast.errors import RendezvousError
 from ringcast.net.ports import PortRange, endpoints, parse
 from ringcast.transports.zeromq import ZeroMQTransport
+from support.patience import patience
 
 
 def test_every_rank_tries_every_port_once_and_ranks_begin_apart() -> None:
@@ -84,7 +85,7 @@ def launch(ports: PortRange, size: int, folder: Path) -> subprocess.CompletedPro
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "--transport", "tcp", "-v"]
     options = ["--output", "none", "--port-range", str(ports), str(folder / "program.py")]
-    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=patience(60))
 
 
 @pytest.mark.live
@@ -115,7 +116,7 @@ def test_a_range_of_which_others_use_a_part_is_an_error_that_names_it(tmp_path: 
 
 def test_the_launcher_refuses_a_range_that_is_none() -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "1", "--port-range", "9-1", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout) == (2, "")
     assert "ringcast-launch: --port-range '9-1': expected FIRST-LAST" in done.stderr
 
@@ -123,7 +124,7 @@ def test_the_launcher_refuses_a_range_that_is_none() -> None:
 def test_the_launcher_refuses_an_interface_that_is_not_there() -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "1", "--transport", "tcp", "--iface", "nic9", "true"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert "no interface is as wished by --iface nic9; there are: " in done.stderr
     assert all(name in done.stderr for name, state in psutil.net_if_stats().items() if state.isup)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringcast
+from support.patience import patience
 from support.terminals import LAUNCH, LIMIT, on_terminal
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -65,7 +66,7 @@ def test_elsewhere_nothing_is_drawn(program: str, how: str) -> None:
             assert job.end() == 0
         told = job.data.replace(b"\r\n", b"\n").decode()
     else:
-        done = subprocess.run([*LAUNCH, "-n", "2", program], capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run([*LAUNCH, "-n", "2", program], capture_output=True, text=True, timeout=patience(LIMIT))
         assert not re.search("steps|\r|\x1b", done.stderr)
         told = done.stdout
     assert sorted(told.splitlines()) == ["[0] done", "[0] half", "[1] done", "[1] half"]

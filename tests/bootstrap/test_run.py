@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ringcast import ArgumentError, Communicator, Revoked, RunFailed, RunTimeout, run
+from support.patience import patience
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
 
@@ -129,7 +130,7 @@ def test_ordinary_errors_are_shown_while_the_job_goes_on(monkeypatch: pytest.Mon
 
     def work(comm: Communicator) -> bool:
         print("go on", file=sys.stderr, flush=True)
-        until = time.monotonic() + 60
+        until = time.monotonic() + patience(60)
         while not (tmp_path / "seen").exists() and time.monotonic() < until:
             time.sleep(0.01)
         return (tmp_path / "seen").exists()
@@ -195,7 +196,7 @@ def test_a_time_limit_names_the_threads_that_nothing_ends(monkeypatch: pytest.Mo
         threads.append(threading.current_thread())
         if comm.rank == 0:
             comm.recv(1)
-        go_on.wait(60)
+        go_on.wait(patience(60))
 
     monkeypatch.setattr("ringcast.bootstrap.run.GRACE", 3.0)  # it passes in full; a thread that may run does within it
     with pytest.raises(RunTimeout, match=r"rank 0, 1 had not ended; rank 1 still runs\n(.*\n)*.*JobAborted") as caught:
@@ -203,7 +204,7 @@ def test_a_time_limit_names_the_threads_that_nothing_ends(monkeypatch: pytest.Mo
     assert caught.value.running == (1,)
     go_on.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience(60))
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "3"])
@@ -348,7 +349,7 @@ def test_an_interrupt_does_not_wait_for_a_thread_that_nothing_ends(monkeypatch: 
         threads.append(threading.current_thread())
         if comm.rank == 0:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        go_on.wait(60)
+        go_on.wait(patience(60))
 
     monkeypatch.setattr("ringcast.bootstrap.run.GRACE", 0.2)
     with pytest.raises(KeyboardInterrupt):
@@ -356,7 +357,7 @@ def test_an_interrupt_does_not_wait_for_a_thread_that_nothing_ends(monkeypatch: 
     assert any(thread.is_alive() for thread in threads)
     go_on.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience(60))
 
 
 def test_an_interrupt_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +427,7 @@ def work(comm):
 open(sys.argv[1], "w").write(str(ringcast.run(work, 2)))
 """
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, str(tmp_path / "results")]
-    assert subprocess.run(command, timeout=60, capture_output=True).returncode == 0
+    assert subprocess.run(command, timeout=patience(60), capture_output=True).returncode == 0
     assert (tmp_path / "results").read_text() == "[2, 2]"
 
 
@@ -442,7 +443,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-c", program], timeout=patience(60), stdout=subprocess.PIPE, text=True)
     assert done.stdout.startswith("I/O operation on closed file")
 
 
@@ -453,7 +454,7 @@ def test_functions_of_modules_beside_the_script_are_found(tmp_path: Path) -> Non
         "import helper, ringcast\nif __name__ == '__main__':\n    print(ringcast.run(helper.work, 2))\n"
     )
     script = [sys.executable, str(tmp_path / "script.py")]
-    done = subprocess.run(script, cwd="/", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(script, cwd="/", capture_output=True, text=True, timeout=patience(60))
     assert done.stdout.splitlines()[-1] == "[1, 1]", done.stderr
 
 
@@ -466,5 +467,7 @@ for size in 2, 2, 2:
 """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     unset = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=unset, capture_output=True, text=True, timeout=patience(60)
+    )
     assert (done.returncode, done.stderr.count("the ranks share the cores")) == (0, 1)

@@ -20,6 +20,7 @@ from ringcast._util import socket_path
 from ringcast.config.worker import from_environment
 from ringcast.monitoring import jobs
 from support.fleets import QUIET
+from support.patience import patience
 from support.places import ROOT
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -59,7 +60,7 @@ def environment(temporary: str | Path) -> dict[str, str]:
 
 def launch(temporary: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*LAUNCH, "--output", "none", *arguments]
-    return subprocess.run(command, env=environment(temporary), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment(temporary), capture_output=True, text=True, timeout=patience(60))
 
 
 def waiting(temporary: str | Path) -> tuple[subprocess.Popen[str], str]:
@@ -150,10 +151,12 @@ def test_a_job_runs_whatever_the_name_is(short: Path, name: str) -> None:
 def test_ringcast_ps_finds_it(short: Path) -> None:
     launcher, directory = waiting(long(short, 150))
     asked = [sys.executable, "-m", "ringcast", "ps", "--json", str(launcher.pid)]
-    done = subprocess.run(asked, env=environment(long(short, 150)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        asked, env=environment(long(short, 150)), capture_output=True, text=True, timeout=patience(60)
+    )
     assert [job["launcher"] for job in json.loads(done.stdout)] == [launcher.pid]
     launcher.terminate()
-    launcher.communicate(timeout=60)
+    launcher.communicate(timeout=patience(60))
     assert not Path(directory).exists()
 
 
@@ -164,8 +167,8 @@ def test_the_next_launcher_removes_it_if_the_watchdog_was_killed_too(short: Path
     (watchdog,) = [child for child in children if "ringcast_launcher.system.watchdog" in " ".join(child.cmdline())]
     watchdog.kill()
     launcher.kill()
-    launcher.communicate(timeout=60)
-    psutil.wait_procs(children, timeout=60)
+    launcher.communicate(timeout=patience(60))
+    psutil.wait_procs(children, timeout=patience(60))
     assert launch(short, "-n", "1", "true").returncode == 0
     assert not Path(directory).exists()
 
@@ -179,8 +182,8 @@ def test_a_launcher_that_is_killed_leaves_nothing(short: Path) -> None:
         if "ringcast_launcher.system.watchdog" in " ".join(p.cmdline())
     ]
     launcher.kill()
-    launcher.communicate(timeout=60)
-    psutil.wait_procs([watchdog], timeout=60)
+    launcher.communicate(timeout=patience(60))
+    psutil.wait_procs([watchdog], timeout=patience(60))
     assert not Path(directory).exists()
 
 
@@ -214,9 +217,9 @@ def test_ci_gives_the_tests_an_empty_temporary_directory(folder: str) -> None:
     script = ROOT / ".ci" / "fresh-tmp"
     asked = "import tempfile, os; t = tempfile.gettempdir(); open(t + '/left', 'w'); print(t, *os.listdir(t))"
     command = [str(script), sys.executable, "-c", asked]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(60))
     path, *names = done.stdout.split()
     assert names == ["left"], done.stderr
     assert not Path(path, "left").exists()
     failing = [str(script), "sh", "-c", "exit 3"]
-    assert subprocess.run(failing, cwd=folder, timeout=60).returncode == 3
+    assert subprocess.run(failing, cwd=folder, timeout=patience(60)).returncode == 3

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from support.patience import patience
+
 UNWANTED = """
 import sys, ringcast
 ringcast.init().ibarrier().wait()
@@ -17,11 +19,11 @@ print(*[name for name in ("asyncio", "importlib.metadata", "psutil", "rich", "cl
 @pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
 def test_a_rank_starts_without_modules_that_it_may_not_need(transport: str) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "--transport", transport, "--output", "none"]
-    done = subprocess.run([*command, "python", "-c", UNWANTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "python", "-c", UNWANTED], capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout) == (0, "\n\n"), done.stderr
 
 
 def test_the_launcher_starts_without_modules_that_it_may_not_need() -> None:
     program = "import sys, ringcast_launcher.cli; print(*{'asyncio', 'psutil', 'rich', 'numpy'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60))
     assert done.stdout == "\n", done.stderr

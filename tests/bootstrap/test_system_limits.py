@@ -25,6 +25,7 @@ from ringcast.schedules.scan import census_skips
 from ringcast.transports.zeromq import ZeroMQTransport
 from support import needs
 from support.jobs import Job
+from support.patience import patience
 
 RAISED = """
 import resource, sys
@@ -85,7 +86,7 @@ def connections(job: Job) -> list[tuple[int, int]]:
 def start(comm: Communicator) -> None:
     connect_neighbours(comm._group)
     transport = comm._group.endpoint.transport
-    deadline = transport.clock() + 60
+    deadline = transport.clock() + patience(60)
     while transport.unreached():
         assert transport.clock() < deadline
         transport.wait_for_news(deadline)
@@ -121,13 +122,13 @@ def test_the_start_makes_a_connection_each_way_to_each_neighbour_and_calls_make_
 )
 def test_the_soft_limit_is_raised_as_far_as_needed(soft: int, hard: int, size: int, then: str) -> None:
     command = [sys.executable, "-c", RAISED, str(soft), str(hard), str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert done.stdout.strip() == then, done.stderr
 
 
 def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_to_do() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RAISED, "100", "120", "5000"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", RAISED, "100", "120", "5000"], capture_output=True, text=True, timeout=patience(60)
     )
     assert done.returncode == 1
     assert "a rank of 5000 may need 308 open files, but only 120 are allowed; raise the hard limit" in done.stderr
@@ -135,7 +136,7 @@ def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_to_do() -> None
 
 COUNT = """
 import os, ringcast
-comm = ringcast.init(timeout=60)
+comm = ringcast.init()
 for distance in range(1, comm.size):
     for value in comm.rank, bytes(100_000):
         comm.sendrecv(value, (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size)
@@ -151,7 +152,9 @@ comm.barrier()  # a rank that ended would take its connections along
 def files(transport: str, p: int) -> list[int]:
     """Return how many files each rank of a job has open when it has talked to all others."""
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--transport", transport, "--output", "none"]
-    done = subprocess.run([*command, sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [*command, sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=patience(100)
+    )
     assert done.returncode == 0, done.stderr
     return [int(line) for line in done.stdout.split()]
 
@@ -192,14 +195,14 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
 def test_the_launcher_raises_its_own_limit(tmp_path: Path) -> None:
     """60 workers have two pipes each: more than the soft limit that it was given."""
     command = f"ulimit -Sn 100; exec {sys.executable} -m ringcast_launcher -n 60 --output none true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=patience(100))
     assert done.returncode == 0, done.stderr
 
 
 def launch_on_hosts(limit: str, hosts: int, starter: str) -> subprocess.CompletedProcess[str]:
     names = ",".join(f"h{i}.test" for i in range(hosts))
     command = f"ulimit {limit}; exec {sys.executable} -m ringcast_launcher -H {names} --rsh-agent {starter} true"
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=patience(100), check=False)
 
 
 def test_the_launcher_raises_its_own_limit_for_many_hosts() -> None:

@@ -16,6 +16,7 @@ import ringcast
 from ringcast import ArgumentError, Communicator, RunFailed
 from ringcast._util import input_files
 from ringcast.engine.datatypes import MOST_DIMENSIONS
+from support.patience import patience
 
 BYTES = os.fsdecode(b"a\xffb\xc3")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
@@ -178,7 +179,7 @@ def test_what_is_not_there_and_no_text(tmp_path: Path) -> None:
 def test_a_quotation_without_end() -> None:
     assert refused("-H", "h1.test", "--rsh-agent", '"', "true").endswith('--rsh-agent ": no closing quotation\n')
     command = [sys.executable, "-m", "ringcast", "doctor", "-H", "h1.test", "--rsh-agent", '"']
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=ENVIRONMENT, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ringcast doctor: no closing quotation\n".replace("no", "No")
 

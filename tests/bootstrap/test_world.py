@@ -14,6 +14,7 @@ from ringcast.bootstrap import world
 from ringcast.config import worker
 from ringcast.errors import blames
 from ringcast.monitoring.progress import progress_snapshot
+from support.patience import patience
 
 EVERY_ALGORITHM = """
 import functools, operator
@@ -94,7 +95,9 @@ assert len(done) == sum(map(len, ALGORITHMS.values())), done
 def test_every_algorithm_on_real_processes(tmp_path: Path, n: int, transport: str) -> None:
     (tmp_path / "program.py").write_text(EVERY_ALGORITHM)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), "--transport", transport]
-    done = subprocess.run([*command, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*command, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=patience(60)
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -102,7 +105,7 @@ def init(**environment: str) -> str:
     """Return the last line on standard error of a worker with this environment that calls init."""
     command = [sys.executable, "-c", "import ringcast; ringcast.init()"]
     variables = {**os.environ, "RINGCAST_SIZE": "2", "RINGCAST_RANK": "1", **environment}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=variables)
     assert done.returncode == 1
     return done.stderr.splitlines()[-1]
 

@@ -24,6 +24,7 @@ from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, UsageError
 from support import needs
 from support.examples import check_examples
+from support.patience import patience
 from support.places import ROOT
 from support.sources import check_table, write_tree
 
@@ -77,7 +78,7 @@ def test_the_program_of_the_page_works(name: str, client: Any, tmp_path: Path) -
     assert len(blocks) == 1
     (tmp_path / "page.py").write_text(blocks[0].replace("tcp://scheduler:8786", client.scheduler.address))
     command = [sys.executable, str(tmp_path / "page.py")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patience(100), check=False)
     assert done.stdout == f"{blocks[0].split('# ')[1].splitlines()[0]}\n", done.stderr
 
 
@@ -110,7 +111,7 @@ def test_too_few_threads_are_an_error_at_once(client: Any) -> None:
     before = time.monotonic()
     with pytest.raises(UsageError, match=r"7 ranks .* the cluster has 6 \(3 workers\)"):
         ringcast.on_dask(client, total, 7, args=(1,))
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < patience(5)
     with pytest.raises(ValueError, match="n=0"):
         ringcast.on_dask(client, total, 0)
 
@@ -148,7 +149,7 @@ def test_an_interrupt_of_the_client_ends_the_ranks(client: Any, tmp_path: Path) 
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -167,7 +168,7 @@ def test_threads_of_one_process_are_workers_too() -> None:
 
 def wait_until_there(client: Any, workers: int) -> None:
     """Wait until the scheduler has so many workers; what the client has heard of them may be old."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while len(client.nthreads()) < workers:
         assert time.monotonic() < deadline, client.nthreads()
         time.sleep(0.05)  # a clock tick: what is waited for is the condition above
@@ -188,7 +189,7 @@ def test_a_worker_that_dies_ends_the_others_and_is_named(client: Any, victim: in
     before = time.monotonic()
     with pytest.raises(RunFailed, match=f"rank {victim}: its Dask worker .* is gone") as caught:
         ringcast.on_dask(client, work, 3, args=(str(tmp_path),))
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < patience(30)
     assert caught.value.rank == victim
     assert {int(path.name) for path in tmp_path.iterdir()} == {0, 1, 2} - {victim}
     wait_until_there(client, 3)

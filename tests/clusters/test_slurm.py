@@ -19,6 +19,7 @@ import pytest
 from ringcast.control import new_key
 from ringcast_launcher.hosts import remote_host
 from support import needs, slurm
+from support.patience import patience
 from support.places import ROOT
 from support.sources import check_table, write_tree
 
@@ -40,7 +41,7 @@ def home() -> Iterator[dict[str, str]]:
         for name in "home", "tmp":
             Path(folder, name).mkdir(mode=0o700)
         yield {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"}
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience(10)
         while left := [path for path in Path(folder).rglob("*") if path.name not in ("home", "tmp", ".ringcast")]:
             assert time.monotonic() < deadline, left  # the control plane's process is the last one
             time.sleep(0.05)
@@ -130,7 +131,7 @@ def test_a_rank_that_dies_ends_the_others(cluster: slurm.Cluster, home: dict[str
     before = time.monotonic()
     said = srun(cluster, "-N", "2", "-n", "2", sys.executable, "-c", program, code=3, **home)
     assert "PeerFailed: rank 0: peer rank 1" in said
-    assert time.monotonic() - before < 60
+    assert time.monotonic() - before < patience(60)
 
 
 LAUNCH = (sys.executable, "-m", "ringcast_launcher")
@@ -157,7 +158,7 @@ def launch(cluster: slurm.Cluster, *arguments: str, code: int = 0, **variables: 
 def nothing_stays(home: dict[str, str]) -> Iterator[None]:
     """Afterwards no process of the user's session is left on the nodes."""
     yield
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience(30)
     while left := [process for process in psutil.process_iter(["environ", "cmdline"]) if is_of(process, home)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
@@ -233,18 +234,18 @@ def waiting(command: str, cluster: slurm.Cluster, home: dict[str, str]) -> Itera
     with said.open("wb") as output:
         files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
         with subprocess.Popen(argv, cwd=cluster.folder, env=env, **files) as process:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + patience(60)
             while "all are up" not in said.read_text():
                 assert time.monotonic() < deadline, f"{said.read_text()}\n{cluster.logs()}"
                 time.sleep(0.05)
             yield process.pid, said
-            code = process.wait(60)
+            code = process.wait(patience(60))
     assert code != 0 or (command == "sbatch" and failed_in_the_end(cluster))
 
 
 def failed_in_the_end(cluster: slurm.Cluster) -> bool:
     """Return whether Slurm records a failure of its last job, which it may do after `sbatch --wait` has ended."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while time.monotonic() < deadline:
         if re.findall(r"ExitCode=(\d+:\d+)", cluster.run("scontrol", "show", "job").stdout)[-1] != "0:0":
             return True

@@ -27,6 +27,7 @@ from ringcast import (
     UsageError,
 )
 from support.jobs import KINDS, Job, Jobs
+from support.patience import patience
 
 Call = Callable[[Communicator], Any]
 
@@ -206,7 +207,7 @@ def test_what_a_rank_can_see_by_itself_is_an_argument_error_and_nothing_is_sent(
             assert str(result).startswith(f"rank {c.rank}: {result.operation}: argument {result.argument}: "), what
         return int(c.allreduce(c.rank))
 
-    assert jobs("threads", 3).ask(work, timeout=20) == [3, 3, 3]
+    assert jobs("threads", 3).ask(work, timeout=patience(20)) == [3, 3, 3]
 
 
 def test_no_communication_is_tried_for_a_wrong_argument_of_one_rank(jobs: Jobs) -> None:
@@ -230,7 +231,7 @@ def all_fail(job: Job, call: Call, timeout: float = 20.0) -> list[BaseException]
         c.barrier()
         c.barrier()
 
-    errors = job.run(work, timeout)
+    errors = job.run(work, patience(timeout))
     assert not job.left_over()
     for rank, error in enumerate(errors):
         assert isinstance(error, Exception), f"rank {rank} has no error"
@@ -626,7 +627,7 @@ assert not comm.closed
 def test_use_in_a_forked_child() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, env=env, check=False
+        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=patience(60), env=env, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rank 0: this process was forked from process ")
@@ -638,7 +639,7 @@ def test_a_timeout_names_who_is_missing_and_revokes_for_all(jobs: Jobs) -> None:
 
     def work(c: Communicator) -> Any:
         if c.rank == 1:
-            come.wait(30)
+            come.wait(patience(30))
             c.allreduce(x)
             return None
         if c.rank == 0:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.patience import patience
+
 PROGRAM = """
 import numpy as np, ringcast
 comm = ringcast.init()
@@ -24,7 +26,7 @@ def test_every_stage_is_one_line_of_rank_0(tmp_path: Path) -> None:
         [sys.executable, "-m", "ringcast_launcher", "-n", "3", str(tmp_path / "program.py")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         env={**os.environ, "RINGCAST_DEBUG": "info"},
     )
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ from ringcast.schedules.merging import special_rounds
 from ringcast.schedules.schedule import Copy, Local, Merge, Schedule, Step
 from support.cases import each
 from support.jobs import KINDS, Job, Jobs
+from support.patience import patience
 from support.places import golden_collectives
 
 Array = np.ndarray[Any, Any]
@@ -300,7 +301,7 @@ def test_an_array_that_is_not_sorted_on_one_rank_gives_no_result_anywhere(job: J
 
 
 def test_ranks_with_different_dtypes(job: Job) -> None:
-    told = job.run(lambda c: c.merge_sorted(np.arange(3, dtype="i4" if c.rank else "i8")), timeout=10)
+    told = job.run(lambda c: c.merge_sorted(np.arange(3, dtype="i4" if c.rank else "i8")), timeout=patience(10))
     assert all(isinstance(error, RingcastError) for error in told)
     text = next(str(error) for error in told if isinstance(error, CollectiveMismatch))
     assert "int32" in text

@@ -31,6 +31,7 @@ from ringcast.collectives.stage import Group
 from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
 from support.jobs import KINDS, Job, Jobs
+from support.patience import patience
 
 SIZES = 0, 1, 100, 5000, 100_000  # bytes: some go at once, some after a grant
 
@@ -313,7 +314,7 @@ def test_a_message_beyond_two_gibibytes(kind: str) -> None:
         got = comm.recv()
         assert (got.size, got[0], got[-1], got[1 << 31]) == (size, 7, 7, 7)
 
-    job.ask(work, timeout=300)
+    job.ask(work, timeout=patience(300))
     job.close()
 
 
@@ -336,7 +337,7 @@ def large(comm: Communicator, kind: str) -> tuple[Any, ...] | None:
 @pytest.mark.parametrize("kind", ["array", "object", "bytes"])
 def test_a_message_beyond_two_gibibytes_between_processes(kind: str) -> None:
     """As an array; as a buffer beside the pickle of an object; and within a pickle."""
-    got = ringcast.run(large, 2, args=(kind,), timeout=100)
+    got = ringcast.run(large, 2, args=(kind,), timeout=patience(100))
     assert got == [None, (bytes if kind == "bytes" else np.ndarray, (1 << 31) + 1, 3, 4, True)]
 
 

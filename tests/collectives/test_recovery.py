@@ -27,6 +27,7 @@ from ringcast.ops import SUM
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -46,7 +47,7 @@ def job_of(kind: str, size: int) -> Iterator[Job]:
 def run(kind: str, size: int, fn: Callable[[Communicator], Any]) -> list[Any]:
     """Return the results of all ranks; an error of one is raised, the first rank's that is no consequence."""
     with job_of(kind, size) as job:
-        return job.ask(fn, timeout=20)
+        return job.ask(fn, timeout=patience(20))
 
 
 def die(comm: Communicator, cause: str = "killed") -> str:
@@ -226,7 +227,7 @@ def test_a_rank_that_dies_while_the_others_agree(kind: str, verb: str) -> None:
                 return die(comm)
             until_it_fails(comm)
             acknowledge(comm, 3)
-            voted.wait(30)
+            voted.wait(patience(30))
             if comm.rank == 1:
                 return die(comm, "a second failure")
             if verb == "shrink":
@@ -337,9 +338,9 @@ def test_a_timeout_names_who_has_not_voted(verb: str) -> None:
             if comm.rank == 1:
                 with pytest.raises(CollectiveTimeout, match="waiting for rank 0") as caught:
                     getattr(comm, verb)(timeout=0.05)
-                over.wait(30)
+                over.wait(patience(30))
                 return caught.value.waiting_for
-            over.wait(30)
+            over.wait(patience(30))
             comm.ack_failed()
             if verb == "shrink":  # its vote stands: it is there, and may yet hear of it
                 return comm.shrink().members
@@ -359,17 +360,17 @@ def test_decisions_on_votes_that_timed_out_are_dropped(late: bool) -> None:
         def work(comm: Communicator) -> object:
             if comm.rank == 1:
                 for _ in range(3):
-                    turns.wait(30)
+                    turns.wait(patience(30))
                     if not late:
                         comm.agree(5)
-                        turns.wait(30)
+                        turns.wait(patience(30))
                 return [comm.agree(5) for _ in range(4 if late else 1)][-1]
             for _ in range(3):
                 with pytest.raises(CollectiveTimeout):
                     comm.agree(timeout=0.02)
-                turns.wait(30)
+                turns.wait(patience(30))
                 if not late:
-                    turns.wait(30)
+                    turns.wait(patience(30))
                     comm.get_failed()  # takes what has come
             got = comm.agree(4)
             ballots = comm._group.endpoint.protocol.ballots
@@ -385,7 +386,7 @@ def test_the_end_of_the_job_ends_an_agreement() -> None:
 
         def work(comm: Communicator) -> object:
             if comm.rank == 0:
-                waits.wait(30)
+                waits.wait(patience(30))
                 job.abort("enough")
                 return None
             waits.set()
@@ -470,7 +471,7 @@ def test_who_votes_where_another_makes_a_call_is_in_a_cycle(kind: str, verb: str
         start = time.monotonic()
         with pytest.raises((CollectiveTimeout, Revoked), match=rf"{verb}\(\) at .*test_recovery.py:|revoked") as caught:
             comm.barrier() if comm.rank == 1 else getattr(comm, verb)()
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < patience(10)
         last = recorded(comm)[-1]
         assert (last.collective, last.state, last.waiting_for) == (
             ("barrier", verb)[comm.rank == 0],
@@ -480,7 +481,7 @@ def test_who_votes_where_another_makes_a_call_is_in_a_cycle(kind: str, verb: str
         return getattr(caught.value, "cycle", None)
 
     with job_of(kind, 2) as job:
-        assert job.ask(work, timeout=20) == [(0, 1), (0, 1)]
+        assert job.ask(work, timeout=patience(20)) == [(0, 1), (0, 1)]
 
 
 def test_an_agreement_of_some_waits_as_long_as_the_others_compute() -> None:

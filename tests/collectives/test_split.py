@@ -24,6 +24,7 @@ from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import DERIVED
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -181,7 +182,7 @@ def test_who_fails_ends_only_the_parts_that_it_is_in() -> None:
     def work(comm: Communicator) -> Any:
         part = comm.split(comm.rank % 2)
         assert part is not None
-        made.wait(60)
+        made.wait(patience(60))
         if comm.rank == 1:
             comm._group.endpoint.control.send(Failing(1, Failure("killed")))
             return None
@@ -204,7 +205,7 @@ def test_agreement_in_a_part_waits_for_its_members_only() -> None:
         part = comm.split(comm.rank % 2, -comm.rank)
         assert part is not None
         if comm.rank % 2:
-            assert over.wait(60)
+            assert over.wait(patience(60))
             return part.agree(6)
         found = part.agree(3 - part.rank), part.shrink().members
         part.barrier()

@@ -40,6 +40,7 @@ from ringcast.events import Event, RoundEnd, RoundStart
 from support.beds import make_bed, outputs
 from support.cases import each
 from support.jobs import Jobs
+from support.patience import patience
 from support.places import ROOT
 
 RATE = 100_000_000
@@ -684,7 +685,7 @@ def test_clocks_that_differ_are_brought_to_that_of_rank_0() -> None:
 def launched(size: int, *argv: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "--output", "none", "python", "-c", BENCH]
     return subprocess.run(
-        [*command, *argv], capture_output=True, text=True, cwd=folder, timeout=100, env={**os.environ, **env}
+        [*command, *argv], capture_output=True, text=True, cwd=folder, timeout=patience(100), env={**os.environ, **env}
     )
 
 
@@ -745,7 +746,7 @@ def test_a_run_on_one_host_beside_a_peer(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=100,
+            timeout=patience(100),
             env=env,
         )
         assert os.listdir(short) == []
@@ -769,7 +770,11 @@ def test_a_run_on_emulated_hosts(tmp_path: Path) -> None:
     argv = [*where, "bcast", "allgatherv", "-m", "300k", "-c", "-i", "3"]
     files = ["--json", "out.json", "--trace", "trace.json"]
     done = subprocess.run(
-        [sys.executable, "-c", BENCH, *argv, *files], capture_output=True, text=True, cwd=tmp_path, timeout=100
+        [sys.executable, "-c", BENCH, *argv, *files],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=patience(100),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "out.json").read_text())
@@ -801,7 +806,7 @@ def test_a_run_that_is_terminated_leaves_no_files(tmp_path: Path) -> None:
         while not bench.stdout.readline().startswith("1k"):
             assert bench.poll() is None
         bench.terminate()
-        assert bench.wait(60) == 128 + signal.SIGTERM
+        assert bench.wait(patience(60)) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
 

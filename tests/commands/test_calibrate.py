@@ -27,6 +27,7 @@ from ringcast.commands.calibrate.measure import KINDS, SIZES, CalibrationCase
 from ringcast.communicator import Communicator
 from ringcast.schedules.placement import Hosts
 from support.jobs import Job
+from support.patience import patience
 
 CLUSTER = Network(alpha=3e-4, beta=3e-8, gamma=2e-9, frame=4e-5, grant=1e-4, beta_long=5e-8, link_beta=7e-8)
 QUICK = """
@@ -267,7 +268,7 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(QUICK)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "--output", "none", "program.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(100), cwd=folder)
 
 
 @pytest.mark.live
@@ -283,7 +284,9 @@ def test_a_job_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     say = "import ringcast; print(ringcast.init()._group.network)"
     use = [sys.executable, "-m", "ringcast_launcher", "-n", "1", "--config", "network.toml", "--output", "none"]
-    told = subprocess.run([*use, "python", "-c", say], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    told = subprocess.run(
+        [*use, "python", "-c", say], capture_output=True, text=True, timeout=patience(60), cwd=tmp_path
+    )
     assert told.stdout == f"{network}\n"
 
 

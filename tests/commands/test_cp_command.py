@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ringcast.commands.cp.command import main
+from support.patience import patience
 from support.trees import described, make_tree
 
 
@@ -83,7 +84,7 @@ def test_there_may_be_more_names_than_a_command_line_takes(tmp_path: Path) -> No
     for file in files:
         file.touch()
     command = [sys.executable, "-m", "ringcast", "cp", *map(str, files), "-H", f"localhost:{tmp_path}/out/"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120), check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(list((tmp_path / "out").iterdir())) == 900
 
@@ -95,7 +96,7 @@ def test_this_host_can_be_a_destination_and_a_terminal_shows_progress(tmp_path: 
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=patience(120))
     drawn = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert process.returncode == 0

@@ -28,6 +28,7 @@ from ringcast.commands.doctor.question import Question
 from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
 from support.beds import drop, make_bed, on
+from support.patience import patience
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
 COMMAND = [sys.executable, "-m", "ringcast", "doctor"]
@@ -187,7 +188,7 @@ def test_a_temporary_directory_that_is_not_there_is_named(tmp_path: Path, monkey
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=patience(60), env=ENVIRONMENT)
 
 
 def test_the_command_on_this_machine() -> None:
@@ -266,7 +267,7 @@ def test_a_host_that_is_silent_is_given_up() -> None:
     remote = Remote("h7", ["sleep"])  # which does not know how long "h7" is
     with pytest.raises(NoAnswer):
         remote.answer(5)
-    remote.close(time.monotonic() + 5)
+    remote.close(time.monotonic() + patience(5))
     remote = Remote("h7", ["sh", "-c", "exec sleep 1000"])
     with pytest.raises(NoAnswer, match="it did not answer in time"):
         remote.answer(0.1)
@@ -281,7 +282,7 @@ def test_hosts_that_never_answer_end_together(monkeypatch: pytest.MonkeyPatch) -
     names = [f"h{i}" for i in range(20)]
     begin = time.monotonic()
     found = examine_hosts(names, ["sh", "-c", "exec sleep 1000"], Question(20))
-    assert time.monotonic() - begin < 20  # not 20 times the 2 s that one may take to end
+    assert time.monotonic() - begin < patience(20)  # not 20 times the 2 s that one may take to end
     assert [(host, f.check) for host, f in found] == [(name, "ssh") for name in names]
 
 
@@ -314,7 +315,7 @@ def starter(bed: Bed, tmp_path: Path) -> Iterator[RemoteStarter]:
 def examined(bed: Bed, starter: RemoteStarter, *arguments: str) -> tuple[int, dict[tuple[str, str], Finding]]:
     command = [*COMMAND, "--json", "--rsh-agent", str(starter.agent), *arguments]
     done = bed.start(0, command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = done.communicate(timeout=100)
+    out, err = done.communicate(timeout=patience(100))
     assert done.returncode in (0, 1), err
     told = json.loads(out)
     assert told["ok"] == (done.returncode == 0)

@@ -43,6 +43,7 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.reports import CallRecord, Deadlock, OperationReport, StallReport
 from ringcast.wire.votes import AGREE, Vote
 from support.controlled import KEY, NONCE, Worker, job, serving
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -152,16 +153,16 @@ def test_the_supervisor_declares_and_aborts(context: zmq.Context, address: str) 
 def test_when_the_launcher_vanishes_the_worker_is_told_once(context: zmq.Context, address: str) -> None:
     with serving(context, address, 1) as server:
         worker = Worker(context, server.server.address, 0, 1, pace=IMPATIENT)
-        worker.client.join(10)
+        worker.client.join(patience(10))
     begin = time.monotonic()
     told = worker.news()
     assert isinstance(told, Abort)
     assert "the launcher is gone" in told.cause
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < patience(5)
     begin = time.monotonic()
     worker.client.send(Finished(0, {}))
     worker.client.close()
-    assert time.monotonic() - begin < 0.5  # nobody is waited for who is known to be gone
+    assert time.monotonic() - begin < patience(0.5)  # nobody is waited for who is known to be gone
     assert worker.inbox.empty()
 
 
@@ -172,7 +173,7 @@ def test_a_worker_of_another_version_is_refused_by_name_whatever_else_it_says(
     with serving(context, address, 2) as server, context.socket(zmq.DEALER) as other:
         other.connect(address)
         other.send(msgpack.packb([NONCE, 0, ["Hello", "9.0 (protocol 9)", 1, {"what": "else"}, None]]))
-        assert other.poll(10_000)
+        assert other.poll(patience(10) * 1000)
         _, values = open_sealed(other.recv(), NONCE)
         assert parse(values, (Refused,)) == Refused(
             f"rank 1 runs ringcast 9.0 (protocol 9), but this job runs {version()}"
@@ -184,7 +185,7 @@ def test_missing_ranks_are_named(context: zmq.Context, address: str) -> None:
     with serving(context, address, 3, start_timeout=0.2) as server:
         worker = Worker(context, server.server.address, 1, 3)
         with pytest.raises(RendezvousError, match=r"ranks 0, 2 of 3 did not join within 0.2 s"):
-            worker.client.join(10)
+            worker.client.join(patience(10))
         worker.client.close()
 
 
@@ -192,7 +193,7 @@ def test_a_second_worker_of_the_same_rank_is_refused(context: zmq.Context, addre
     with job(context, address, 1) as (server, _):
         second = Worker(context, server.server.address, 0, 1)
         with pytest.raises(RendezvousError, match=f"rank 0 has joined already, as pid {os.getpid()}"):
-            second.client.join(10)
+            second.client.join(patience(10))
         second.client.close()
 
 
@@ -221,7 +222,7 @@ def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Pat
 def test_an_unusable_address_or_key_is_said_at_once(context: zmq.Context, control: str, key: str) -> None:
     worker = Worker(context, control, 0, 1, key=key)
     with pytest.raises(RendezvousError, match="rank 0 cannot connect to"):
-        worker.client.join(10)
+        worker.client.join(patience(10))
     worker.client.close()
 
 
@@ -252,7 +253,7 @@ def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
         stranger.connect(server.server.address)
         stranger.send(msgpack.packb([NONCE, 0, ["Leave"]]))  # would be answered, if it were heard
         worker = Worker(context, server.server.address, 0, 1)
-        assert worker.client.join(10) == (EndpointCard("data0"),)
+        assert worker.client.join(patience(10)) == (EndpointCard("data0"),)
         worker.client.close()
         assert monitor.poll(10_000)
         event = recv_monitor_message(monitor)
@@ -348,7 +349,7 @@ def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
         silent.connect(address)
         silent.send(seal(NONCE, 0, Hello(version(), 1, 2, pid=1, host="there")))
         worker = Worker(context, address, 0, 2)
-        worker.client.join(10)
+        worker.client.join(patience(10))
         assert not silent.closed
         with pytest.raises(queue.Empty):  # silence alone is no failure
             worker.inbox.get(timeout=2 * IMPATIENT.unreachable)
@@ -370,7 +371,7 @@ def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
     address = f"ipc://{tmp_path}/control" if transport == "ipc" else "tcp://127.0.0.1:*"
     with serving(context, address, 2, hosted=False, pace=SHORT) as server:
         worker, process = Worker(context, server.server.address, 0, 2), start(1, 2, server.server.address, KEY)
-        worker.client.join(30)
+        worker.client.join(patience(30))
         assert line_of(process) == "data0 data1"
         process.stdin.write("sleep\n")
         process.stdin.flush()
@@ -427,8 +428,10 @@ def start() -> Iterator[Start]:
     """Return a function that starts a worker which does not outlive the test."""
     workers: list[subprocess.Popen[str]] = []
 
-    def run(rank: int, size: int, control: str, key: str = "", start_timeout: float = 20.0) -> subprocess.Popen[str]:
-        settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout)
+    def run(
+        rank: int, size: int, control: str, key: str = "", start_timeout: float | None = None
+    ) -> subprocess.Popen[str]:
+        settings = WorkerConfig(rank, size, control, nonce=NONCE, key=key, start_timeout=start_timeout or patience(20))
         environment = {**os.environ, **settings.environment()}
         worker = subprocess.Popen(
             [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -444,7 +447,7 @@ def start() -> Iterator[Start]:
 
 
 def say(worker: subprocess.Popen[str], order: str) -> str:
-    return worker.communicate(order, timeout=30)[0].strip()
+    return worker.communicate(order, timeout=patience(30))[0].strip()
 
 
 def line_of(worker: subprocess.Popen[str]) -> str:
@@ -469,7 +472,7 @@ def servers_of(control: str) -> list[psutil.Process]:
 
 
 def wait_until_gone(processes: list[psutil.Process]) -> None:
-    assert psutil.wait_procs(processes, timeout=15)[1] == []
+    assert psutil.wait_procs(processes, timeout=patience(15))[1] == []
 
 
 def free_port() -> int:
@@ -504,7 +507,7 @@ def test_the_end_of_rank_0_is_told_to_the_others_at_once(start: Start, tmp_path:
         worker.stdin.write("wait\n")
         worker.stdin.flush()
     assert [line_of(worker) for worker in workers[1:]] == ["0 its process ended"] * 2
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < patience(5)
     for worker in workers:
         say(worker, "")
     wait_until_gone(servers)

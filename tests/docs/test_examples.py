@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from support.patience import patience
 from support.places import EXAMPLES
 from support.sources import check_table, write_tree
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.live
 
 
 def run(*command: str, expect: int = 0) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -68,7 +69,7 @@ def test_weights_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "safetensors.py").write_text("raise ImportError")
     program = str(EXAMPLES / "weights.py")
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "-x", f"PYTHONPATH={tmp_path}", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 1
     assert "[0-1] ImportError: this example needs safetensors: pip install safetensors" in done.stderr
 

@@ -28,6 +28,7 @@ from ringcast.wire.control_messages import NOTICES
 from ringcast_launcher.cli import _parser
 from support import needs
 from support.beds import run_on
+from support.patience import patience
 from support.places import ROOT
 from support.public import PUBLIC
 from support.sshd import ssh_bed
@@ -83,7 +84,13 @@ def run(command: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RINGCAST_", "PYTHON"))}
     done = subprocess.run(
-        command, cwd=folder, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
+        command,
+        cwd=folder,
+        env=environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=patience(100),
+        check=False,
     )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

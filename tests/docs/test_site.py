@@ -21,6 +21,7 @@ from matplotlib import image
 
 import ringcast
 from support import needs
+from support.patience import patience
 from support.places import ROOT
 from support.public import BETWEEN_NEIGHBORS, NONBLOCKING, PERSISTENT, PUBLIC
 
@@ -66,7 +67,7 @@ class Handler(SimpleHTTPRequestHandler):
         if self.path == "/searches.html":
             self.answer(SEARCHES)
         elif self.path == "/found":
-            self.server.found.wait(SECONDS)
+            self.server.found.wait(patience(SECONDS))
             self.answer(b"")
         else:
             super().do_GET()
@@ -95,7 +96,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patience(SECONDS), check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -120,7 +121,7 @@ def browse(folder: Path, *options: str) -> str:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        told, complained = process.communicate(timeout=SECONDS)
+        told, complained = process.communicate(timeout=patience(SECONDS))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -32,6 +32,7 @@ from ringcast.wire.failure import Failure
 from support import needs
 from support.gates import ThreadGate
 from support.jobs import transports
+from support.patience import patience
 from support.protocol_net import Buffer
 
 CONTEXT = 3
@@ -205,7 +206,7 @@ def test_a_rank_whose_engine_is_broken_off_takes_back_what_it_has_lent(monkeypat
     comm = Communicator(group(made[0]), 20)
     other = Communicator(Group(made[0], CONTEXT + 1, NETWORKS["threads"]), 20)
     requests = [each.isend(memory[place : place + 100_000], 1) for place, each in ((0, comm), (10, other))]
-    arrivals = [reader.poll(reader.clock() + 20) for _ in requests]
+    arrivals = [reader.poll(reader.clock() + patience(20)) for _ in requests]
     loans = [arrival.loan for arrival in arrivals if arrival is not None and arrival.loan is not None]
     monkeypatch.setattr(lender, "poll", lambda _: no_memory())
     with pytest.raises(MemoryError):
@@ -268,11 +269,11 @@ def test_a_sender_that_does_not_wait_for_completion_may_leave(monkeypatch: pytes
     made[1].post(Exchange(ops[1], None, (), False, 0, buffer))
     made[0].post(Exchange(ops[0], 1, [memoryview(bytes(range(100)) * (size // 100))], False, None, None))
     while ops[0].pending:
-        assert made[0].progress(made[0].transport.clock() + 20)
+        assert made[0].progress(made[0].transport.clock() + patience(20))
     made[0].protocol.end(ops[0])
     made[0].leave()
     while ops[1].pending:
-        assert made[1].progress(made[1].transport.clock() + 20)
+        assert made[1].progress(made[1].transport.clock() + patience(20))
     assert buffer.data == bytes(range(100)) * (size // 100)
     made[1].protocol.end(ops[1])
     while made[1].progress(made[1].transport.clock()):  # that rank 0 has left

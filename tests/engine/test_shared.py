@@ -25,6 +25,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.shared_gate import SharedGate
 from ringcast.transports import zeromq
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -208,7 +209,7 @@ def test_calls_go_on_while_the_program_makes_none(kind: str, p: int) -> None:
             comm.progress_thread()
             requests = [comm.iallreduce(value), *(comm.isend(message, r) for r in range(1, p))]
             for _ in range(1, p):
-                assert returned.acquire(timeout=60)
+                assert returned.acquire(timeout=patience(60))
             got = ringcast.wait_all(requests)[0], message
         assert (got[0] == p * (p - 1) // 2).all()
         np.testing.assert_array_equal(got[1], message)
@@ -303,13 +304,13 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 comm.send(None, 0, 1)
 print("ended")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout) == (0, "refused ended\n"), done.stderr
 
 
 def launch(program: str, size: int = 2) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "python", "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
 
 
 @pytest.mark.live
@@ -498,7 +499,7 @@ def test_a_second_signal_does_not_wait_for_the_lock(
             monkeypatch.setattr(signal_gate, "PATIENCE", 0.0)
             interrupt(signal.SIGUSR1, lambda: not main.pending)
             if not waits_in_a_call:
-                assert over.wait(60)
+                assert over.wait(patience(60))
 
     with Helpers() as helpers:
         helpers.start(hang)
@@ -506,7 +507,7 @@ def test_a_second_signal_does_not_wait_for_the_lock(
             with pytest.raises(Alarm):
                 comm.recv(0)
         else:
-            assert entered.wait(60)
+            assert entered.wait(patience(60))
             with pytest.raises(Alarm):
                 comm.barrier()
             over.set()
@@ -572,7 +573,7 @@ def test_a_second_thread_that_agrees_on_the_same_communicator_is_refused(verb: s
 
     def work(comm: Communicator) -> list[int]:
         if comm.rank:
-            assert refused.wait(60)
+            assert refused.wait(patience(60))
             return [comm.agree(3), comm.agree(5)]
         comm.progress_thread()
         with Helpers() as helpers:
@@ -580,12 +581,12 @@ def test_a_second_thread_that_agrees_on_the_same_communicator_is_refused(verb: s
             until_wait(comm)
             try:
                 with pytest.raises(UsageError, match=rf"^rank 0: {verb} at test_shared.py:\d+ while agree at .*thread"):
-                    getattr(comm, verb)(timeout=5)
+                    getattr(comm, verb)(timeout=patience(5))
             finally:
                 refused.set()
             return [first.result(), comm.agree(12)]
 
-    assert job.ask(work, timeout=20) == [[2, 4], [2, 4]]
+    assert job.ask(work, timeout=patience(20)) == [[2, 4], [2, 4]]
     job.close()
 
 
@@ -649,7 +650,7 @@ def test_what_breaks_off_the_engine_ends_all_waits(there: str, monkeypatch: pyte
     def work(comm: Communicator) -> None:
         own = spread(comm)
         if comm.rank:
-            assert ready.wait(60)
+            assert ready.wait(patience(60))
             with pytest.raises((PeerFailed, Revoked)):
                 own[3].allreduce(np.ones(10), algorithm="pipelined_ring")
             return
@@ -732,7 +733,7 @@ def test_a_rank_whose_other_thread_may_call_is_in_no_cycle(monkeypatch: pytest.M
         with Helpers() as helpers:
             received = helpers.start(comm.recv, 1)
             for _ in range(10):
-                assert reports.acquire(timeout=60)
+                assert reports.acquire(timeout=patience(60))
             comm.send("late", 1)
             return received.result()
 

@@ -29,6 +29,7 @@ from ringcast.transports import zeromq
 from support.builds import COMPILED
 from support.every_line import check
 from support.jobs import transports
+from support.patience import patience
 from support.places import SUPPORT
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -64,7 +65,7 @@ def test_a_signal_at_thousands_of_lines(verb: str, size: int, victim: int) -> No
 
 def launch(size: int, *words: object) -> str:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), str(ALARMS), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(600))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -239,7 +240,7 @@ def test_a_handler_must_not_agree_within_an_agree(caught: bool, tmp_path: Path, 
         while not waits():
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert refused.wait(60)
+        assert refused.wait(patience(60))
         return [comm.agree(7), comm.agree(5)]
 
     assert pair("ipc", tmp_path, here, there) == ([6, 4], [6, 4])

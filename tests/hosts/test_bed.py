@@ -18,6 +18,7 @@ import pytest
 from ringcast.commands.bench import bed as bed_module
 from ringcast.commands.bench.bed import Bed, BedError, parse
 from support.beds import ENVIRONMENT, PROGRAMS, make_bed, outputs, run_ranks
+from support.patience import patience
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def four() -> Iterator[Bed]:
 
 def ask(bed: Bed, i: int, script: str) -> str:
     """Return what a shell script prints on host i."""
-    done = subprocess.run(bed.argv(i, ["sh", "-ec", script]), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(bed.argv(i, ["sh", "-ec", script]), capture_output=True, text=True, timeout=patience(30))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -94,7 +95,7 @@ except BedError as error:
 """
     drop = ["setpriv", "--bounding-set", f"-{without}", "--inh-caps", f"-{without}"]
     command = [*drop, sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), env=ENVIRONMENT)
     assert words in done.stdout, done.stderr
     assert done.stdout.count("\n") == 1
 
@@ -164,18 +165,18 @@ def test_nothing_of_a_bed_is_seen_outside() -> None:
 
 
 def test_the_status_is_that_of_the_command_and_a_signal_reaches_it(four: Bed) -> None:
-    assert four.start(0, ["sh", "-c", "exit 7"]).wait(30) == 7
+    assert four.start(0, ["sh", "-c", "exit 7"]).wait(patience(30)) == 7
     script = "trap 'echo asked; exit 5' TERM; echo running; while :; do wait; done"
     with four.start(1, ["sh", "-c", f"sleep 1000 & {script}"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "running\n"
         process.terminate()
         assert process.stdout.readline() == "asked\n"
-        assert process.wait(30) == 5
+        assert process.wait(patience(30)) == 5
         assert "sleep" in ask(four, 1, "ps ax -o comm")  # an orphan, which close has to find
     with four.start(1, ["sh", "-c", "echo running; exec sleep 1000"], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         process.kill()
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(patience(30)) == -signal.SIGKILL
     assert "Z" not in ask(four, 1, "ps ax -o stat=")
 
 
@@ -226,7 +227,7 @@ def test_beds_live_side_by_side_and_are_gone_after_close(nothing_left: None) -> 
             sleeper = second.start(2, ["sleep", "1000"])
             made = spaces(me.children(recursive=True)) - before
             assert networks(made) == 3 + 4
-        assert sleeper.wait(30) != 0
+        assert sleeper.wait(patience(30)) != 0
         assert ask(first, 1, "hostname") == "h1"
     first.close()
     assert not made & spaces(psutil.process_iter())
@@ -253,7 +254,7 @@ input()
         made = spaces(processes) - spaces([psutil.Process()])
         assert networks(made) == 3 + 1
         maker.kill()
-        _, alive = psutil.wait_procs(processes, timeout=30)
+        _, alive = psutil.wait_procs(processes, timeout=patience(30))
     assert not alive
     assert not made & spaces(psutil.process_iter())
 
@@ -263,8 +264,8 @@ def test_a_host_whose_first_process_was_killed_is_not_entered(nothing_left: None
         first = psutil.Process(bed._holder(0))
         holder = first.parent()
         first.kill()
-        psutil.wait_procs([first], timeout=30)
-        assert holder.wait(30) is not None
+        psutil.wait_procs([first], timeout=patience(30))
+        assert holder.wait(patience(30)) is not None
         with pytest.raises(BedError, match="h0 has ended"):
             bed.argv(0, ["true"])
         assert ask(bed, 1, "hostname") == "h1"

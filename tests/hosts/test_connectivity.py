@@ -22,6 +22,7 @@ from ringcast.net.ports import PortRange
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
+from support.patience import patience
 
 MEET = [sys.executable, str(PROGRAMS / "meet.py")]
 PORTS = PortRange(20000, 20003)
@@ -39,7 +40,7 @@ def test_what_becomes_of_connections_is_told() -> None:
         a.meet(cards)
         b.meet(cards[:2])
         a.connect([1, 2, 3, 4])
-        deadline = a.clock() + 20
+        deadline = a.clock() + patience(20)
         while (told := a.unreached()).keys() != {2, 3, 4} or not (told[2] and told[4]):
             assert a.clock() < deadline, told
             a.wait_for_news(deadline)
@@ -49,7 +50,7 @@ def test_what_becomes_of_connections_is_told() -> None:
     a.stop_watching()
     assert a.unreached() == {}
     a.send(1, [b"header"])
-    assert b.poll(b.clock() + 20) is not None
+    assert b.poll(b.clock() + patience(20)) is not None
     for transport in a, b, stranger:
         transport.close()
 
@@ -151,7 +152,7 @@ def test_a_firewall_between_two_ranks_is_an_error_that_names_both_ends(bed: Bed)
     drop(bed, 1, "10.77.0.3")
     begin = time.monotonic()
     said = ended(start(bed, "tcp://10.77.0.1:20000", start_timeout=4.0, ports=PORTS), 40)
-    assert time.monotonic() - begin < 25
+    assert time.monotonic() - begin < patience(25)
     both = (
         r"rank ([12]) at tcp://10\.77\.0\.[23]:2000\d gets no connection to rank ([12]) at tcp://10\.77\.0\.[23]:2000\d"
     )
@@ -167,7 +168,7 @@ def test_a_firewall_between_two_ranks_is_an_error_that_names_both_ends(bed: Bed)
 def test_a_refusal_is_an_error_at_once(bed: Bed) -> None:
     begin = time.monotonic()
     said = ended(start(bed, "tcp://10.77.0.1:20000", advertise=["", "", "10.77.0.2"]), 40)
-    assert time.monotonic() - begin < 30  # much less than the 60 s of a start
+    assert time.monotonic() - begin < patience(30)  # much less than the 60 s of a start
     assert any("gets no connection to rank 2 at tcp://10.77.0.2:" in text and "refused" in text for text in said)
 
 
@@ -177,7 +178,7 @@ def test_a_neighbour_that_leaves_at_once_is_not_taken_for_unreachable(deed: str,
         f"import os, sys, ringcast\ncomm = ringcast.init()\nif comm.rank == 1:\n    {deed}\n"
     )
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "4", "--transport", "tcp", str(tmp_path / "program.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert "RendezvousError" not in done.stderr
     assert "gets no connection" not in done.stderr
 
@@ -187,7 +188,7 @@ def test_a_rank_that_fails_at_once_is_the_cause(tmp_path: Path) -> None:
         "import ringcast\ncomm = ringcast.init()\nif comm.rank == 1:\n    raise ValueError('mine')\ncomm.barrier()\n"
     )
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "4", "--transport", "tcp", str(tmp_path / "program.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("ringcast-launch: rank 1 "), done.stderr
     assert "gets no connection" not in done.stderr

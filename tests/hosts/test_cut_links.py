@@ -15,6 +15,7 @@ import pytest
 from ringcast.commands.bench.bed import Bed
 from ringcast.commands.bench.workers import start_workers
 from support.beds import ENVIRONMENT, PROGRAMS, make_bed, run_ranks, set_link
+from support.patience import patience
 
 PAIRS = [("bcast", "allgatherv"), ("allreduce", "reduce_scatter"), ("barrier", "alltoall")]
 HEARD = 15.0  # seconds until all know: ten of silence, and what a busy machine adds
@@ -32,7 +33,7 @@ def start(bed: Bed, *arguments: str) -> list[subprocess.Popen[str]]:
 
 def ends(workers: list[subprocess.Popen[str]]) -> list[dict[str, Any] | None]:
     """Return what each rank has to say of its end."""
-    return [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
+    return [json.loads(worker.communicate(timeout=patience(60))[0]) for worker in workers]
 
 
 def together(work: Callable[..., None], cases: Sequence[tuple[Any, ...]]) -> None:

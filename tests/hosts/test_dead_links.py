@@ -26,6 +26,7 @@ from ringcast.commands.bench.workers import start_workers
 from support import needs
 from support.beds import ENVIRONMENT, PROGRAMS, drop, make_bed, on, outputs
 from support.fleets import Fleet, finished, last_line, until
+from support.patience import patience
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_on_hosts")]
 
@@ -194,7 +195,7 @@ def test_a_link_that_never_comes_up_is_known_to_all(transport: str) -> None:
             drop(bed, here, bed.hosts[there].address)
         files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         workers = start_workers(bed, over(transport, "-c", EXCHANGES), ENVIRONMENT, **files)
-        ends = [json.loads(worker.communicate(timeout=100)[0]) for worker in workers]
+        ends = [json.loads(worker.communicate(timeout=patience(100))[0]) for worker in workers]
     began = max(end["began"] for end in ends)
     for rank, end in enumerate(ends):
         assert end["time"] - began < LATE, (rank, end)

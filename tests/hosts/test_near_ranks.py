@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 SOCKETS = """
 import json, time
 import numpy as np, psutil, ringcast
-comm = ringcast.init(timeout=100)
+comm = ringcast.init()
 for distance in range(1, comm.size):
     for value in (comm.rank, np.full(100_000, comm.rank)):
         got = comm.sendrecv(value, (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size)
@@ -123,7 +123,7 @@ def test_a_directory_with_a_long_name_is_no_obstacle(hosts: Fleet, tmp_path: Pat
 KILLED = """
 import json, os, signal, sys, time
 import numpy as np, ringcast
-comm = ringcast.init(timeout=100)
+comm = ringcast.init()
 value, at = np.ones(int(sys.argv[1])), sys.argv[2]
 for _ in range(5):
     comm.allreduce(value)

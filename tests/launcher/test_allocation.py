@@ -20,6 +20,7 @@ from ringcast_launcher.hosts.agent import seen_from
 from ringcast_launcher.hosts.ssh import own_address, remote_argv, starter_environment
 from ringcast_launcher.plan import nested_launch, slurm
 from ringcast_launcher.plan.job import JobError
+from support.patience import patience
 from support.places import ROOT
 
 SALLOC = {
@@ -137,17 +138,19 @@ def dry_run(*options: str, env: Mapping[str, str]) -> subprocess.CompletedProces
     own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "RINGCAST"))}
     root = ROOT
     return subprocess.run(
-        command, env=own | dict(env), cwd=root, capture_output=True, text=True, timeout=60, check=False
+        command, env=own | dict(env), cwd=root, capture_output=True, text=True, timeout=patience(60), check=False
     )
 
 
 def test_in_an_allocation_the_options_after_the_program_are_its_own() -> None:
     command = (sys.executable, "-m", "ringcast_launcher", "--dry-run", sys.executable, "-n", "100", "-N", "-H", "x")
-    done = subprocess.run(command, env=os.environ | SALLOC, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=os.environ | SALLOC, capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "5 ranks on 3 hosts" in done.stdout
     outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-    done = subprocess.run(command, env=outside, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=outside, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("ringcast-launch: options come before the program: ringcast-launch -n 100 ")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = [
     pytest.mark.live,
     pytest.mark.usefixtures("nothing_left"),
@@ -63,7 +65,7 @@ def start(how: str, *arguments: str, **options: object) -> Iterator[subprocess.P
 def launched(how: str, *arguments: str, **options: object) -> tuple[int, str, str]:
     """Return how `ringcast-launch` ends that is started so."""
     with start(how, "-m", "ringcast_launcher", *arguments, **options) as process:
-        out, err = process.communicate(timeout=LIMIT)
+        out, err = process.communicate(timeout=patience(LIMIT))
     return process.returncode, out, err
 
 
@@ -113,7 +115,7 @@ def test_a_signal_ends_the_job(number: signal.Signals) -> None:
         assert process.stdout is not None
         assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] here\n", "[1] here\n"]
         process.send_signal(number)
-        _, errors = process.communicate(timeout=LIMIT)
+        _, errors = process.communicate(timeout=patience(LIMIT))
     assert process.returncode == 128 + number
     assert errors.splitlines()[-1] == f"ringcast-launch: ended by {number.name}"
 
@@ -126,7 +128,7 @@ def test_the_watchdog_blocks_nothing() -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         statuses = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in [*children, str(process.pid)]]
         process.terminate()
-        process.communicate(timeout=LIMIT)
+        process.communicate(timeout=patience(LIMIT))
     assert len(statuses) == 3  # the watchdog, the worker, the launcher
     assert [line.split()[1] for status in statuses for line in status if line.startswith("SigBlk")] == ["0" * 16] * 3
 
@@ -134,7 +136,7 @@ def test_the_watchdog_blocks_nothing() -> None:
 def test_run_and_its_ranks_are_as_always(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(RUN)
     with start(BOTH, str(tmp_path / "program.py")) as process:
-        out, errors = process.communicate(timeout=LIMIT)
+        out, errors = process.communicate(timeout=patience(LIMIT))
     assert (process.returncode, out) == (0, "failed\n"), errors
 
 

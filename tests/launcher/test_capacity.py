@@ -13,6 +13,7 @@ import pytest
 
 from ringcast_launcher.plan import capacity
 from ringcast_launcher.plan.job import JobError
+from support.patience import patience
 
 REFUSED = r"ringcast-launch: \d+ ranks are (too many|more than this machine can have): .* at most\n"
 
@@ -30,7 +31,7 @@ REFUSED = r"ringcast-launch: \d+ ranks are (too many|more than this machine can 
 def test_three_million_ranks(arguments: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", *arguments, "touch", str(tmp_path / "started")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=environment, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(REFUSED, done.stderr), done.stderr
     assert not (tmp_path / "started").exists()

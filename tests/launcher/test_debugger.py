@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
 from support.terminals import LAUNCH, LIMIT, on_terminal
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
@@ -132,7 +133,7 @@ def test_ctrl_c_at_the_prompt_ends_the_job_and_leaves_the_terminal_as_it_was(pro
 
 def test_without_a_terminal_breakpoint_is_an_error_that_says_so(program: Path) -> None:
     program.write_text(STOPS.replace("STOPPED", "(1,)"))
-    done = subprocess.run([*LAUNCH, "-n", "2", str(program)], capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run([*LAUNCH, "-n", "2", str(program)], capture_output=True, text=True, timeout=patience(LIMIT))
     assert done.returncode == 1
     assert "UsageError: breakpoint(): rank 1 has no terminal: the debugger needs a launcher" in done.stderr
 
@@ -152,5 +153,5 @@ def test_without_a_terminal_breakpoint_is_an_error_that_says_so(program: Path) -
     ],
 )
 def test_what_cannot_be_debugged_is_refused(arguments: list[str], text: str) -> None:
-    done = subprocess.run([*LAUNCH, "-n", "2", *arguments], capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run([*LAUNCH, "-n", "2", *arguments], capture_output=True, text=True, timeout=patience(LIMIT))
     assert (done.returncode, done.stderr) == (2, f"ringcast-launch: {text}")

@@ -18,6 +18,7 @@ import pytest
 
 from ringcast.procs import process_tree
 from support.fleets import QUIET
+from support.patience import patience
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -111,7 +112,7 @@ with open({str(folder / "told")!r}, "a") as file:
     imprints = {imprint(int(pid)) for pid in (folder / "told").read_text().split()}
     launcher.kill()
     launcher.communicate()
-    watchdog.wait(LIMIT)
+    watchdog.wait(patience(LIMIT))
     left = [p.pid for p in psutil.process_iter() if p.name() == sleepers["name"] and imprint(p.pid) in imprints]
     held = hold(left)
     assert_end(held, 0)
@@ -137,7 +138,7 @@ comm = comm.shrink()
 comm.barrier()
 """
     launcher = launch(folder, program, "-n", "3", "--on-failure", "continue")
-    out, err = launcher.communicate(timeout=LIMIT)
+    out, err = launcher.communicate(timeout=patience(LIMIT))
     assert launcher.returncode == 0, err
     assert out.splitlines() == ["False"] * 2
 
@@ -155,7 +156,7 @@ raise SystemExit(subprocess.run(command, env=own).returncode)
     held = hold(read(launcher, 2))
     rank = child(launcher.pid, "program.py")
     within = child(rank.pid, "inner.py")
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience(LIMIT)
     while imprint(child(within.pid, "ringcast_launcher.system.watchdog").pid) == imprint(rank.pid):
         assert time.monotonic() < deadline, "it carries the imprint of the outer job"
         time.sleep(0.01)
@@ -199,7 +200,7 @@ def child(parent: int, words: str) -> psutil.Process:
 
 def gone(folder: Path) -> None:
     """Wait until the watchdog has removed the directory."""
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience(LIMIT)
     while os.listdir(folder / "jobs"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 # An agent that never tells that its workers, and their output, have ended.
@@ -29,7 +31,7 @@ def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path
     starter.chmod(0o755)
     command = [sys.executable, "-c", LAUNCHER, "--rsh-agent", str(starter), "-H", "localhost,h1.test", "echo", "here"]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(100), check=False)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ["[0] here", "[1] here"])
     said = "ringcast-launch: host h1.test: what its ranks wrote last may be lost: it was not told within 0.5 s\n"
     assert done.stderr == said

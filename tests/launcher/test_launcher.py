@@ -24,6 +24,7 @@ from ringcast_launcher.decide import supervisor
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import job
 from ringcast_launcher.plan.job import THREAD_VARIABLES
+from support.patience import patience
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -79,7 +80,7 @@ def launch(tmp_path: Path) -> Launch:
             env={**os.environ, "TMPDIR": str(jobs), **environment},
             capture_output=True,
             text=True,
-            timeout=LIMIT,
+            timeout=patience(LIMIT),
         )
         assert list(jobs.iterdir()) == []
         return done
@@ -454,11 +455,11 @@ class Running:
         self.children = [psutil.Process(int(pid)) for pids in told for pid in pids[1:]]
 
     def line(self) -> str:
-        assert select.select([self.launcher.stdout], [], [], LIMIT)[0]
+        assert select.select([self.launcher.stdout], [], [], patience(LIMIT))[0]
         return self.launcher.stdout.readline().decode()
 
     def end(self) -> tuple[int, str]:
-        _, stderr = self.launcher.communicate(timeout=LIMIT)
+        _, stderr = self.launcher.communicate(timeout=patience(LIMIT))
         return self.launcher.returncode, stderr.decode().splitlines()[-1]
 
     def kill(self) -> None:
@@ -485,7 +486,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Running]]:
 
 
 def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
-    alive = psutil.wait_procs(processes, timeout=timeout)[1]
+    alive = psutil.wait_procs(processes, timeout=patience(timeout))[1]
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -564,7 +565,7 @@ def test_a_killed_launcher_leaves_nothing(start: Callable[[str], Running]) -> No
     job.launcher.kill()
     assert_gone(job.workers + job.children, timeout=5)
     while list(job.jobs.iterdir()):
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < patience(5)
         time.sleep(0.01)
 
 
@@ -580,13 +581,13 @@ while not os.path.exists("{tmp_path}/go"):
 """)  # fmt: skip
     job.launcher.send_signal(signal.SIGTSTP)
     assert os.WIFSTOPPED(os.waitpid(job.launcher.pid, os.WUNTRACED)[1])
-    deadline = time.monotonic() + LIMIT  # a process stops when it next meets the kernel
+    deadline = time.monotonic() + patience(LIMIT)  # a process stops when it next meets the kernel
     while any(process.status() != psutil.STATUS_STOPPED for process in job.workers):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     (tmp_path / "go").touch()
     job.launcher.send_signal(signal.SIGCONT)
-    job.launcher.communicate(timeout=LIMIT)
+    job.launcher.communicate(timeout=patience(LIMIT))
     assert job.launcher.returncode == 0
 
 
@@ -624,9 +625,9 @@ def test_the_next_launcher_removes_what_a_killed_one_left(start: Callable[[str],
     running = start(SLEEPERS)
     (alive,) = os.listdir(running.jobs)
     another = {"args": [*LAUNCH, "-n", "1", "true"], "env": {**os.environ, "TMPDIR": str(running.jobs)}}
-    assert subprocess.run(**another, timeout=LIMIT).returncode == 0
+    assert subprocess.run(**another, timeout=patience(LIMIT)).returncode == 0
     assert os.listdir(running.jobs) == [alive]  # its launcher lives
     running.launcher.kill()
     running.launcher.wait()
-    assert subprocess.run(**another, timeout=LIMIT).returncode == 0
+    assert subprocess.run(**another, timeout=patience(LIMIT)).returncode == 0
     assert os.listdir(running.jobs) == []

@@ -16,6 +16,7 @@ from ringcast._util import streams
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import Losses
 from ringcast_launcher.output.output import LogFile, Writer
+from support.patience import patience
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -47,7 +48,7 @@ def numbers_through(stream: int, gate: Path, command: list[str]) -> tuple[int, l
         os.close(writing)
         reader = threading.Thread(target=read_late_and_slowly, args=(gate, reading, found))
         reader.start()
-        other = process.communicate(timeout=LIMIT)
+        other = process.communicate(timeout=patience(LIMIT))
         reader.join()
     os.close(reading)
     return process.returncode, bytes(found).splitlines(), other[2 - stream] or ""
@@ -79,7 +80,7 @@ if __name__ == "__main__":
 
 
 def launch(*arguments: str, stdout: object = subprocess.PIPE, stderr: object = subprocess.PIPE) -> tuple[int, str, str]:
-    done = subprocess.run([*LAUNCH, *arguments], stdout=stdout, stderr=stderr, text=True, timeout=LIMIT)
+    done = subprocess.run([*LAUNCH, *arguments], stdout=stdout, stderr=stderr, text=True, timeout=patience(LIMIT))
     return done.returncode, done.stdout or "", done.stderr or ""
 
 
@@ -158,7 +159,7 @@ except OSError as error:
     import os; os._exit(5)  # what the full stream still holds is nobody's concern
 """
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-c", program], **{name: full}, timeout=LIMIT)
+        done = subprocess.run([sys.executable, "-c", program], **{name: full}, timeout=patience(LIMIT))
     assert done.returncode == 5
 
 
@@ -181,7 +182,7 @@ def test_a_closed_stream_gets_nothing_and_nothing_takes_its_place(stream: int, t
     command = f'"$@" {stream}>&-'
     done = subprocess.run(
         ["sh", "-c", command, "sh", *LAUNCH, "-n", "1", "--", "sh", "-c", f"echo x >&{stream}"],
-        capture_output=True, text=True, timeout=LIMIT,
+        capture_output=True, text=True, timeout=patience(LIMIT),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert (os.strerror(errno.EBADF) in done.stderr) == told
@@ -193,7 +194,7 @@ def test_a_writer_tells_of_the_first_error_of_each_stream() -> None:
     writer = Writer()
     for _ in range(100):
         writer.put(writing, b"x" * 100_000)
-    writer.settle(LIMIT)
+    writer.settle(patience(LIMIT))
     assert not writer.full
     assert (writer.losses.code, writer.losses.causes) == (141, [])
     os.close(writing)

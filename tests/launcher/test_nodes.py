@@ -39,6 +39,7 @@ from ringcast_launcher.system.polling import usable
 from ringcast_launcher.system.signals import noted
 from ringcast_launcher.system.watchdog import Watchdog
 from support.beds import ENVIRONMENT, make_bed, on, set_link
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -282,7 +283,7 @@ def ends() -> Iterator[Ends]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience(LIMIT)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -395,7 +396,7 @@ def test_thousands_of_strangers_disturb_nobody(ends: Ends) -> None:
     ends.server.be_full("all are there")
     port, greeting = int(ends.address.rpartition(":")[2]), b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
     for _ in range(2500):
-        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as stranger:
+        with socket.create_connection(("127.0.0.1", port), timeout=patience(LIMIT)) as stranger:
             stranger.sendall(greeting)
             with contextlib.suppress(ConnectionError):
                 stranger.recv(64)  # until there is an answer, or the connection is closed
@@ -545,7 +546,7 @@ class Launched:
 
     def end(self) -> dict[int, tuple[int, str, str]]:
         """Return exit code, output and error output of each node when all have ended."""
-        said = {node: launcher.communicate(timeout=LIMIT) for node, launcher in self.running.items()}
+        said = {node: launcher.communicate(timeout=patience(LIMIT)) for node, launcher in self.running.items()}
         return {node: (self.running[node].returncode, *said[node]) for node in said}
 
     def close(self) -> None:
@@ -743,7 +744,7 @@ def test_an_endpoint_that_has_no_address_is_awaited_too(capfd: pytest.CaptureFix
 def test_another_key_is_named(launched: Launched) -> None:
     launched.start(0, RINGCAST_KEY=KEY)
     launched.start(1, RINGCAST_KEY=new_key())
-    assert launched.running[1].wait(LIMIT) == 1
+    assert launched.running[1].wait(patience(LIMIT)) == 1
     launched.running[0].send_signal(signal.SIGINT)
     ended = launched.end()
     assert f"found something at localhost:{launched.port} that does not have the same key" in ended[1][2]
@@ -786,7 +787,7 @@ def test_three_hosts_of_which_one_takes_its_name_for_loopback(three: Bed, tmp_pa
     on(three, 0, "sh", "-c", "(echo 127.0.1.1 h0; cat /etc/hosts) > /etc/hosts.new; cat /etc/hosts.new > /etc/hosts; "
        "rm /etc/hosts.new")  # fmt: skip
     launchers = launch_on(three, tmp_path, WHERE, "-N", "2", "-v")
-    said = [launcher.communicate(timeout=LIMIT) for launcher in launchers]
+    said = [launcher.communicate(timeout=patience(LIMIT)) for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0, 0], said
     lines = [f"[{r}] {r} 6 {r % 2} 2 {r // 2}  15 " for r in range(6)]
     assert sorted(said[0][0].splitlines()) == lines
@@ -813,7 +814,7 @@ def test_a_cut_link_ends_the_job_on_both_sides(three: Bed, tmp_path: Path) -> No
     launchers = launch_on(three, tmp_path, WAIT, RINGCAST_KEY=KEY)
     assert launchers[0].stdout.readline() == "[0] there\n"
     set_link(three, 2, "down")
-    said = [launcher.communicate(timeout=LIMIT)[1] for launcher in launchers]
+    said = [launcher.communicate(timeout=patience(LIMIT))[1] for launcher in launchers]
     set_link(three, 2, "up")
     assert all(f"nothing was heard of node 2 (h2) for {SILENCE:.0f} s" in said[k].splitlines()[-1] for k in (0, 1))
     assert "(h2) lost its connection to node 0 at h0:" in said[2].splitlines()[-1]
@@ -827,7 +828,7 @@ def test_a_launcher_that_is_killed_ends_the_job_on_all_hosts(three: Bed, tmp_pat
     launchers = launch_on(three, tmp_path, WAIT, RINGCAST_KEY=KEY)
     assert launchers[0].stdout.readline() == "[0] there\n"
     launchers[victim].kill()
-    said = [launcher.communicate(timeout=LIMIT)[1] for launcher in launchers]
+    said = [launcher.communicate(timeout=patience(LIMIT))[1] for launcher in launchers]
     others = [said[k].splitlines()[-1] for k in range(3) if k != victim]
     if victim == 0:
         assert all("lost its connection to node 0 at h0:" in last for last in others)
@@ -865,9 +866,9 @@ def test_the_ranks_of_a_launcher_that_is_stopped_are_ended_before_the_others_are
     launchers = launch_on(three, tmp_path, TOLD, RINGCAST_KEY=KEY)
     assert launchers[0].stdout.readline() == "[0] there\n"
     launchers[2].send_signal(signal.SIGSTOP)
-    said = [one.communicate(timeout=LIMIT)[1] for one in launchers[:2]]
+    said = [one.communicate(timeout=patience(LIMIT))[1] for one in launchers[:2]]
     os.kill(launchers[2].pid, signal.SIGCONT)  # nsenter stops with its command, and would not see it end
-    said.append(launchers[2].communicate(timeout=LIMIT)[1])
+    said.append(launchers[2].communicate(timeout=patience(LIMIT))[1])
     alive, told = ([float(line) for line in (tmp_path / name).read_text().split()] for name in ("alive", "told"))
     assert alive[-1] < told[0]
     assert len(told) == 2

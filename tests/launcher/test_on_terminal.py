@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
 from support.terminals import LAUNCH, LIMIT, SHARED, on_terminal
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
@@ -70,7 +71,7 @@ def test_a_log_has_only_the_last_state_of_a_bar(bars: str, tmp_path: Path) -> No
     for state in "abc":
         (tmp_path / state).touch()
     done = subprocess.run(
-        [*LAUNCH, "-n", "1", bars, str(tmp_path)], capture_output=True, text=True, timeout=LIMIT, check=True
+        [*LAUNCH, "-n", "1", bars, str(tmp_path)], capture_output=True, text=True, timeout=patience(LIMIT), check=True
     )
     assert done.stderr == "[0] 0 is at c\n"
 
@@ -89,7 +90,7 @@ def first_line(program: str) -> tuple[str, str]:
     """Return what comes of a job of which one line is read, with the launcher's exit code; and its standard error."""
     command = f"{' '.join(LAUNCH)} -n 2 --output none -- {program} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", command], env={**os.environ, **SHARED}, capture_output=True, text=True, timeout=LIMIT
+        ["bash", "-c", command], env={**os.environ, **SHARED}, capture_output=True, text=True, timeout=patience(LIMIT)
     )
     return done.stdout, done.stderr
 

@@ -12,6 +12,7 @@ import pytest
 from ringcast_launcher.output import output, redrawn
 from ringcast_launcher.output.output import Lines, Tail, Writer, file_name, open_sinks, parse
 from support.cases import each
+from support.patience import patience
 
 
 def pieces(data: bytes, seed: int) -> list[bytes]:
@@ -127,7 +128,7 @@ def test_a_slow_reader_delays_the_output_but_not_the_caller() -> None:
         if total > output.MAX_PENDING:
             break
     os.set_blocking(reading, False)
-    closer.join(10)
+    closer.join(patience(10))
     rest = 0
     while True:
         try:

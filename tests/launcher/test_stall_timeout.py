@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 HOLD = """
 import ctypes
 import ringcast
@@ -23,7 +25,7 @@ print(comm.allreduce(1))
 def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     command = [sys.executable, "-m", "ringcast_launcher", "--output", "none", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(100), env=environment, check=False)
 
 
 @pytest.mark.long

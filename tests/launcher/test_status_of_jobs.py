@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
@@ -60,7 +62,7 @@ class Watched:
 
     def wait_for(self, text: str) -> None:
         with self._came:
-            assert self._came.wait_for(lambda: re.search(text.encode(), self.data), LIMIT), self.data
+            assert self._came.wait_for(lambda: re.search(text.encode(), self.data), patience(LIMIT)), self.data
 
     def interrupt(self) -> None:
         self._launcher.send_signal(signal.SIGINT)
@@ -68,7 +70,7 @@ class Watched:
     def end(self) -> int:
         """Wait for the launcher, kill it if it does not end, and return its exit code."""
         try:
-            return self._launcher.wait(LIMIT)
+            return self._launcher.wait(patience(LIMIT))
         finally:
             self._launcher.kill()
             self._launcher.wait()
@@ -113,7 +115,7 @@ def test_no_color_is_respected(program: str, tmp_path: Path) -> None:
 
 
 def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*LAUNCH, *arguments], capture_output=True, text=True, timeout=LIMIT)
+    return subprocess.run([*LAUNCH, *arguments], capture_output=True, text=True, timeout=patience(LIMIT))
 
 
 def test_only_some_ranks_are_shown_but_every_failure_is(program: str) -> None:

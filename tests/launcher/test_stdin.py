@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
 from support.terminals import LAUNCH, LIMIT, on_terminal
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
@@ -21,7 +22,9 @@ DATA = bytes(range(256)) * (MUCH // 256)
 
 
 def launch(*arguments: str, data: bytes = DATA) -> tuple[int, list[str]]:
-    done = subprocess.run([*LAUNCH, "--output", "none", *arguments], input=data, stdout=subprocess.PIPE, timeout=LIMIT)
+    done = subprocess.run(
+        [*LAUNCH, "--output", "none", *arguments], input=data, stdout=subprocess.PIPE, timeout=patience(LIMIT)
+    )
     return done.returncode, sorted(done.stdout.decode().splitlines())
 
 
@@ -45,8 +48,8 @@ def two_nodes(program: str, stdin: int, *, rank: int = 1) -> tuple[int, list[str
         subprocess.Popen(commands[1], stdin=subprocess.DEVNULL) as second,
     ):
         try:
-            out, err = first.communicate(timeout=LIMIT)
-            second.wait(LIMIT)
+            out, err = first.communicate(timeout=patience(LIMIT))
+            second.wait(patience(LIMIT))
         finally:
             first.kill()
             second.kill()
@@ -78,7 +81,7 @@ def test_a_rank_that_does_not_read_all_delays_no_end(program: str, far: bool) ->
                 assert two_nodes(program, endless.stdout.fileno()) == (0, [])
             else:
                 done = subprocess.run(
-                    [*LAUNCH, "-n", "2", "python", "-c", program], stdin=endless.stdout, timeout=LIMIT
+                    [*LAUNCH, "-n", "2", "python", "-c", program], stdin=endless.stdout, timeout=patience(LIMIT)
                 )
                 assert done.returncode == 0
         finally:
@@ -110,7 +113,7 @@ def test_run_reads_no_input_of_its_caller() -> None:
     program = (
         "import ringcast, sys; ringcast.run(lambda comm: __import__('sys').stdin.read(), 2); print(sys.stdin.read())"
     )
-    done = subprocess.run([sys.executable, "-c", program], input=b"mine", capture_output=True, timeout=LIMIT)
+    done = subprocess.run([sys.executable, "-c", program], input=b"mine", capture_output=True, timeout=patience(LIMIT))
     assert (done.returncode, done.stdout) == (0, b"mine\n")
 
 
@@ -124,7 +127,7 @@ def test_run_reads_no_input_of_its_caller() -> None:
 )
 def test_ranks_that_are_not_there_are_refused(value: str, text: str) -> None:
     done = subprocess.run(
-        [*LAUNCH, "-n", "3", f"--stdin={value}", "true"], capture_output=True, text=True, timeout=LIMIT
+        [*LAUNCH, "-n", "3", f"--stdin={value}", "true"], capture_output=True, text=True, timeout=patience(LIMIT)
     )
     assert done.returncode == 2
     assert text in done.stderr

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from ringcast_launcher.system import watchdog
+from support.patience import patience
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -90,7 +91,7 @@ class Watched:
 
     def end(self, last: str = "") -> tuple[int, str]:
         """Return its exit code, and what was said on standard error until the watchdog had ended too."""
-        _, said = self.process.communicate(last, timeout=LIMIT)
+        _, said = self.process.communicate(last, timeout=patience(LIMIT))
         return self.process.returncode, said
 
     def close(self) -> None:
@@ -241,7 +242,7 @@ def waits_again(one: psutil.Process) -> None:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience(LIMIT)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,6 +15,7 @@ import pytest
 
 from support import needs
 from support.fleets import QUIET
+from support.patience import patience
 from support.places import SUPPORT
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -48,7 +49,13 @@ def python(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run Python as it is where Linux's own things are missing."""
     environment = {**os.environ, **QUIET, "PYTHONPATH": str(SUPPORT / "elsewhere"), "TMPDIR": str(cwd)}
     return subprocess.run(
-        [sys.executable, *argv], env=environment, cwd=cwd, capture_output=True, text=True, timeout=LIMIT, check=False
+        [sys.executable, *argv],
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=patience(LIMIT),
+        check=False,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
 from support.places import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -22,7 +23,7 @@ AFRESH = "--on-failure", "restart"
 HEAD = """
 import os, signal, sys, time
 import ringcast
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def until_it_fails(comm):
@@ -48,7 +49,7 @@ def launch(folder: Path, *arguments: str, program: str = "") -> subprocess.Compl
         (folder / "program.py").write_text(HEAD + program)
         arguments = (*arguments, str(folder / "program.py"))
     environment = {**os.environ, "TMPDIR": str(sockets)}
-    done = subprocess.run([*LAUNCH, *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*LAUNCH, *arguments], env=environment, capture_output=True, text=True, timeout=patience(60))
     assert list(sockets.iterdir()) == []
     return done
 
@@ -91,13 +92,13 @@ def test_the_example_survives_without_a_launcher(tmp_path: Path) -> None:
         )
         for rank in range(3)
     ]
-    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    said = [rank.communicate(timeout=patience(60))[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [-signal.SIGKILL, 0, 0]
     assert said[1].startswith("3 ranks began, 2 finished: 1, 2\n")
 
 
 def test_the_example_alone() -> None:
-    done = subprocess.run([sys.executable, SURVIVE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, SURVIVE], capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "1 ranks began, 1 finished: 0")
 
 
@@ -223,7 +224,7 @@ def test_a_signal_to_the_launcher_never_restarts(tmp_path: Path, number: signal.
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == "ready\n"
         launcher.send_signal(number)
-        _, said = launcher.communicate(timeout=30)
+        _, said = launcher.communicate(timeout=patience(30))
     assert launcher.returncode == 128 + number
     assert "afresh" not in said
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringcast.version import __version__
+from support.patience import patience
 from support.places import ROOT
 
 pytestmark = pytest.mark.live
@@ -21,7 +22,7 @@ SOURCES = {"ringcast": ROOT / "ringcast", "ringcast_launcher": ROOT / "launcher"
 def run(*argv: str | Path, cwd: Path) -> str:
     """Return the standard output of a program that inherits no variable of Python's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=patience(100))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

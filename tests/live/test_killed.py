@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.patience import patience
 from support.places import SUPPORT
 from support.programs.doomed import SIZE, End, end_of
 
@@ -59,11 +60,11 @@ def run(seed: int) -> None:
         jobs.mkdir()
         limits = {"RINGCAST_TIMEOUT": str(CALL)} if end.way == "spin" else {}
         done = subprocess.run(
-            [*LAUNCH, "-n", str(SIZE), "--timeout", "60", str(PROGRAM), str(seed), name],
+            [*LAUNCH, "-n", str(SIZE), "--timeout", f"{patience(60):g}", str(PROGRAM), str(seed), name],
             env={**os.environ, **QUIET, **limits, "TMPDIR": str(jobs)},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=patience(100),
         )
         try:
             survivors = [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
@@ -147,7 +148,7 @@ if comm.rank == 1:
 assert (comm.allreduce(np.full(1000, comm.rank + 1)) == 10).all()
 """)
     command = [*LAUNCH, "-n", str(SIZE), str(program)]
-    done = subprocess.run(command, env={**os.environ, **QUIET}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env={**os.environ, **QUIET}, capture_output=True, text=True, timeout=patience(300))
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[-1]) > 20
     # On a busy machine it takes more than a minute, and then a line says so.

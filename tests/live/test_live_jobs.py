@@ -20,6 +20,7 @@ import pytest
 from ringcast.monitoring import jobs
 from ringcast.monitoring.live import look
 from ringcast_launcher.hosts import stacks
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -67,12 +68,12 @@ class Outside:
     def ps(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ringcast", "ps", *arguments]
         return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=LIMIT, check=False
+            command, env=self._environment, capture_output=True, text=True, timeout=patience(LIMIT), check=False
         )
 
     def state(self, launcher: subprocess.Popen[str], wanted: Callable[[list[dict[str, Any]]], bool]) -> dict[str, Any]:
         """Return what ps tells of a job as soon as its ranks are as wanted."""
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + patience(LIMIT)
         while time.monotonic() < deadline:
             for job in jobs.running():
                 if job.launcher == launcher.pid and wanted(states := [asdict(state) for state in look(job)]):
@@ -82,7 +83,7 @@ class Outside:
 
     def end(self, launcher: subprocess.Popen[str]) -> tuple[int, list[str]]:
         """Return the exit code and the lines of standard error."""
-        _, errors = launcher.communicate(timeout=LIMIT)
+        _, errors = launcher.communicate(timeout=patience(LIMIT))
         return launcher.returncode, errors.splitlines()
 
     def close(self) -> None:
@@ -286,7 +287,7 @@ def test_who_has_become_another_program_is_not_sent_the_signal(tmp_path: Path) -
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert stacks.collect(str(tmp_path), {0: process.pid}) == {0: f"{NO_STACKS}\n"}
-        assert process.communicate("alive\n", timeout=LIMIT)[0] == "alive\n"
+        assert process.communicate("alive\n", timeout=patience(LIMIT))[0] == "alive\n"
         assert process.returncode == 0
     finally:
         process.kill()

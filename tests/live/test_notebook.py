@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from support import needs
+from support.patience import patience
 
 PATIENCE = 60.0  # seconds for a cell
 
@@ -55,11 +56,11 @@ class Notebook:
         self.kernel.start_kernel(env={**environment, "NO_COLOR": "1"})
         self.client = self.kernel.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
+        self.client.wait_for_ready(timeout=patience(PATIENCE))
 
     def run(self, code: str, seen: Callable[[Cell], None] = lambda _: None) -> Cell:
         """Run a cell; `seen` is called after each message that it sends."""
-        cell, number, until = Cell(), self.client.execute(code), time.monotonic() + PATIENCE
+        cell, number, until = Cell(), self.client.execute(code), time.monotonic() + patience(PATIENCE)
         while True:
             try:
                 message = self.client.get_iopub_msg(timeout=max(0.0, until - time.monotonic()))
@@ -143,5 +144,7 @@ def work(comm, start):
     assert cell.result == str([(pid, 2) for pid in pids]), cell
 
     notebook.close()
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE)
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=patience(PATIENCE)
+    )
     assert alive == []

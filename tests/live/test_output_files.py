@@ -14,6 +14,7 @@ import pytest
 
 from ringcast._util.output_files import reason_not, write_whole
 from support import needs
+from support.patience import patience
 
 UMASK = int(Path("/proc/self/status").read_text().split("Umask:")[1].split()[0], 8)
 
@@ -117,7 +118,7 @@ def test_standard_output_has_a_name(tmp_path: Path, name: str, into: str) -> Non
     )
     with (tmp_path / "out").open("w") as out:
         stream = subprocess.PIPE if into == "pipe" else out
-        done = subprocess.run([sys.executable, "-c", program], stdout=stream, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program], stdout=stream, text=True, timeout=patience(60))
     assert done.returncode == 0
     assert (done.stdout if into == "pipe" else (tmp_path / "out").read_text()) == "first\ntext, last"
     assert os.path.islink("/dev/stdout")
@@ -143,7 +144,7 @@ def test_a_pipe_stays_one(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(path.read_text()))
     reader.start()
     put("text", path)
-    reader.join(10)
+    reader.join(patience(10))
     assert read == ["text"]
     assert stat.S_ISFIFO(path.stat().st_mode)
 

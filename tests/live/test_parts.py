@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 SUMS = """
@@ -44,7 +46,7 @@ part.free()
 def launch(folder: Path, program: str, size: int, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), *options, "program.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(60), check=False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 6])

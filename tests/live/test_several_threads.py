@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ENDS = """
@@ -46,7 +48,7 @@ comm.recv((comm.rank + 1) % comm.size)
 def launch(folder: Path, program: str, size: int) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), "program.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(60), check=False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from support import needs
+from support.patience import patience
 from support.places import SUPPORT
 from support.seccomp import MEMFD_CREATE
 
@@ -51,11 +52,11 @@ def launch(
         arguments = (*arguments, str(file))
     try:
         return subprocess.run(
-            [*before, *LAUNCH, "--timeout", "100", *arguments],
+            [*before, *LAUNCH, "--timeout", f"{patience(100):g}", *arguments],
             env={**os.environ, **QUIET, "TMPDIR": str(folder)},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=patience(110),
         )
     finally:
         if program:
@@ -142,7 +143,7 @@ if "{limit}" == "RLIMIT_NOFILE":
     limit = len(os.listdir("/proc/self/fd")) + 2
 if os.environ["RINGCAST_RANK"] == "2":
     resource.setrlimit(resource.{limit}, (limit, limit))
-ringcast.init(timeout=30).barrier()
+ringcast.init().barrier()
 """,
     )
     assert done.returncode not in (0, 135, 139), done.stderr  # neither a bus error nor a segmentation fault
@@ -163,7 +164,7 @@ def test_a_rank_that_is_protected_from_others_is_an_error_that_says_so(folder: P
     program = f"""{PROTECTS_ITSELF}
 if os.environ["RINGCAST_RANK"] == "1":
     protect()
-ringcast.init(timeout=30).barrier()
+ringcast.init().barrier()
 """
     done = launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program)
     assert done.returncode == 1
@@ -174,7 +175,7 @@ ringcast.init(timeout=30).barrier()
 def test_from_a_rank_that_protects_itself_later_large_messages_are_copied_twice(folder: Path) -> None:
     needs.root()
     program = f"""{PROTECTS_ITSELF}
-comm = ringcast.init(timeout=60)
+comm = ringcast.init()
 comm.barrier()  # when all have mapped all segments
 protect()
 for n in 0, 1, 1000, 300_000:
@@ -203,7 +204,7 @@ def test_memory_of_a_call_that_was_given_up_is_the_programs_again(folder: Path) 
         "2",
         program="""
 import time
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 given_up = os.environ["RINGCAST_DIR"] + "/given-up"
 memory, word = np.full(1_000_000, 7), comm.dup()
 if comm.rank == 0:
@@ -239,7 +240,7 @@ file = tempfile.TemporaryFile()
 file.truncate(size)
 mapped = mmap.mmap(file.fileno(), size)
 memory = np.frombuffer(mapped)
-comm = ringcast.init(timeout=60)
+comm = ringcast.init()
 
 def path(name):
     return os.path.join(os.environ["RINGCAST_DIR"], name)
@@ -325,7 +326,7 @@ def test_a_forked_child_that_ends_as_python_does_harms_nobody(folder: Path) -> N
         "3",
         program="""
 import sys
-comm = ringcast.init(timeout=30)
+comm = ringcast.init()
 comm.barrier()
 if comm.rank == 1:
     child = os.fork()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ringcast
+from support.patience import patience
 
 UNTOUCHED = -9.0
 
@@ -599,4 +600,4 @@ def test_collectives_give_what_numpy_gives(p: int) -> None:
         ):
             checks(comm)
 
-    ringcast.run(all_of_them, p, timeout=60)
+    ringcast.run(all_of_them, p, timeout=patience(60))

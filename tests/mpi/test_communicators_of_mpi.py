@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from ringcast import MPI
 from support.jobs import Job
+from support.patience import patience
 
 SIZES = (1, 2, 3, 5)
 RANKS = st.lists(st.integers(0, 9), unique=True)
@@ -438,7 +439,7 @@ comm.Barrier()
 
 def test_abort_ends_the_job_with_its_code() -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 7
     assert "raised MPI.Abort(7)" in done.stderr
 
@@ -469,7 +470,7 @@ work()
 @pytest.mark.parametrize("how", [CATCHING, HOOKED])
 def test_the_rank_whose_error_made_all_abort_is_named(how: str) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", sys.executable, "-c", ABORTING + how]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 9
     assert "ringcast-launch: rank 1: raised MPI.Abort(9) after ValueError" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("ringcast-launch: rank 1 (")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from support.patience import patience
 from support.places import ROOT
 
 PROGRAM = ROOT / "tests/support/programs/messages_of_mpi.py"
@@ -15,7 +16,7 @@ PROGRAM = ROOT / "tests/support/programs/messages_of_mpi.py"
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_the_laws_of_messages(n: int) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(n), sys.executable, str(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert len({line.partition(" ")[2] for line in done.stdout.splitlines()}) == 1
 
@@ -33,5 +34,7 @@ for call in lambda: MPI.COMM_SELF.send([], 0), lambda: MPI.COMM_SELF.irecv(), la
         raise AssertionError
 MPI.COMM_SELF.Sendrecv(b"a", 0, 0, bytearray(1), 0, 0)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert done.returncode == 0, done.stderr

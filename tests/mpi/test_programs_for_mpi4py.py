@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringcast_launcher.decide.job_report import JobReport
+from support.patience import patience
 from support.places import ROOT
 
 LAUNCH = (sys.executable, "-m", "ringcast_launcher", "-n", "3", "--output", "none", "--as-mpi4py")
@@ -30,7 +31,7 @@ def absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def output(*command: str) -> list[str]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return sorted(done.stdout.splitlines())
 
@@ -70,7 +71,9 @@ def test_helloworld_has_a_line_of_each_rank() -> None:
     assert [line.rpartition(" on ")[0] for line in lines] == [
         f"Hello, World! I am process {rank} of 3" for rank in range(3)
     ]
-    other = subprocess.run([*ALONE, "-m", "mpi4py.bench", "pingpong"], capture_output=True, text=True, timeout=60)
+    other = subprocess.run(
+        [*ALONE, "-m", "mpi4py.bench", "pingpong"], capture_output=True, text=True, timeout=patience(60)
+    )
     assert (other.returncode, "pip install mpi4py" in other.stderr) == (1, True)
 
 
@@ -78,10 +81,12 @@ def test_a_command_line_without_a_program_gets_the_usage() -> None:
     for module in ("ringcast.mpi4py", "mpi4py", "mpi4py.futures"):
         command = ALONE if module == "ringcast.mpi4py" else (*ALONE, "-m", module)
         usage = f"usage: python -m {module} (PROGRAM"
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
         assert (done.returncode, done.stderr.startswith(usage)) == (1, True)
     assert any(line.startswith("usage: python -m ringcast.mpi4py") for line in output(*ALONE, "--help"))
-    many = subprocess.run([*ALONE, "-n", "3", "x.py"], capture_output=True, text=True, timeout=60, check=False)
+    many = subprocess.run(
+        [*ALONE, "-n", "3", "x.py"], capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert (many.returncode, "ringcast-launch -n N" in many.stderr) == (1, True)
     assert output(*ALONE, "-m", "mpi4py", "--version") == ["mpi4py 4.1.2"]
 
@@ -129,7 +134,7 @@ print("goes on")
 
 def test_what_we_do_not_have_ends_the_program_from_its_threads_too() -> None:
     command = [*ALONE, write("threads.py", THREADS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert (done.returncode, done.stdout) == (1, "caught\n")
     assert "ValueError: invalid literal" in done.stderr
     assert "ringcast has no MPI dynamic processes; with MPIPoolExecutor" in done.stderr.splitlines()[-1]
@@ -420,7 +425,9 @@ if __name__ == "__main__":
 @pytest.mark.live
 def test_a_program_that_fails_beside_executors_ends_the_job() -> None:
     write("failing.py", FAILING)
-    done = subprocess.run([*LAUNCH, *EXECUTORS, "failing.py"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*LAUNCH, *EXECUTORS, "failing.py"], capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert done.returncode == 1
     assert "failed: KeyError: 7" in done.stderr
     assert re.search(r"^stopped at .*mpi4py/futures/__main__.py:\d+: PeerFailed", done.stderr, re.MULTILINE)
@@ -446,7 +453,7 @@ MPIPoolExecutor().submit(int).result()
 @pytest.mark.live
 def test_an_executor_that_cannot_be_used_says_why() -> None:
     def last(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
         return done.stderr.splitlines()[-1].partition("failed: ")[2]
 
     initializer, loaded = write("initializer.py", INITIALIZER), write("loaded.py", LOADED)
@@ -492,7 +499,7 @@ def test_no_library_of_mpi_is_loaded() -> None:
 def errors_of(program: str) -> list[str]:
     """Return the lines that a program whose job fails leaves on standard error."""
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "--as-mpi4py", write("failing.py", program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 1, done.stderr
     return done.stderr.splitlines()
 
@@ -538,6 +545,6 @@ def test_where_mpi4py_is_missing_the_option_for_it_is_named() -> None:
 @pytest.mark.parametrize("module", ["mpi4py", "mpi4py.bench"])
 def test_where_a_module_of_mpi4py_is_missing_the_option_for_it_is_named(module: str) -> None:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "-m", module, "helloworld"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert (done.returncode, sum("No module named" in line for line in done.stderr.splitlines())) == (1, 1)
     assert "with --as-mpi4py" in done.stderr.splitlines()[-2]

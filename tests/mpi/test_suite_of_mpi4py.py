@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
 from support.places import ROOT
 
 COLLECTIVES = [
@@ -58,7 +59,9 @@ def test_an_executor_of_mpi4py_that_has_no_ranks_ends_the_program(tmp_path: Path
     alone = [sys.executable, "-m", "ringcast.mpi4py", str(program)]
     launched = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "--as-mpi4py", str(program)]
     for command in (alone, launched):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=patience(60), check=False
+        )
         assert (done.returncode, "start the program with -m mpi4py.futures" in done.stderr) == (1, True)
 
 

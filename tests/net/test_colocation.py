@@ -26,6 +26,7 @@ from ringcast.procs.libc import reason_not_shared
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from support.intruders import another_jobs_member, arrivals, knock
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -235,7 +236,7 @@ def test_the_ipc_end_needs_no_key_and_the_tcp_end_still_does(
 
 
 def arrivals_of(transport: ZeroMQTransport) -> bytes:
-    deadline = transport.clock() + 60
+    deadline = transport.clock() + patience(60)
     while (arrival := transport.poll(deadline)) is None:
         assert transport.clock() < deadline
     return arrival.header
@@ -249,7 +250,7 @@ def test_over_ipc_nothing_is_encrypted_and_over_tcp_all(folder: Path) -> None:
         mechanisms = [sock.getsockopt(zmq.MECHANISM) for sock in (a._peers[1], a._peers[2], c._peers[0])]
         assert mechanisms == [zmq.NULL, zmq.CURVE, zmq.CURVE]
         assert a.address_of(1) == made[1].near
-        deadline = a.clock() + 60
+        deadline = a.clock() + patience(60)
         while 2 in a.unreached():
             a.wait_for_news(deadline)
             assert a.clock() < deadline
@@ -289,7 +290,7 @@ def test_a_killed_peer_is_lost_and_who_takes_its_place_hears_nothing(way: str, f
         peer.wait()
         other = stack.enter_context(contextlib.closing(ZeroMQTransport(address, near=near, secure=False)))
         other.meet([a.card, EndpointCard(address)])
-        deadline = a.clock() + 60
+        deadline = a.clock() + patience(60)
         with pytest.raises(LinkLost):  # noqa: PT012 (it is the first send after the end was noticed that raises)
             while a.clock() < deadline:
                 a.send(1, [b"meant for another"])

@@ -14,6 +14,7 @@ import pytest
 
 from ringcast.control import new_key
 from ringcast.procs.child_processes import GUARD, RankProcess, parse
+from support.patience import patience
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
@@ -40,7 +41,7 @@ def launched(p: int, program: Path, *options: str, env: dict[str, str] = ENVIRON
     command = [*LAUNCH, "-n", str(p), *options, str(program)]
     with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as short:  # for multiprocessing's own sockets
         env = {**env, "TMPDIR": short}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(100), env=env, check=False)
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
@@ -153,7 +154,7 @@ def test_without_a_launcher_too(transport: str, tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]  # fmt: skip
-    said = [rank.communicate(timeout=100)[1] for rank in ranks]
+    said = [rank.communicate(timeout=patience(100))[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, 1], said
     for errors in said:
         assert errors.startswith("ringcast.UsageError: rank ")

@@ -14,6 +14,7 @@ import pytest
 
 from ringcast.procs.liveness import Activity, Computing, Hung, Judgement, Limits, LivenessMonitor
 from ringcast.procs.procfs import activity, look_at
+from support.patience import patience
 
 LIMITS = Limits()
 STILL = Activity("SS", 1.0, 5000)
@@ -114,7 +115,7 @@ def python() -> Iterator[Callable[[str], int]]:
 
 def eventually(pid: int, wanted: Callable[[Activity, Activity], bool]) -> None:
     """Look at a process until what is wanted is seen, at most 20 s."""
-    first, deadline = activity([pid]), time.monotonic() + 20
+    first, deadline = activity([pid]), time.monotonic() + patience(20)
     while not wanted(first, activity([pid])):
         assert time.monotonic() < deadline
         time.sleep(0.01)

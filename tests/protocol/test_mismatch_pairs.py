@@ -22,6 +22,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.in_process import LocalControl, SharedControl
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked
 from support.jobs import Job
+from support.patience import patience
 from support.public import METHODS
 
 LIMIT = 6.0  # seconds; on a free machine a mismatch takes half of that at most, and so does a deadlock
@@ -126,7 +127,7 @@ def test_every_pair_of_different_calls_fails_on_both_ranks(
         left = job.left_over()
         idle.put(job)
         fine = all(tells(error, "sendrecv" in (names[0][0], names[1][0])) for error in errors)
-        return "" if fine and took < LIMIT and not left else f"{names} after {took:.1f} s: {errors} {left}"
+        return "" if fine and took < patience(LIMIT) and not left else f"{names} after {took:.1f} s: {errors} {left}"
 
     pairs = [
         (names, calls)
@@ -196,7 +197,7 @@ def test_the_place_of_a_call_that_has_ended_is_told_too() -> None:
 def test_exchanges_in_a_cycle_with_tags_that_never_match(kind: str, p: int) -> None:
     job, start = Job(kind, p), time.monotonic()
     errors = job.run(lambda c: c.sendrecv(c.rank, (c.rank - 1) % p, (c.rank + 1) % p, tag=c.rank))
-    assert time.monotonic() - start < LIMIT
+    assert time.monotonic() - start < patience(LIMIT)
     for rank, error in enumerate(errors):
         assert isinstance(error, CollectiveTimeout)
         assert error.cycle == tuple(range(p))
@@ -287,7 +288,7 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
 
 
 def await_reports(shared: SharedControl, ranks: tuple[int, ...], times: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience(30)
     while time.monotonic() < deadline:
         with shared._lock:
             reports = [shared._deadlocks._reports.get(rank) for rank in ranks]
@@ -328,7 +329,7 @@ def test_real_processes_are_told_why_they_cannot_go_on(tmp_path: Path, call: str
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
     )
     said = [line.split("] ", 1)[-1] for line in done.stdout.splitlines()]
     assert len(said) == 3, done

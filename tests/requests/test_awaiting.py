@@ -22,6 +22,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine import drive, shared
 from ringcast.requests import awaiting
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -144,7 +145,7 @@ def test_the_loop_serves_others_meanwhile(ways: bool) -> None:
 
     async def work(comm: Communicator) -> Any:
         if comm.rank == 1:
-            assert told.wait(60)
+            assert told.wait(patience(60))
             await comm.isend("told", 0)
             return None
         received = asyncio.ensure_future(comm.irecv(1))
@@ -223,7 +224,7 @@ def test_a_loop_that_waits_does_not_look_all_the_time(kind: str) -> None:
 
     def rank(comm: Communicator) -> Any:
         if comm.rank == 1:
-            assert rounds.asleep.wait(60)
+            assert rounds.asleep.wait(patience(60))
             return comm.send("late", 0)
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rounds)) as runner:
             return runner.run(work(comm))
@@ -267,7 +268,7 @@ def test_the_timeout_of_the_communicator_holds(ways: bool) -> None:
 
     async def work(comm: Communicator) -> None:
         if comm.rank == 1:
-            assert over.wait(60)
+            assert over.wait(patience(60))
             return
         comm.timeout = 0.05
         with pytest.raises(CollectiveTimeout, match=r"allreduce #1.*0\.05 s"):
@@ -323,7 +324,7 @@ def test_who_awaits_is_in_no_cycle(monkeypatch: pytest.MonkeyPatch, ways: bool) 
             return None
         received = asyncio.ensure_future(comm.irecv(1))
         for _ in range(10):
-            assert await asyncio.to_thread(reports.acquire, timeout=60)
+            assert await asyncio.to_thread(reports.acquire, timeout=patience(60))
         comm.send("late", 1)
         return await received
 

@@ -22,6 +22,7 @@ from ringcast.requests import buffers
 from ringcast.wire.collective import COLLECTIVES
 from support.calls import CASES
 from support.jobs import Job
+from support.patience import patience
 
 BIG = 40_000  # numbers of a message that waits for its receive
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -235,7 +236,7 @@ def test_a_value_may_be_changed_at_once_where_it_is_not_in_use_any_more(layout: 
             wide[..., 0] = value
             value = wide[..., 0]
         used = False
-        assert comm.rank == 1 or begun[name].wait(60)
+        assert comm.rank == 1 or begun[name].wait(patience(60))
         request = getattr(comm, f"i{name}")(value, *rest)
         if comm.rank == 1:
             steps = next(iter(comm._group.endpoint.requests.values())).steps

@@ -19,6 +19,7 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from support.calls import CASES, assert_same
 from support.jobs import Job
+from support.patience import patience
 
 KINDS = ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)]
 
@@ -227,7 +228,7 @@ def test_of_two_threads_that_start_a_call_one_does(comm: Communicator, monkeypat
     make = call._make
 
     def meet() -> Any:
-        meeting.wait(60)
+        meeting.wait(patience(60))
         return make()
 
     def start() -> None:

@@ -26,6 +26,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.protocol.operations import Operation
 from support.calls import CASES, assert_same
 from support.jobs import Job
+from support.patience import patience
 from support.public import NONBLOCKING, PERSISTENT
 
 
@@ -375,7 +376,7 @@ def test_a_timeout_ends_what_is_waited_for(wait: str) -> None:
 
     def work(comm: Communicator) -> None:
         if comm.rank == 1:
-            assert over.wait(60)
+            assert over.wait(patience(60))
             return
         requests = [comm.iallreduce(1), other(comm).ibarrier()]
         ways = {"wait": lambda: requests[0].wait(0.1), "all": lambda: ringcast.wait_all(requests, 0.1)}
@@ -417,7 +418,7 @@ def test_the_first_error_ends_a_wait_for_all() -> None:
         second = other(comm)
         if comm.rank == 1:
             comm.revoke()
-            assert done.wait(60)
+            assert done.wait(patience(60))
             second.barrier()
             return
         requests = [second.ibarrier(), comm.ibarrier()]
@@ -441,7 +442,7 @@ def test_a_receive_that_goes_on_after_the_error_of_another_request_keeps_its_mem
 
     def work(comm: Communicator) -> None:
         if comm.rank == 1:
-            assert begun.wait(60)
+            assert begun.wait(patience(60))
             comm.revoke()
             return
         second, out = other(comm), np.zeros(3)
@@ -465,7 +466,7 @@ def test_what_breaks_off_another_call_ends_the_wait(monkeypatch: pytest.MonkeyPa
     def work(comm: Communicator) -> None:
         second = other(comm)
         if comm.rank == 1:
-            assert ready.wait(60)
+            assert ready.wait(patience(60))
             comm.allreduce(np.ones(10), algorithm="pipelined_ring")
             return
         first = comm.iallreduce(np.ones(10), algorithm="pipelined_ring")
@@ -617,7 +618,7 @@ def test_a_call_under_way_is_no_part_of_a_cycle_if_it_can_go_on(monkeypatch: pyt
     def work(comm: Communicator) -> list[Any]:
         if comm.rank == 2:
             for _ in range(20):
-                assert stalled.acquire(timeout=60)
+                assert stalled.acquire(timeout=patience(60))
         else:
             send = comm._group.endpoint.control.send
             monkeypatch.setattr(comm._group.endpoint.control, "send", lambda m: (send(m), stalled.release()))

@@ -16,6 +16,7 @@ from ringcast.engine.in_process import LocalControl
 from ringcast.requests.request import Request, wait_all, wait_any
 from ringcast.transports.sockets import SocketTransport
 from support.jobs import Job
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -76,7 +77,7 @@ def test_a_wait_for_a_call_that_is_done_delivers_what_it_has_sent(job: Job, way:
             assert not comm._group.endpoint.transport.unsent
             wait_all(others)
         else:
-            assert begun.wait(PATIENCE)
+            assert begun.wait(patience(PATIENCE))
             receive(comm)
 
     job.ask(work)
@@ -101,7 +102,7 @@ def test_the_loop_serves_others_until_all_is_delivered(job: Job) -> None:
         if comm.rank == 0:
             asyncio.run(send(comm))
         else:
-            assert may_take.wait(PATIENCE)
+            assert may_take.wait(patience(PATIENCE))
             receive(comm)
 
     job.ask(work)
@@ -122,7 +123,7 @@ def test_it_waits_no_longer_than_the_timeout(job: Job, way: str) -> None:
             returned.set()
             wait_all(others)
         else:
-            assert returned.wait(PATIENCE)
+            assert returned.wait(patience(PATIENCE))
             receive(comm)
 
     job.ask(work)
@@ -141,10 +142,10 @@ def test_nothing_is_waited_for_when_the_job_has_ended(job: Job, way: str) -> Non
             assert comm._group.endpoint.protocol.aborted
             wait_all(others)
         else:
-            assert begun.wait(PATIENCE)
+            assert begun.wait(patience(PATIENCE))
             control = comm._group.endpoint.control
             assert isinstance(control, LocalControl)
             control.abort("enough")
-            assert over.wait(PATIENCE)
+            assert over.wait(patience(PATIENCE))
 
     job.ask(work)

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import ringcast
+from support.patience import patience
 
 from . import program
 
@@ -46,9 +47,9 @@ def launch(module: str, argument: int, folder: Path, *options: str) -> None:
     """
     command = [sys.executable, "-m", "ringcast_launcher", *options, "--output", "none", "--wdir", str(TESTS)]
     done = subprocess.run(
-        [*command, "--timeout", f"{LIMIT:g}", "-m", module, str(argument)],
+        [*command, "--timeout", f"{patience(LIMIT):g}", "-m", module, str(argument)],
         env={**ENVIRONMENT, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=LIMIT + 60, check=False,
+        timeout=patience(LIMIT) + 60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout + done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stderr}"
     assert not list(folder.iterdir()), f"left: {list(folder.iterdir())}"

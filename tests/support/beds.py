@@ -13,6 +13,7 @@ import pytest
 
 from ringcast.commands.bench.bed import Bed, BedError, parse
 from ringcast.commands.bench.workers import start_workers
+from support.patience import patience
 
 PROGRAMS = Path(__file__).parent / "on_hosts"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -33,7 +34,7 @@ def run_on(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command on a host to its end and return what it did; it is killed at the timeout, which raises."""
     files = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(bed.argv(host, command), timeout=timeout, env=dict(env), check=False, **files)
+    return subprocess.run(bed.argv(host, command), timeout=patience(timeout), env=dict(env), check=False, **files)
 
 
 def on(bed: Bed, host: int, *command: str) -> str:
@@ -65,7 +66,7 @@ def run_ranks(bed: Bed, program: str, *arguments: str, hosts: Sequence[int] = ()
 
 def outputs(processes: list[subprocess.Popen[str]], timeout: float = 60.0) -> list[str]:
     """Wait for processes that must succeed and return what each printed."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patience(timeout)
     try:
         printed = [process.communicate(timeout=max(0.1, deadline - time.monotonic()))[0] for process in processes]
     except subprocess.TimeoutExpired:

@@ -16,6 +16,7 @@ from ringcast.wire.codec import decode
 from ringcast.wire.control_messages import NOTICES, Notice
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
+from support.patience import patience
 
 PACE = Pace(beat=0.05, silence=5.0, linger=2.0)
 NONCE = 2**63 + 5
@@ -57,7 +58,7 @@ class Serving:
 
     def notice(self, kind: type) -> ForOwner:
         while True:
-            found = self.notices.get(timeout=10)
+            found = self.notices.get(timeout=patience(10))
             if isinstance(found, kind):
                 return found
 
@@ -81,7 +82,7 @@ class Worker:
 
     def news(self) -> Notice:
         """Return the next notice of the control plane."""
-        return opened(self.inbox.get(timeout=10))
+        return opened(self.inbox.get(timeout=patience(10)))
 
 
 def opened(frames: Sequence[bytes]) -> Notice:
@@ -100,7 +101,7 @@ def job(context: zmq.Context, address: str, size: int, **settings: object) -> It
         workers = [Worker(context, server.server.address, rank, size) for rank in range(size)]
         try:
             with ThreadPoolExecutor(size) as pool:
-                rosters = list(pool.map(lambda worker: worker.client.join(10), workers))
+                rosters = list(pool.map(lambda worker: worker.client.join(patience(10)), workers))
             assert rosters == [tuple(EndpointCard(f"data{rank}") for rank in range(size))] * size
             yield server, workers
         finally:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ringcast.config.worker import WorkerConfig
+from support.patience import patience
 
 SIZE, VICTIM = 4, 1
 LIMIT = 60  # seconds that the whole job may take
@@ -89,7 +90,7 @@ def run(fault: str, *, hosted: bool = True, transport: str = "auto") -> Outcome:
 def _launched(worker: list[str], folder: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(SIZE), *worker]
     environment = {**os.environ, "TMPDIR": folder}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(LIMIT), env=environment)
     return done.returncode, done.stderr
 
 
@@ -104,7 +105,7 @@ def _alone(worker: list[str], folder: str) -> tuple[int, str]:
             ranks.append(
                 subprocess.Popen([sys.executable, *worker], env=environment, stderr=subprocess.PIPE, text=True)
             )
-        said = [process.communicate(timeout=LIMIT)[1] for process in ranks]
+        said = [process.communicate(timeout=patience(LIMIT))[1] for process in ranks]
         return ranks[VICTIM].returncode, said[VICTIM]
     finally:
         for process in ranks:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ringcast.commands.bench.bed import Bed
 from support.beds import ENVIRONMENT, run_on
+from support.patience import patience
 from support.sshd import ssh_bed
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
@@ -104,8 +105,8 @@ def fleet(text: str, folder: Path, **options: Any) -> Iterator[Fleet]:
 
 
 def until(done: Callable[[], Any], seconds: float = 60.0, why: Callable[[], str] = lambda: "it never came") -> Any:
-    """Return the first true value of what is asked again and again."""
-    deadline = time.monotonic() + seconds
+    """Call `done` until it returns a true value, for `patience(seconds)` at most; return that value."""
+    deadline = time.monotonic() + patience(seconds)
     while not (found := done()):
         assert time.monotonic() < deadline, why()
         time.sleep(0.02)
@@ -119,7 +120,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 def finished(process: subprocess.Popen[str], seconds: float = LIMIT) -> subprocess.CompletedProcess[str]:
     """Wait for the end of a launcher that was started."""
-    out, err = process.communicate(timeout=seconds)
+    out, err = process.communicate(timeout=patience(seconds))
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

@@ -10,6 +10,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ringcast.control import new_key
 from ringcast.net.keys import KeyPair, member_pair
 from ringcast.transports.zeromq import ZeroMQTransport
+from support.patience import patience
 
 LIMIT = 100  # seconds; nothing here takes nearly as long
 
@@ -43,7 +44,7 @@ def another_jobs_member() -> KeyPair:
 def arrivals(transport: ZeroMQTransport, until: bytes) -> list[bytes]:
     """Return the headers of what arrives, up to one."""
     got: list[bytes] = []
-    deadline = transport.clock() + LIMIT
+    deadline = transport.clock() + patience(LIMIT)
     while until not in got:
         assert transport.clock() < deadline, got
         if (arrival := transport.poll(deadline)) is not None:

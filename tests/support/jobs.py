@@ -22,6 +22,7 @@ from ringcast.transports.shm import ShmTransport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
 from support import socket_jobs
+from support.patience import patience
 from support.under_way import holding
 
 KINDS = ("threads", "shm", "sockets", "tcp")
@@ -96,7 +97,7 @@ class Job:
         # Threads that live on: to start one takes longer than many a call.
         self._pool = ThreadPoolExecutor(size, initializer=stay_on_one_processor)
 
-    def run(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+    def run(self, fn: Callable[[Communicator], Any], timeout: float | None = None) -> list[Any]:
         """Return fn's results, with an exception in the place of the result of a rank that raised one.
 
         Every run is on a communicator of its own, so that an error in one does not spoil the next.
@@ -104,18 +105,19 @@ class Job:
         self._context += 1
         self._used.append(self._context)
         results: list[Any] = [None] * self.size
+        limit = patience(60) if timeout is None else timeout
 
         def work(endpoint: Endpoint) -> None:
             group = Group(endpoint, self._context, NETWORKS["threads" if self.kind == "threads" else self.kind])
             try:
-                results[endpoint.rank] = fn(Communicator(group, timeout))
+                results[endpoint.rank] = fn(Communicator(group, limit))
             except BaseException as error:
                 results[endpoint.rank] = error
 
         wait([self._pool.submit(work, endpoint) for endpoint in self.endpoints])
         return results
 
-    def ask(self, fn: Callable[[Communicator], Any], timeout: float = 60.0) -> list[Any]:
+    def ask(self, fn: Callable[[Communicator], Any], timeout: float | None = None) -> list[Any]:
         """Return fn's results; raise the error of a rank if there is one, if possible not a mere consequence."""
         results = self.run(fn, timeout)
         errors = [result for result in results if isinstance(result, BaseException)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringcast.monitoring import jobs
+from support.patience import patience
 from support.places import GOLDEN
 
 FILE = GOLDEN / "mistakes.txt"
@@ -138,7 +139,7 @@ def make(mistake: Mistake, n: int) -> tuple[Seen, str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LIMIT,
+            timeout=patience(LIMIT),
             check=False,
         )
     text = _normal(done.stdout, folder)

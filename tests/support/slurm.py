@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from support.patience import patience
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scancel", "sinfo")
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 NODES = ("ringcast1", "ringcast2")
@@ -78,7 +80,13 @@ class Cluster:
         """Run a command, srun for example, and return what it did."""
         environment = self.environment | variables
         return subprocess.run(
-            command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=timeout, check=False
+            command,
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=patience(timeout),
+            check=False,
         )
 
     def logs(self) -> str:
@@ -174,7 +182,7 @@ def _daemon(stack: contextlib.ExitStack, folder: Path, command: Sequence[str]) -
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(patience(10))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -194,7 +202,7 @@ def _idle(started: Cluster) -> bool:
 
 
 def _wait(condition: Callable[[], bool], what: str, started: Cluster) -> None:
-    deadline = time.monotonic() + UP
+    deadline = time.monotonic() + patience(UP)
     while not condition():
         assert time.monotonic() < deadline, f"not within {UP:g} s: {what}\n{started.logs()}"
         time.sleep(0.05)

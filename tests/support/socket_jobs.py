@@ -9,6 +9,7 @@ from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.transports.incoming import Arrival
 from ringcast.transports.outgoing import Outgoing
 from ringcast.transports.sockets import SocketTransport
+from support.patience import patience
 
 PATIENCE = 30.0  # seconds in which everything here happens
 
@@ -37,7 +38,7 @@ def join(made: Sequence[SocketTransport]) -> None:
 
 def until_reached(*made: SocketTransport) -> None:
     """Let ranks make the connections that they have begun."""
-    deadline = made[0].clock() + PATIENCE
+    deadline = made[0].clock() + patience(PATIENCE)
     while missing := [peers for transport in made if (peers := transport.unreached())]:
         assert made[0].clock() < deadline, missing
         assert not any(why for peers in missing for why in peers.values()), missing
@@ -45,7 +46,7 @@ def until_reached(*made: SocketTransport) -> None:
 
 def received(transport: SocketTransport, *others: SocketTransport) -> Arrival:
     """Return the next message of a rank, while the `others` work too."""
-    deadline = transport.clock() + PATIENCE
+    deadline = transport.clock() + patience(PATIENCE)
     while (arrival := transport.poll(transport.clock() + 0.001 * bool(not others))) is None:
         assert transport.clock() < deadline
         for other in others:

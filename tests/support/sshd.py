@@ -22,6 +22,7 @@ from types import MappingProxyType
 from ringcast.commands.bench.bed import Bed
 from support import needs
 from support.beds import make_bed, on
+from support.patience import patience
 
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 SETTINGS = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"  # of this user: ssh does not ask $HOME
@@ -118,7 +119,7 @@ mkdir /run/sshd
 
 
 def _wait(folder: Path, daemons: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + UP
+    deadline = time.monotonic() + patience(UP)
     while (listening := _logs(folder).count("Server listening on 0.0.0.0 ")) < len(daemons):
         assert all(daemon.poll() is None for daemon in daemons), "an sshd has ended"
         assert time.monotonic() < deadline, f"{listening} of {len(daemons)} sshd listen after {UP:g} s"
@@ -131,4 +132,4 @@ def _logs(folder: Path) -> str:
 
 def _reap(daemons: list[subprocess.Popen[bytes]]) -> None:
     for daemon in daemons:
-        daemon.wait(UP)
+        daemon.wait(patience(UP))

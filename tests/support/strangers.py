@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ringcast.net.tls import TlsClient
 from ringcast.transports.greeting import hello
 from ringcast.transports.sockets import SocketTransport
+from support.patience import patience
 from support.socket_jobs import PATIENCE
 
 BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -23,7 +24,7 @@ def port_of(address: str) -> int:
 
 def stranger(transport: SocketTransport, said: bytes = b"") -> socket.socket:
     """Connect to a rank's port and say something; the socket does not block."""
-    sock = socket.create_connection(("127.0.0.1", port_of(transport.address)), timeout=PATIENCE)
+    sock = socket.create_connection(("127.0.0.1", port_of(transport.address)), timeout=patience(PATIENCE))
     sock.setblocking(False)
     sock.send(said)
     return sock
@@ -43,7 +44,7 @@ def ended(sock: socket.socket) -> bool:
 
 def until_ended(sock: socket.socket, *ranks: SocketTransport) -> None:
     """Let ranks work until one of them has closed a connection."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience(PATIENCE)
     while not ended(sock):
         assert time.monotonic() < deadline
         for rank in ranks:
@@ -52,7 +53,7 @@ def until_ended(sock: socket.socket, *ranks: SocketTransport) -> None:
 
 def until_counted(count: int, rank: SocketTransport) -> None:
     """Let a rank work until it has counted so many strangers."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience(PATIENCE)
     while rank.strangers < count:
         assert time.monotonic() < deadline, rank.strangers
         rank.unreached()
@@ -62,7 +63,7 @@ def shaken(sock: socket.socket, client: TlsClient, claim: bytes, *ranks: SocketT
     """Claim to be who `claim` says, and show the client's certificate; return the connection if that is admitted."""
     sock.send(hello(claim, secure=True))
     wrapped = client._context.wrap_socket(sock, do_handshake_on_connect=False)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience(PATIENCE)
     while time.monotonic() < deadline:
         for rank in ranks:
             rank.unreached()

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from support.patience import patience
+
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 120  # seconds; nothing takes nearly as long
 # With these the launcher has nothing to say.
@@ -61,7 +63,7 @@ class OnTerminal:
 
     def wait_for(self, pattern: str, times: int = 1) -> None:
         with self._came:
-            found = self._came.wait_for(lambda: len(re.findall(pattern.encode(), self.data)) >= times, LIMIT)
+            found = self._came.wait_for(lambda: len(re.findall(pattern.encode(), self.data)) >= times, patience(LIMIT))
             assert found, self.data
 
     def type(self, text: str) -> None:
@@ -70,7 +72,7 @@ class OnTerminal:
     def end(self) -> int:
         """Wait for the program, kill it if it does not end, and return its exit code."""
         try:
-            return self.process.wait(LIMIT)
+            return self.process.wait(patience(LIMIT))
         finally:
             self.process.kill()
             self.process.wait()

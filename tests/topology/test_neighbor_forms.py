@@ -13,6 +13,7 @@ import pytest
 from ringcast import ArgumentError, Communicator, Topology, UsageError
 from ringcast.collectives.memory import uses_of
 from support.jobs import Job
+from support.patience import patience
 
 NAMES = ["neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv"]
 BIG = 40_000
@@ -89,7 +90,7 @@ def test_a_value_may_be_changed_at_once_where_it_is_not_in_use_any_more(name: st
         ring = comm.graph([(comm.rank + 1) % 3])
         row = np.full((1, 2 * BIG), float(comm.rank))[:, :: 1 + strided]
         used = False
-        assert comm.rank == 1 or begun.wait(60)
+        assert comm.rank == 1 or begun.wait(patience(60))
         request = getattr(ring, f"i{name}")(*arguments(name, row))
         if comm.rank == 1:
             steps = next(iter(comm._group.endpoint.requests.values())).steps

@@ -22,6 +22,7 @@ from ringcast import ArgumentError, Communicator, PeerFailed, Revoked, TransferE
 from ringcast.transfer import fetching, origin
 from support.any_order import AnyOrder, Died
 from support.cases import each
+from support.patience import patience
 from support.web import Web, web
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_proxy")
@@ -317,7 +318,7 @@ def test_a_server_that_falls_silent_is_given_up(
     def silent(handler: BaseHTTPRequestHandler) -> None:
         if begins:
             short(handler)
-        over.wait(60)
+        over.wait(patience(60))
 
     site.pages["/x"] = silent
     try:
@@ -333,7 +334,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(file)]
     subprocess.run(
-        ["openssl", "req", "-x509", *key, "-out", f"{file}.crt", *names], check=True, capture_output=True, timeout=60
+        ["openssl", "req", "-x509", *key, "-out", f"{file}.crt", *names],
+        check=True,
+        capture_output=True,
+        timeout=patience(60),
     )
     with file.open("ab") as both, open(f"{file}.crt", "rb") as public:
         shutil.copyfileobj(public, both)

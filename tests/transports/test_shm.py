@@ -34,6 +34,7 @@ from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, RING, SegmentC
 from ringcast.transports.shm import ShmTransport
 from support import needs
 from support.jobs import shared
+from support.patience import patience
 from support.places import SUPPORT
 
 pytestmark = [
@@ -99,7 +100,7 @@ class Mate:
 
     def end(self) -> int:
         """Wait for its end and return its exit code."""
-        return self._process.wait(ENOUGH)
+        return self._process.wait(patience(ENOUGH))
 
     def close(self) -> None:
         self._process.kill()
@@ -218,7 +219,7 @@ def test_close_waits_for_a_reader_that_reads_nothing_within_its_bounds(
         a.send(1, [bytes(1 << 20)])
     began, used = time.monotonic(), time.process_time()
     a.close()
-    assert 0.4 < time.monotonic() - began < 5
+    assert 0.4 < time.monotonic() - began < patience(5)
     assert time.process_time() - used < 0.3
     b.close()
 
@@ -242,10 +243,10 @@ def test_a_killed_peer_is_lost_within_a_second_of_sending(mate: Callable[..., Ma
     other.end()
     began = a.clock()
     with pytest.raises(LinkLost, match="has ended"):  # noqa: PT012 (one of these)
-        while a.clock() < began + ENOUGH:
+        while a.clock() < began + patience(ENOUGH):
             a.send(1, [HEADER])
             a.poll(a.clock() + 0.01)
-    assert a.clock() < began + 1
+    assert a.clock() < began + patience(1)
 
 
 def test_a_peer_killed_with_a_full_ring_keeps_nobody_from_leaving(mate: Callable[..., Mate]) -> None:
@@ -257,7 +258,7 @@ def test_a_peer_killed_with_a_full_ring_keeps_nobody_from_leaving(mate: Callable
     other.end()
     began = time.monotonic()
     a.close()
-    assert time.monotonic() < began + 1
+    assert time.monotonic() < began + patience(1)
 
 
 @pytest.mark.parametrize("end", ["leave", "die"])
@@ -344,7 +345,7 @@ def test_another_user_maps_nothing() -> None:
     other = ShmTransport(1, 2)
     card = other.card
     done = subprocess.run(
-        [*MATE, str(card), "map as another user"], capture_output=True, text=True, timeout=60, check=False
+        [*MATE, str(card), "map as another user"], capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert done.stdout.startswith("PermissionError: "), done.stderr
     other.close()
@@ -389,11 +390,11 @@ def test_a_process_that_has_ended_has_left(end: str) -> None:
     def tell() -> None:
         numbers.append(threading.get_native_id())
         begun.set()
-        over.wait(ENOUGH)
+        over.wait(patience(ENOUGH))
 
     thread, begun = threading.Thread(target=tell), threading.Event()
     thread.start()
-    assert begun.wait(ENOUGH)
+    assert begun.wait(patience(ENOUGH))
     assert isinstance(a.meet({1: replace(other.card, pid=numbers[end == "thread"])})[1], FileNotFoundError)
     over.set()
     thread.join()
@@ -407,7 +408,7 @@ def test_a_protected_process_is_named_and_no_other_is_taken_for_it() -> None:
     needs.root()
     a = ShmTransport(0, 2)
     done = subprocess.run(
-        [*MATE, str(a.card), "map what is protected"], capture_output=True, text=True, timeout=60, check=False
+        [*MATE, str(a.card), "map what is protected"], capture_output=True, text=True, timeout=patience(60), check=False
     )
     a.close()
     protected, *others = done.stdout.splitlines()
@@ -589,7 +590,7 @@ def test_a_reader_wakes_a_writer_that_waits_for_room(with_pipe: bool, pair: tupl
     def write() -> None:
         while a.poll(a.clock() if with_pipe else None) is None:
             if with_pipe:
-                assert select.select([descriptor], [], [], ENOUGH)[0]
+                assert select.select([descriptor], [], [], patience(ENOUGH))[0]
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -599,7 +600,7 @@ def test_a_reader_wakes_a_writer_that_waits_for_room(with_pipe: bool, pair: tupl
     b.send(0, [b"enough"])
     writer.join()
     assert got == list(range(total))
-    assert time.monotonic() < began + ENOUGH
+    assert time.monotonic() < began + patience(ENOUGH)
 
 
 class Visible:
@@ -829,9 +830,9 @@ def exchange(other: Mate, count: int, waits: str, seed: int) -> None:
         if waits == "descriptor":
             arrival = a.poll(a.clock())
             if arrival is None:
-                assert select.select([descriptor], [], [], ENOUGH)[0], f"{got} of {count}, {sent} sent"
+                assert select.select([descriptor], [], [], patience(ENOUGH))[0], f"{got} of {count}, {sent} sent"
         else:
-            arrival = a.poll(a.clock() + ENOUGH)
+            arrival = a.poll(a.clock() + patience(ENOUGH))
         if arrival is not None:
             assert struct.unpack("<I", arrival.header) == (got,)
             got += 1
@@ -846,7 +847,7 @@ def exchange(other: Mate, count: int, waits: str, seed: int) -> None:
 def test_no_wake_up_is_lost(ours: str, theirs: str, count: int, mate: Callable[..., Mate]) -> None:
     began = time.monotonic()
     exchange(mate("echo", theirs, str(count)), count, ours, seed=1)
-    assert time.monotonic() < began + ENOUGH + count / 1000
+    assert time.monotonic() < began + patience(ENOUGH) + count / 1000
 
 
 @pytest.mark.long
@@ -957,4 +958,4 @@ def test_a_poll_ends_when_the_last_message_that_waited_has_found_room(pair: tupl
     began = a.clock()
     assert a.poll(began + ENOUGH) is None
     assert not a.unsent
-    assert a.clock() < began + ENOUGH
+    assert a.clock() < began + patience(ENOUGH)

@@ -38,6 +38,7 @@ from ringcast.transports.source import FED
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support import needs
+from support.patience import patience
 from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, ranks, received
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -67,7 +68,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[SocketTransport, Sock
 
 def lost(a: SocketTransport, peer: int = 1) -> str:
     """Let a rank work until a connection is lost; return why."""
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while not (why := a._links[peer].lost):
         a.unreached()
         assert a.clock() < deadline
@@ -183,7 +184,7 @@ def test_the_messages_of_one_rank_do_not_keep_those_of_another_waiting() -> None
     for _ in range(1000):
         a.send(1, [b"many", bytes(100)])
     c.send(1, [b"other"])
-    deadline = b.clock() + PATIENCE
+    deadline = b.clock() + patience(PATIENCE)
     before, arrival = 0, None
     while arrival is None or arrival.header != b"other":
         arrival = b.poll(deadline)
@@ -255,7 +256,7 @@ def test_connections_under_way_are_no_links_and_tell_why_they_fail() -> None:
 def test_a_wait_for_news_ends_when_there_are_some() -> None:
     a, b = opened(2)
     a.connect([1])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while a.unreached():
         b.unreached()
         a.wait_for_news(a.clock() + 0.01)
@@ -291,14 +292,14 @@ def test_the_descriptor_works_in_another_epoll(pair: tuple[SocketTransport, Sock
         assert outer.poll(0) == []
         for sent in lambda: a.send(1, [b"header"]), lambda: b.inject([b"header"]):
             sent()
-            assert outer.poll(PATIENCE)
+            assert outer.poll(patience(PATIENCE))
             assert received_any(b) == b"header"
             assert b.poll(b.clock()) is None
             assert outer.poll(0) == []
 
 
 def received_any(transport: SocketTransport) -> bytes:
-    deadline = transport.clock() + PATIENCE
+    deadline = transport.clock() + patience(PATIENCE)
     while (arrival := transport.poll(deadline)) is None:
         assert transport.clock() < deadline
     return arrival.header
@@ -307,7 +308,7 @@ def received_any(transport: SocketTransport) -> bytes:
 def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[SocketTransport, SocketTransport]) -> None:
     a, b = pair
     a.send(1, [b"header", bytes(LARGEST_FRAME + 1)])
-    deadline = a.clock() + PATIENCE
+    deadline = a.clock() + patience(PATIENCE)
     while b._incoming:
         assert b.poll(b.clock()) is None
         a.unreached()
@@ -374,7 +375,7 @@ def test_of_a_sender_that_is_killed_in_the_middle_of_a_message_nothing_half_arri
         assert process.stdout.readline() == "sent\n"
         assert b.poll(b.clock() + 0.05) is None
         process.kill()
-    deadline = b.clock() + PATIENCE
+    deadline = b.clock() + patience(PATIENCE)
     while b._incoming:
         assert b.poll(b.clock() + 0.01) is None
         assert b.clock() < deadline
@@ -506,7 +507,7 @@ def test_a_rank_knows_whose_connections_it_has_still_to_admit(secure: bool) -> N
     a, b = made = opened(2, secure=secure)
     try:
         a.connect([1])
-        deadline = a.clock() + PATIENCE
+        deadline = a.clock() + patience(PATIENCE)
         while a.unreached():
             assert a.clock() < deadline
             b.unreached()

@@ -24,6 +24,7 @@ from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.jobs import KINDS, meet, transports
+from support.patience import patience
 
 THREADED = {"inject_wakes_a_waiting_poll", "inject_may_come_from_many_threads"}
 # All ranks of a simulated wire live in one thread: what several threads do is not asked of it.
@@ -206,7 +207,7 @@ def test_a_stranger_gets_nothing_in(
     monitor.close()
     stranger.close(0)
     a.send(1, [b"genuine"])
-    deadline = b.clock() + 10
+    deadline = b.clock() + patience(10)
     while (arrival := b.poll(deadline)) is None:
         assert b.clock() < deadline
     assert arrival.header == b"genuine"
@@ -275,7 +276,7 @@ def test_a_frame_beyond_the_limit_closes_the_connection(pair: tuple[ZeroMQTransp
     while b.poll(None) is None:
         pass
     a.send(1, [b"header", bytes(LARGEST_FRAME + 1)])
-    deadline = a.clock() + 20
+    deadline = a.clock() + patience(20)
     with pytest.raises(LinkLost):  # noqa: PT012 (it is the first send after the connection was closed that raises)
         while a.clock() < deadline:
             a.send(1, [b"header"])
@@ -290,9 +291,9 @@ def test_a_peer_that_does_not_listen_is_no_reason_to_wait_long(tmp_path: Path) -
     transport.connect([1])
     closing = threading.Thread(target=transport.close)
     closing.start()
-    closing.join(10)
+    closing.join(patience(10))
     assert not closing.is_alive()
-    assert transport.clock() - start < 6
+    assert transport.clock() - start < patience(6)
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "tcp://host", "ipc://" + "x" * 200, "udp://1:2"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.error_text import Translation, in_a_line, origin, text_of
 
+PACKAGE = Path(ringcast.__file__).parent
 COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
 
 
@@ -30,7 +32,7 @@ def test_frames_inside_ringcast_are_one_line() -> None:
     assert folded.startswith("  ... ")
     assert folded.endswith("inside ringcast (RINGCAST_DEBUG=info shows them)")
     assert last.startswith("ringcast.errors.ArgumentError: rank 0: bcast")
-    assert "ringcast/" not in text
+    assert str(PACKAGE) not in text
 
 
 def test_all_frames_are_there_on_demand() -> None:

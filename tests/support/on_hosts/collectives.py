@@ -62,7 +62,7 @@ def check_symmetric(comm: ringcast.Communicator, size: int) -> None:
 
 
 def main() -> None:
-    with ringcast.init(timeout=50) as comm:
+    with ringcast.init() as comm:
         for size in map(int, sys.argv[1:]):
             check_symmetric(comm, size)
             for root in {0, comm.size - 1, comm.size // 2}:

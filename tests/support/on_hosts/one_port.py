@@ -119,7 +119,7 @@ def two_at_once(comm: ringcast.Communicator, endpoint: Endpoint) -> None:
 
 
 def main(what: str) -> None:
-    with ringcast.init(timeout=50) as comm:
+    with ringcast.init() as comm:
         endpoint = comm._group.endpoint
         endpoint.transport = tap = Tap(endpoint.transport)
         if what == "schedules":

@@ -10,7 +10,7 @@ import ringcast
 
 def main() -> None:
     hosts = tuple(map(int, sys.argv[1:]))
-    with ringcast.init(timeout=50) as comm:
+    with ringcast.init() as comm:
         assert comm._group.hosts == hosts, comm._group.hosts
         p, r = comm.size, comm.rank
         even = len(set(Counter(hosts).values())) == 1

@@ -118,7 +118,7 @@ def count(comm: ringcast.Communicator, times: int) -> None:
 
 
 def main() -> None:
-    comm = ringcast.init(timeout=30)
+    comm = ringcast.init()
     if sys.argv[1] == "raise":
         recover(comm, int(sys.argv[2]), sys.argv[3])
     else:

@@ -24,7 +24,7 @@ SMALL, LARGE = (0, 1, 1000), (40_000, 300_000)  # elements
 def main() -> None:
     if sys.argv[1:]:
         deny(PROCESS_VM_READV, int(sys.argv[1]))
-    comm = ringcast.init(timeout=60)
+    comm = ringcast.init()
     assert bool(reason_not_read()) == bool(sys.argv[1:])
     for seed, size in enumerate((*SMALL, *LARGE)):
         for name, case in CASES.items():

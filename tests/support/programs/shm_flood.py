@@ -17,7 +17,7 @@ import ringcast
 
 
 def main(size: int, victim: int, after: float) -> None:
-    comm = ringcast.init(timeout=60)
+    comm = ringcast.init()
     if comm.rank == victim:
         threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
     mine, number = np.full(size, comm.rank, np.uint8), 0

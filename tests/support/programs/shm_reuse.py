@@ -12,7 +12,7 @@ ROUNDS = 100
 
 
 def main() -> None:
-    comm = ringcast.init(timeout=60)
+    comm = ringcast.init()
     ring = np.random.default_rng(comm.rank)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     for n in range(ROUNDS):
