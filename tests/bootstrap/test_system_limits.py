@@ -26,6 +26,7 @@ from ringcast.transports.zeromq import ZeroMQTransport
 from support import needs
 from support.jobs import Job
 from support.patience import patience
+from support.places import python
 
 RAISED = """
 import resource, sys
@@ -194,14 +195,14 @@ def test_a_rank_may_have_a_socket_for_every_other(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_the_launcher_raises_its_own_limit(tmp_path: Path) -> None:
     """60 workers have two pipes each: more than the soft limit that it was given."""
-    command = f"ulimit -Sn 100; exec {sys.executable} -m ringcast_launcher -n 60 --output none true"
+    command = f"ulimit -Sn 100; exec {python()} -m ringcast_launcher -n 60 --output none true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=patience(100))
     assert done.returncode == 0, done.stderr
 
 
 def launch_on_hosts(limit: str, hosts: int, starter: str) -> subprocess.CompletedProcess[str]:
     names = ",".join(f"h{i}.test" for i in range(hosts))
-    command = f"ulimit {limit}; exec {sys.executable} -m ringcast_launcher -H {names} --rsh-agent {starter} true"
+    command = f"ulimit {limit}; exec {python()} -m ringcast_launcher -H {names} --rsh-agent {starter} true"
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=patience(100), check=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_they_reach_other_hosts_as_they_are(verbose: list[str], tmp_path: Path) 
     program.write_text(SHOW)
     starter.write_text('#!/bin/sh\nexec sh -c "$2"\n')
     starter.chmod(0o755)
-    hosts = ["--rsh-agent", str(starter), "-H", "h1.test", "-x", f"A={BYTES}"]
+    hosts = ["--rsh-agent", shlex.quote(str(starter)), "-H", "h1.test", "-x", f"A={BYTES}"]
     done = launch(*verbose, *hosts, str(program), BYTES)
     assert (done.returncode, done.stdout) == (0, f"{os.fsencode(BYTES)} {os.fsencode(BYTES)}\n".encode()), done.stderr
     assert b"Error" not in done.stderr

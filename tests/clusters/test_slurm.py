@@ -20,7 +20,7 @@ from ringcast.control import new_key
 from ringcast_launcher.hosts import remote_host
 from support import needs, slurm
 from support.patience import patience
-from support.places import ROOT
+from support.places import ROOT, python
 from support.sources import check_table, write_tree
 
 pytestmark = pytest.mark.long
@@ -106,7 +106,7 @@ def test_the_commands_of_the_page_on_launching_work(command: str, cluster: slurm
 
 
 def test_steps_of_one_job_are_worlds_of_their_own(cluster: slurm.Cluster, home: dict[str, str]) -> None:
-    step = f"srun --overlap -n 2 {sys.executable} -c '{SUM}'"
+    step = f"srun --overlap -n 2 {python('-c', SUM)}"
     (cluster.folder / "steps.sh").write_text(f"#!/bin/sh\n{step} >first &\n{step} >second\nwait\n")
     done = cluster.run("sbatch", "--wait", "-n", "4", "steps.sh", **home)
     assert done.returncode == 0, f"{done.stderr}\n{cluster.logs()}"
@@ -115,7 +115,7 @@ def test_steps_of_one_job_are_worlds_of_their_own(cluster: slurm.Cluster, home: 
 
 
 def test_a_batch_script_is_one_process(cluster: slurm.Cluster, home: dict[str, str]) -> None:
-    (cluster.folder / "alone.sh").write_text(f"#!/bin/sh\n{sys.executable} -c '{SUM}' >alone\n")
+    (cluster.folder / "alone.sh").write_text(f"#!/bin/sh\n{python('-c', SUM)} >alone\n")
     done = cluster.run("sbatch", "--wait", "-n", "4", "alone.sh", **home)
     assert done.returncode == 0, f"{done.stderr}\n{cluster.logs()}"
     assert (cluster.folder / "alone").read_text() == "0 1 0\n"

@@ -313,7 +313,7 @@ def starter(bed: Bed, tmp_path: Path) -> Iterator[RemoteStarter]:
 
 
 def examined(bed: Bed, starter: RemoteStarter, *arguments: str) -> tuple[int, dict[tuple[str, str], Finding]]:
-    command = [*COMMAND, "--json", "--rsh-agent", str(starter.agent), *arguments]
+    command = [*COMMAND, "--json", "--rsh-agent", shlex.quote(str(starter.agent)), *arguments]
     done = bed.start(0, command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = done.communicate(timeout=patience(100))
     assert done.returncode in (0, 1), err

@@ -34,7 +34,7 @@ from ringcast.net.ssh import FAILED
 from ringcast.procs.process_tree import members
 from support.beds import make_bed
 from support.jobs import Job as RingcastJob
-from support.places import ROOT, SUPPORT
+from support.places import ROOT, SUPPORT, python
 
 FAKE = SUPPORT / "fake_system.py"
 SCRIPTS = ROOT / "ringcast/commands/bench/systems"
@@ -383,9 +383,9 @@ def mpich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (venv / "complete").write_text(" ".join(peers.PEERS["mpich"].requirements))
     mpiexec = venv / "bin/mpiexec"
     mpiexec.write_text(f"""#!/bin/sh
-echo "$*" >{venv}/words
-sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{venv}/forgotten
-{sys.executable} {FAKE} "$6" 0 2 "" & {sys.executable} {FAKE} "$6" 1 2 "" & wait %2 %3
+printf "%s\\n" "$@" >"{venv}/words"
+sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >"{venv}/forgotten"
+{python(FAKE)} "$6" 0 2 "" & {python(FAKE)} "$6" 1 2 "" & wait %2 %3
 """)
     mpiexec.chmod(0o700)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -399,7 +399,7 @@ def test_an_mpirun_on_one_host_starts_all_ranks_and_nothing_is_left(
     (row,) = SideBySide(OneHost(2, tmp_path)).measure(["mpich"], [replace(BCAST, size=2, repeat=3)])
     assert (row.problem, len(row.seconds), row.version) == ("", 3, "fake 1.0")
     assert row.command == "HWLOC_XMLFILE=/dev/shm/none mpiexec -n 2 python mpi.py"
-    words = (mpich / "words").read_text().split()
+    words = (mpich / "words").read_text().splitlines()
     assert words[:2] == ["-n", "2"]
     assert words[2:5] == [f"{mpich}/bin/python", str(SCRIPTS / "mpi.py"), "mpich"]
     forgotten = int((mpich / "forgotten").read_text())

@@ -17,6 +17,7 @@ import pytest
 
 from support.beds import on, run_on
 from support.fleets import LIMIT, Fleet, finished, fleet, until
+from support.places import python
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
@@ -101,7 +102,7 @@ def test_the_others_get_all_with_keep_going(hosts: Fleet, source: Path, tmp_path
 
 
 def test_a_host_that_comes_late_gets_all(hosts: Fleet, source: Path, tmp_path: Path) -> None:
-    late = f'[ "$1" != h2 ] || ! mkdir {tmp_path}/came && exec ssh "$1" "$2"; echo not yet >&2; exit 255'
+    late = f'[ "$1" != h2 ] || ! mkdir "{tmp_path}/came" && exec ssh "$1" "$2"; echo not yet >&2; exit 255'
     report = tmp_path / "report.json"
     done = cp(
         hosts,
@@ -139,7 +140,7 @@ def starter(folder: Path, text: str) -> list[str]:
     """Return the options for a starter that has host and command as $1 and $2."""
     (folder / "starter").write_text(f"#!/bin/sh\n{text}\n")
     (folder / "starter").chmod(0o755)
-    return ["--rsh-agent", str(folder / "starter")]
+    return ["--rsh-agent", shlex.quote(str(folder / "starter"))]
 
 
 def started(hosts: Fleet, *arguments: str) -> subprocess.Popen[str]:
@@ -159,7 +160,7 @@ def test_ringcast_is_missing_or_another_one(hosts: Fleet, source: Path, tmp_path
     (tmp_path / "agent.py").write_text(OTHER_VERSION)
     odd = f"""case "$1" in
 h1) exec ssh "$1" "$(echo "$2" | sed 's, -P , -I -S ,')" ;;
-h2) exec ssh "$1" {sys.executable} {tmp_path}/agent.py ;;
+h2) exec ssh "$1" {shlex.quote(python(tmp_path / "agent.py"))} ;;
 *) exec ssh "$1" "$2" ;;
 esac"""
     done = cp(hosts, "--keep-going", *starter(tmp_path, odd), str(source), "-H", f"h1,h2,h0:{THERE}/")

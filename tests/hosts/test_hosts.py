@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 
 import pytest
@@ -69,13 +70,13 @@ def test_more_ranks_than_slots_are_told(hosts: Fleet) -> None:
 
 def test_a_dry_run_tells_all_and_starts_nothing(hosts: Fleet) -> None:
     starter = hosts.folder / "starter"
-    starter.write_text(f"#!/bin/sh\ntouch {hosts.folder}/was-started\n")
+    starter.write_text(f"#!/bin/sh\ntouch '{hosts.folder}/was-started'\n")
     starter.chmod(0o755)
-    options = ["--dry-run", "-x", "COLOUR=dark blue", "-H", "h0:2,h9:1", "--rsh-agent", str(starter)]
+    options = ["--dry-run", "-x", "COLOUR=dark blue", "-H", "h0:2,h9:1", "--rsh-agent", shlex.quote(str(starter))]
     done = hosts.launch(*options, hosts.program(PLACE))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("3 ranks on 2 hosts:\n  h0  ranks 0-1\n  h9  rank 2\n")
-    assert f"to start host h9: {starter} h9 " in done.stdout
+    assert f"to start host h9: {shlex.quote(str(starter))} h9 " in done.stdout
     first, other, passed = re.split("\nof rank 2 on h9: |\nand on other hosts, as here: ", done.stdout)
     assert {"  COLOUR=dark blue", "  LOCAL_WORLD_SIZE=2", "  RANK=0"} < set(first.splitlines())
     assert other.startswith("GROUP_RANK=1 LOCAL_WORLD_SIZE=1 RANK=2")
@@ -158,7 +159,7 @@ def test_another_starter_and_a_login_that_says_something(hosts: Fleet) -> None:
 exec ssh "$2" "echo Welcome to; hostname; echo careful >&2; printf 'no end of line'; $3"
 """)
     starter.chmod(0o755)
-    found = places(hosts, "-H", "h1,h2", "--rsh-agent", f"{starter} --quick")
+    found = places(hosts, "-H", "h1,h2", "--rsh-agent", f"{shlex.quote(str(starter))} --quick")
     assert found == ["h1 2 0 1 0", "h2 2 0 1 1"]
 
 
@@ -167,7 +168,7 @@ def logins_of(hosts: Fleet, own: str) -> list[str]:
     starter = hosts.folder / "natted"
     starter.write_text(f'#!/bin/sh\nexec ssh "$1" "RINGCAST_ADVERTISE={own} $2"\n')
     starter.chmod(0o755)
-    return ["--rsh-agent", str(starter)]
+    return ["--rsh-agent", shlex.quote(str(starter))]
 
 
 def test_each_host_says_by_itself_how_its_ranks_are_reached(hosts: Fleet) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from ringcast_launcher.hosts.agent import PATIENCE
 from ringcast_launcher.hosts.remote_host import SILENCE
 from support.beds import PROGRAMS, drop, on, set_link
-from support.fleets import Fleet, finished, last_line, until
+from support.fleets import AGENT, Fleet, finished, last_line, until
 from support.places import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
@@ -125,7 +126,7 @@ def test_an_agent_that_is_killed(hosts: Fleet) -> None:
     with hosts.started("--output", "none", "-H", "h0,h1:2,h2", hosts.program(SLEEP)) as process:
         # What a rank has printed comes after the report that it runs: processes are there before the launcher knows.
         assert [process.stdout.readline() for _ in range(4)] == ["running\n"] * 4
-        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGKILL)
+        os.kill(hosts.pid_of(1, AGENT), signal.SIGKILL)
         until(lambda: not hosts.workers(1), 10)
         done = finished(process)
     assert done.returncode == 1
@@ -199,7 +200,7 @@ def lose(hosts: Fleet, cut: Callable[[], None], mend: Callable[[], None], how: s
 @pytest.mark.long
 def test_an_agent_that_is_stopped_has_a_watchdog_who_ends_its_workers_before_the_others_are_told(hosts: Fleet) -> None:
     def stop() -> None:
-        os.kill(hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGSTOP)
+        os.kill(hosts.pid_of(1, AGENT), signal.SIGSTOP)
 
     lose(hosts, stop, lambda: None, "the agent on its host h1 ended, killed by SIGKILL")
 
@@ -348,7 +349,7 @@ def test_a_job_that_is_paused_for_longer_than_silence_goes_on(hosts: Fleet) -> N
     with hosts.started("--output", "none", "-H", "h0,h1,h2", FOREVER, "allreduce", "8000", "3000") as process:
         assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3
         process.send_signal(signal.SIGTSTP)
-        launcher = hosts.pid_of(0, r"\S+ -m ringcast_launcher ")
+        launcher = hosts.pid_of(0, rf"{re.escape(sys.executable)} -m ringcast_launcher ")
         until(lambda: state(launcher) == "T")
         until(lambda: all(state(pid) == "T" for i in range(3) for pid in hosts.workers(i)))
         time.sleep(SILENCE + 3)  # the time in which nobody hears of anybody is what is tested

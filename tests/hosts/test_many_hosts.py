@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ def launch(folder: Path, starter: str, *program: str) -> subprocess.CompletedPro
     path.write_text(f"#!/bin/sh\n{starter}\n")
     path.chmod(0o755)
     (folder / "jobs").mkdir()
-    command = [sys.executable, "-m", "ringcast_launcher", "--rsh-agent", str(path), "-H", ",".join(HOSTS)]
+    command = [sys.executable, "-m", "ringcast_launcher", "--rsh-agent", shlex.quote(str(path)), "-H", ",".join(HOSTS)]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22", "TMPDIR": str(folder / "jobs")}
     done = subprocess.run(
         [*command, "--start-timeout", f"{START:g}", "--output", "none", *program],
@@ -44,8 +45,8 @@ def test_64_hosts_start_and_communicate(tmp_path: Path) -> None:
     """Each starter waits until all others have been started: one after the other they would wait for ever."""
     (tmp_path / "program.py").write_text(SUM)
     (tmp_path / "started").mkdir()
-    count = f'until [ "$(ls {tmp_path}/started | wc -l)" -eq {len(HOSTS)} ]; do sleep 0.2; done'
-    start = f'touch {tmp_path}/started/"$1"; {count}; exec sh -c "$2"'
+    count = f'until [ "$(ls "{tmp_path}/started" | wc -l)" -eq {len(HOSTS)} ]; do sleep 0.2; done'
+    start = f'touch "{tmp_path}/started/$1"; {count}; exec sh -c "$2"'
     done = launch(tmp_path, start, str(tmp_path / "program.py"))
     assert (done.returncode, done.stderr) == (0, "")
     ranks = range(len(HOSTS))

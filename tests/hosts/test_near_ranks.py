@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.fleets import Fleet, finished, last_line
+from support.fleets import AGENT, Fleet, finished, last_line
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
@@ -103,7 +104,7 @@ def local(hosts: Fleet, *own: str) -> list[str]:
     private = f"mount -t tmpfs -o mode=1777 tmpfs {hosts.temporary}" if own else "true"
     script.write_text(f'#!/bin/sh\nshift\nexec unshare -m sh -c "{private}; $*"\n')
     script.chmod(0o755)
-    return ["-H", "h0:2,other:2", "--rsh-agent", str(script), "--iface", "e0"]
+    return ["-H", "h0:2,other:2", "--rsh-agent", shlex.quote(str(script)), "--iface", "e0"]
 
 
 @pytest.mark.long
@@ -163,9 +164,7 @@ print("running", flush=True)
 time.sleep(1000)
 """
 ENDS: dict[str, Callable[[Fleet, int], None]] = {
-    "the agent is killed": lambda hosts, _: os.kill(
-        hosts.pid_of(1, r"\S+ -P -m ringcast_launcher\.hosts\.agent"), signal.SIGKILL
-    ),
+    "the agent is killed": lambda hosts, _: os.kill(hosts.pid_of(1, AGENT), signal.SIGKILL),
     "the launcher is killed": lambda _, launcher: os.kill(launcher, signal.SIGKILL),
     "the launcher is asked to end": lambda _, launcher: os.kill(launcher, signal.SIGTERM),
     "a rank is killed": lambda hosts, _: os.kill(hosts.workers(1)[0], signal.SIGKILL),

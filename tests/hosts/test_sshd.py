@@ -17,6 +17,7 @@ import pytest
 from ringcast.commands.bench.bed import Bed
 from support import sshd
 from support.beds import drop, on, run_on, set_link
+from support.places import python
 
 SSH = ["ssh", "-oBatchMode=yes"]
 
@@ -37,7 +38,7 @@ def test_plain_ssh_runs_a_command_on_another_host(three: Bed) -> None:
 def test_a_session_has_what_a_login_gives_and_the_path_of_python(three: Bed) -> None:
     said = on(three, 0, "ssh", "h1", 'echo "$HOME,$RINGCAST_RANK,$PYTHONPATH"')
     assert said == f"{Path.home()},,{os.environ.get('PYTHONPATH', '')}\n"
-    assert on(three, 0, "ssh", "h1", f"{sys.executable} -m ringcast --version").startswith("ringcast ")
+    assert on(three, 0, "ssh", "h1", python("-m", "ringcast", "--version")).startswith("ringcast ")
 
 
 @pytest.mark.parametrize(

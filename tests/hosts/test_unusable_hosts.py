@@ -16,6 +16,7 @@ import pytest
 from support.beds import PROGRAMS, drop, on
 from support.fleets import Fleet, finished, fleet, last_line, until
 from support.patience import patience
+from support.places import python
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
@@ -91,11 +92,11 @@ def script(hosts: Fleet, name: str, text: str) -> str:
 
 def starter(hosts: Fleet, text: str) -> list[str]:
     """Return the options for a starter that has host and command as $1 and $2."""
-    return ["--rsh-agent", script(hosts, "starter", text)]
+    return ["--rsh-agent", shlex.quote(script(hosts, "starter", text))]
 
 
 def test_a_host_without_this_python(hosts: Fleet) -> None:
-    gone = f'exec ssh "$1" "$(echo "$2" | sed s,{sys.executable},/opt/python/bin/python,)"'
+    gone = f'exec ssh "$1" "$(echo "$2" | sed "s,{sys.executable},/opt/python/bin/python,")"'
     said = refused(hosts, *starter(hosts, gone), "-H", "h0,h1")
     assert re.search(
         r"host h1: its agent cannot be started .*/opt/python/bin/python.*: No such file or directory", said
@@ -129,7 +130,7 @@ main()
 )
 def test_a_host_with_another_version(hosts: Fleet, change: str, words: str) -> None:
     (hosts.folder / "agent.py").write_text(AGENT.format(change=change))
-    other = f'exec ssh "$1" {sys.executable} {hosts.folder}/agent.py'
+    other = f'exec ssh "$1" {shlex.quote(python(hosts.folder / "agent.py"))}'
     said = refused(hosts, *starter(hosts, other), "-H", "h0,h1")
     assert re.match(f"ringcast-launch: the job cannot start: host h1: {words}", said), said
 
@@ -162,7 +163,7 @@ GOOD = "out.write(encode(plain(AgentHello(version(), platform.python_version(), 
 )
 def test_an_agent_that_talks_nonsense(hosts: Fleet, write: str, words: str) -> None:
     (hosts.folder / "agent.py").write_text(NONSENSE.format(write=write))
-    other = f'exec ssh "$1" {sys.executable} {hosts.folder}/agent.py'
+    other = f'exec ssh "$1" {shlex.quote(python(hosts.folder / "agent.py"))}'
     said = refused(hosts, *starter(hosts, other), "-H", "h0,h1")
     assert re.search(f"what came from its host h1 cannot be understood: {words}", said), said
 
@@ -236,7 +237,7 @@ def test_ctrl_c_while_a_host_does_not_answer(hosts: Fleet) -> None:
 def test_ctrl_c_while_a_host_does_not_start_its_workers(hosts: Fleet) -> None:
     (hosts.folder / "agent.py").write_text(NONSENSE.format(write=f"{GOOD}\nout.flush()\nopen(sys.argv[1], 'w')"))
     sign = hosts.folder / "said-hello"
-    mute = starter(hosts, f'exec ssh "$1" {sys.executable} {hosts.folder}/agent.py {sign}')
+    mute = starter(hosts, f'exec ssh "$1" {shlex.quote(python(hosts.folder / "agent.py", sign))}')
     with hosts.started(*mute, "-H", "h0,h1", hosts.program(SLEEP)) as process:
         until(lambda: sign.exists() and hosts.workers(0))
         process.send_signal(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.patience import patience
+from support.places import python
 
 pytestmark = [
     pytest.mark.live,
@@ -88,10 +90,10 @@ def test_workers_start_without_blocked_signals(how: str) -> None:
 def test_so_do_those_of_an_agent(tmp_path: Path) -> None:
     starter = tmp_path / "starter"
     become = "os.execv(sys.executable, [sys.executable, '-m', 'ringcast_launcher.hosts.agent'])"
-    starter.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import os, signal, sys; {BOTH}\n{become}"\n')
+    starter.write_text(f"#!/bin/sh\nexec {python('-c', f'import os, signal, sys; {BOTH}; {become}')}\n")
     starter.chmod(0o755)
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
-    hosts = "--rsh-agent", str(starter), "-H", "h1.test:2"
+    hosts = "--rsh-agent", shlex.quote(str(starter)), "-H", "h1.test:2"
     code, out, errors = launched("pass", *hosts, "--", *MASKS.split(), env=environment)
     assert code == 0, errors
     check_masks(out, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.patience import patience
+from support.places import python
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -27,9 +29,10 @@ LAUNCHER = "from ringcast_launcher import cli; from ringcast_launcher.run import
 def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     starter = tmp_path / "starter"
-    starter.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/agent.py\n")
+    starter.write_text(f"#!/bin/sh\nexec {python(tmp_path / 'agent.py')}\n")
     starter.chmod(0o755)
-    command = [sys.executable, "-c", LAUNCHER, "--rsh-agent", str(starter), "-H", "localhost,h1.test", "echo", "here"]
+    hosts = ["--rsh-agent", shlex.quote(str(starter)), "-H", "localhost,h1.test"]
+    command = [sys.executable, "-c", LAUNCHER, *hosts, "echo", "here"]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(100), check=False)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ["[0] here", "[1] here"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.patience import patience
+from support.places import python
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 100.0  # seconds that a job may take on a busy machine
@@ -38,7 +40,7 @@ def starter(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "starter"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return ["--rsh-agent", str(path)]
+    return ["--rsh-agent", shlex.quote(str(path))]
 
 
 def launch(*arguments: str, launcher: Sequence[str] = LAUNCH) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -100,7 +102,7 @@ def test_the_timeout_of_the_job_counts_while_node_0_is_missing(
 )
 def test_a_host_that_starts_no_workers(tmp_path: Path, options: list[str], code: int, words: str) -> None:
     (tmp_path / "mute.py").write_text(MUTE + "while sys.stdin.buffer.read(1): pass\n")
-    silent = starter(tmp_path, f"exec {sys.executable} {tmp_path}/mute.py")
+    silent = starter(tmp_path, f"exec {python(tmp_path / 'mute.py')}")
     done, took = launch(*options, *silent, "-H", "localhost,h1.test", *SLEEP)
     assert (done.returncode, done.stderr) == (code, f"ringcast-launch: {words}\n")
     assert took < patience(30)
@@ -108,7 +110,7 @@ def test_a_host_that_starts_no_workers(tmp_path: Path, options: list[str], code:
 
 def test_an_agent_that_ends_while_another_host_starts(tmp_path: Path) -> None:
     (tmp_path / "mute.py").write_text(MUTE + "sys.exit('no room')\n")
-    leaving = starter(tmp_path, f'[ "$1" = h2.test ] && exec sleep 1000; exec {sys.executable} {tmp_path}/mute.py')
+    leaving = starter(tmp_path, '[ "$1" = h2.test ] && exec sleep 1000; exec ' + python(tmp_path / "mute.py"))
     done, _ = launch(*leaving, "-H", "h1.test,h2.test", *SLEEP)
     assert done.returncode == 1
     assert done.stderr.startswith("ringcast-launch: the job cannot start: host h1.test: its agent has ended: no room\n")
@@ -132,7 +134,7 @@ def test_hosts_that_cannot_start_are_told_before_long(tmp_path: Path) -> None:
 def test_what_a_watchdog_says_of_the_end_of_an_agent_tells_more_than_what_a_shell_says(tmp_path: Path) -> None:
     (tmp_path / "mute.py").write_text(MUTE)
     words = "ringcast: process 7 stood still"
-    dies = starter(tmp_path, f"{sys.executable} {tmp_path}/mute.py; echo {words} >&2; echo Killed >&2; exit 137")
+    dies = starter(tmp_path, f"{python(tmp_path / 'mute.py')}; echo {words} >&2; echo Killed >&2; exit 137")
     done, _ = launch(*dies, "-H", "localhost,h1.test", *SLEEP)
     assert done.returncode == 1
     assert f"the agent on its host h1.test ended, killed by SIGKILL: {words}\n" in done.stderr

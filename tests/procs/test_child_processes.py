@@ -15,6 +15,7 @@ import pytest
 from ringcast.control import new_key
 from ringcast.procs.child_processes import GUARD, RankProcess, parse
 from support.patience import patience
+from support.places import python
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
@@ -212,7 +213,7 @@ def test_a_worker_that_is_a_script_of_a_shell(tmp_path: Path) -> None:
     """Each process that comes to `init` first is the rank, whoever its parent is."""
     file, _ = program(tmp_path, "import ringcast\nprint(ringcast.init().allreduce(1))\n")
     script = tmp_path / "wrapper"
-    script.write_text(f"#!/bin/sh\n{sys.executable} {file}\nexit $?\n")
+    script.write_text(f"#!/bin/sh\n{python(file)}\nexit $?\n")
     script.chmod(0o755)
     assert launched(2, script) == (0, "2\n2\n", [])
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from support.beds import set_link
-from support.fleets import Fleet, finished, until
+from support.fleets import AGENT, Fleet, finished, until
 
 from .fault import Fault
 from .jobs import TESTS
@@ -66,7 +66,7 @@ class Faults:
         if fault.way == "link cut":
             set_link(self._hosts.bed, fault.host, "down")
         elif fault.way.startswith("agent"):
-            agent = self._hosts.pid_of(fault.host, r"\S+ -P -m ringcast_launcher\.hosts\.agent")
+            agent = self._hosts.pid_of(fault.host, AGENT)
             os.kill(agent, signal.SIGKILL if fault.way == "agent killed" else signal.SIGSTOP)
 
 

@@ -19,6 +19,7 @@ from support.patience import patience
 from support.sshd import ssh_bed
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
+AGENT = rf"{re.escape(sys.executable)} -P -m ringcast_launcher\.hosts\.agent"  # the command line of one
 LIMIT = 100.0  # seconds that a job may take on a busy machine
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

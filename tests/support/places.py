@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,11 @@ ROOT = TESTS.parent
 EXAMPLES = ROOT / "examples"
 GOLDEN = TESTS / "golden"
 SUPPORT = TESTS / "support"
+
+
+def python(*arguments: str | Path) -> str:
+    """Return the line of a shell that runs this interpreter; its path may have spaces, as may those of files."""
+    return shlex.join([sys.executable, *map(str, arguments)])
 
 
 def golden_collectives() -> dict[str, Any]:

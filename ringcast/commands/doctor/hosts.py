@@ -187,7 +187,8 @@ def _noting(found: Finds) -> Iterator[None]:
 def _fix(error: NoAnswer) -> str:
     if is_not_installed(str(error)):
         return f"install ringcast there, in the same place as here ({sys.executable})"
-    return f"make `{shlex.join(SSH)} {error.host} {sys.executable} -m ringcast --version` work, which asks nothing"
+    asked = shlex.join([*SSH, error.host, shlex.join([sys.executable, "-m", "ringcast", "--version"])])
+    return f"make `{asked}` work, which asks nothing"
 
 
 def _compare(examined: Mapping[str, Examined]) -> list[Finding]:
