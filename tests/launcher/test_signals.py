@@ -17,6 +17,7 @@ from ringcast.procs.timing import TIMING
 from ringcast_launcher.decide.same_signal import LAUNCHER, WINDOW, SameSignal
 from ringcast_launcher.plan import slurm
 from ringcast_launcher.system.signals import CAUGHT, ENDING, PASSED_ON
+from support.patience import patience
 
 HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
 STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -125,7 +126,7 @@ def test_a_signal_reaches_all_ranks_and_the_job_goes_on(started: Started, number
     job.send_signal(number)
     said(job, "saving")
     (started.folder / "go").touch()
-    output, _ = job.communicate(timeout=LIMIT)
+    output, _ = job.communicate(timeout=patience(LIMIT))
     assert sorted(output.splitlines()) == [f"[0] saved {int(number)}", f"[1] saved {int(number)}"]
     assert job.returncode == 0
 
@@ -140,7 +141,7 @@ def test_ranks_save_their_state_after_sigterm(
     job.send_signal(signal.SIGTERM)
     said(job, "saving")
     (started.folder / "go").touch()
-    output, error = job.communicate(timeout=LIMIT)
+    output, error = job.communicate(timeout=patience(LIMIT))
     assert sorted(output.splitlines()) == ["[0] saved 15", "[1] saved 15"]
     assert job.returncode == 143
     assert error.splitlines()[-1] == "ringcast-launch: ended by SIGTERM"
@@ -155,7 +156,7 @@ def test_the_grace_period_ends_by_itself_or_by_a_second_signal(started: Started,
     said(job, "saving")
     for _ in range(1, signals):
         job.send_signal(signal.SIGTERM)
-    output, error = job.communicate(timeout=LIMIT)
+    output, error = job.communicate(timeout=patience(LIMIT))
     assert (job.returncode, output) == (143, "")
     assert error.splitlines()[-1] == "ringcast-launch: ended by SIGTERM"
 
@@ -166,6 +167,6 @@ def test_a_rank_without_a_handler_dies_and_the_last_line_says_of_what(started: S
     job = started.launch("-n", "2", program=program)
     said(job, "ready")
     job.send_signal(signal.SIGUSR1)
-    _, error = job.communicate(timeout=LIMIT)
+    _, error = job.communicate(timeout=patience(LIMIT))
     assert job.returncode == 128 + signal.SIGUSR1
     assert error.splitlines()[-1].endswith("failed: killed by SIGUSR1, passed on by the launcher")

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringcast.commands.bench import peers
+from support.patience import patience
 
 LONGEST = 30  # seconds that a program takes
 PROGRAM = Path(__file__).parents[1] / "support/programs/mpi_calls.py"
@@ -133,7 +134,9 @@ def test_object_calls_return_the_same_copies(p: int, mpich: Path) -> None:
     ours = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--as-mpi4py", "--output", "none"]
     theirs = [str(mpich / "bin/mpiexec"), "-n", str(p), str(mpich / "bin/python")]
     found = [
-        subprocess.run([*command, program], capture_output=True, text=True, timeout=LONGEST, check=True).stdout
+        subprocess.run(
+            [*command, program], capture_output=True, text=True, timeout=patience(LONGEST), check=True
+        ).stdout
         for command in ([*ours, sys.executable], theirs)
     ]
     assert json.loads(found[0]) == json.loads(found[1])

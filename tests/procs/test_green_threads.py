@@ -12,6 +12,7 @@ import pytest
 import ringcast
 from ringcast.errors import UsageError
 from ringcast.procs import green_threads
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -45,7 +46,7 @@ print("total", total, ticks)
 def launch(folder: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-W", "ignore", "-m", "ringcast_launcher", *options, "program.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(60), check=False)
 
 
 def test_pythons_own_calls_are_accepted() -> None:
@@ -97,6 +98,6 @@ def test_a_rank_works_beside_gevent_as_the_error_advises(tmp_path: Path, transpo
 def test_one_rank_alone_needs_no_threads(tmp_path: Path) -> None:
     program = PATCHED + "\nprint(ringcast.init().allreduce(2))"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.patience import patience
+
 UID = 65534  # has no files of its own
 _BECOME = f"import os, sys; os.setgroups([]); os.setgid({UID}); os.setuid({UID}); os.umask(0)\n"
 
@@ -18,7 +20,7 @@ def act(code: str, *paths: str | os.PathLike[str]) -> str:
         CalledProcessError: it failed, maybe because the system has refused what it tried.
     """
     command = [sys.executable, "-I", "-S", "-c", _BECOME + code, *map(os.fspath, paths)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, cwd="/").stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=patience(60), cwd="/").stdout
 
 
 def plant(path: Path, content: bytes = b"planted", mode: int = 0o666) -> None:
