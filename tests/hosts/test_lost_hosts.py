@@ -86,7 +86,6 @@ while not os.path.exists(sys.argv[1]):
     time.sleep(0.01)
 print("saved", flush=True)
 """
-AGENT = r"\S+ -P -m ringcast_launcher\.hosts\.agent"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
