@@ -248,8 +248,8 @@ def join(info: JoinInfo, network: Network) -> Group:
     try:
         cards = control.join(config.start_timeout)
         transport = inbox.meet(cards)
-    except BaseException:
-        control.close()
+    except BaseException as error:
+        _leave_with(control, config.rank, error)
         inbox.close()
         raise
     if isinstance(transport, RemoteTransport):
@@ -289,10 +289,16 @@ def _reach_neighbours(endpoint: Endpoint, config: WorkerConfig) -> None:
     try:
         reach(endpoint, endpoint.transport, config.start_timeout, grace)
     except BaseException as error:
-        endpoint.control.send(Failing(config.rank, Failure(clean(in_a_line(error)))))
-        endpoint.control.close()
+        assert isinstance(endpoint.control, ControlClient)
+        _leave_with(endpoint.control, config.rank, error)
         endpoint.transport.close()
         raise
+
+
+def _leave_with(control: ControlClient, rank: int, error: BaseException) -> None:
+    """Leave the job with the error that keeps this rank from taking part; only a rank that has joined is heard."""
+    control.send(Failing(rank, Failure(clean(in_a_line(error)))))
+    control.close()
 
 
 def _leave_at_the_end(world: Communicator) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from ringcast.procs.liveness import Activity, Judgement, LivenessMonitor
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+_ENDING = 0x4  # PF_EXITING, among the flags of a process
 
 
 class ProcessProbe:
@@ -71,6 +72,21 @@ def started(pid: int) -> int:
         return int(_stat(f"/proc/{pid}/stat")[19])
     except OSError:
         return 0
+
+
+def lives(pid: int, since: int) -> bool:
+    """Return whether the process with this number is the one that has `started` then, and is not about to end.
+
+    The files of one that ends belong to root in /proc, also before its parent learns of the end.
+
+    >>> lives(os.getpid(), started(os.getpid()))
+    True
+    """
+    try:
+        fields = _stat(f"/proc/{pid}/stat")
+    except OSError:
+        return False
+    return int(fields[19]) == since and fields[0] not in "ZX" and not int(fields[6]) & _ENDING
 
 
 def _stat(path: str) -> list[str]:

@@ -21,7 +21,7 @@ import os
 
 from ringcast._util.dataclass import dataclass
 from ringcast.procs.libc import PROTECTED
-from ringcast.procs.procfs import started
+from ringcast.procs.procfs import lives
 
 # Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
 # the pages that are used take memory.
@@ -203,11 +203,13 @@ def _open(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview,
 def _is_there(card: SegmentCard) -> bool:
     """Return whether a process still is the one of the card, and may still have its segment."""
     try:
-        return os.readlink(f"/proc/{card.pid}/fd/{card.memory}").startswith(_LINK) and started(card.pid) == card.started
+        if not os.readlink(f"/proc/{card.pid}/fd/{card.memory}").startswith(_LINK):
+            return False
     except PermissionError:
-        return started(card.pid) == card.started
+        pass
     except OSError:
         return False
+    return lives(card.pid, card.started)
 
 
 def watch(card: SegmentCard) -> int:

@@ -172,6 +172,18 @@ ringcast.init().barrier()
     assert re.search(r"rank 1 \(.*\) failed: exit code 1", done.stderr.splitlines()[-1]), done.stderr
 
 
+def test_the_last_line_tells_why_a_rank_cannot_map_the_memory_of_others(folder: Path) -> None:
+    program = """
+from ringcast.transports.shm import ShmTransport
+if os.environ["RINGCAST_RANK"] == "1":
+    ShmTransport.meet = lambda self, cards: {0: OSError("no room")}
+ringcast.init(timeout=30).barrier()
+"""
+    done = launch(folder, "-n", "2", program=program)
+    words = "RendezvousError: rank 1 shares no memory with rank 0: no room"
+    assert re.search(rf"rank 1 \(.*\) failed: {words}", done.stderr.splitlines()[-1]), done.stderr
+
+
 def test_from_a_rank_that_protects_itself_later_large_messages_are_copied_twice(folder: Path) -> None:
     needs.root()
     program = f"""{PROTECTS_ITSELF}

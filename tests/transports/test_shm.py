@@ -403,6 +403,17 @@ def test_a_process_that_has_ended_has_left(end: str) -> None:
     other.close()
 
 
+def test_a_process_of_an_ordinary_user_that_has_ended_has_left() -> None:
+    """Its files are root's in /proc until it has been waited for: it is not taken for one that is protected."""
+    needs.root()
+    a = ShmTransport(0, 2)
+    done = subprocess.run(
+        [*MATE, str(a.card), "map what has ended"], capture_output=True, text=True, timeout=60, check=False
+    )
+    a.close()
+    assert done.stdout == "FileNotFoundError: its segment has been closed\n", done.stderr
+
+
 def test_a_protected_process_is_named_and_no_other_is_taken_for_it() -> None:
     """One of the same user, which the kernel protects from it; and then, as if it had ended, others with its number."""
     needs.root()

@@ -26,6 +26,9 @@ def main(text: str, does: str, *arguments: str) -> None:
     if does == "map what is protected":
         map_what_is_protected()
         return
+    if does == "map what has ended":
+        map_what_has_ended()
+        return
     mate = ShmTransport(1, 2)
     assert not mate.meet({0: card})
     match does:
@@ -99,6 +102,21 @@ def map_what_is_protected() -> None:
     finally:
         os.kill(mate, signal.SIGKILL)
         os.waitpid(mate, 0)
+
+
+def map_what_has_ended() -> None:
+    """Map the segment of a process of an ordinary user that has left, and that nobody has waited for yet."""
+    become_another_user()
+    told, tell = os.pipe()
+    mate = os.fork()
+    if mate == 0:
+        os.write(tell, str(ShmTransport(0, 2).card).encode())
+        os._exit(0)
+    os.waitid(os.P_PID, mate, os.WEXITED | os.WNOWAIT)
+    card = parse(os.read(told, 1000).decode())
+    assert card is not None
+    map_and_tell(card)
+    os.waitpid(mate, 0)
 
 
 def become_another_user() -> None:
