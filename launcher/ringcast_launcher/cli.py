@@ -148,8 +148,9 @@ def _occupy_closed_streams() -> None:
             os.open(os.devnull, os.O_RDONLY)  # has the lowest free number; to write to it is an error
 
 
-def _say(text: str) -> None:
-    write_all(2, f"ringcast-launch: {text}\n".encode("utf-8", "replace"))
+def _note(options: argparse.Namespace, text: str) -> None:
+    if not options.quiet:
+        write_all(2, f"ringcast-launch: {text}\n".encode("utf-8", "replace"))
 
 
 def _complain(text: str, last_words: str = "") -> None:
@@ -265,7 +266,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("--as-mpi4py", action="store_true", help="the program imports mpi4py, and gets ringcast.MPI")
     add("--dry-run", action="store_true", help="print what would run where, and by which commands")
-    add("-v", "--verbose", action="store_true", help="say what happens")
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    words.add_argument("-q", "--quiet", action="store_true", help="print errors only: no notes, warnings, status line")
     add("--version", action="version", version=f"ringcast-launch {version()}, {build()}")
     return parser, frozenset(name for action in valued for name in action.option_strings)
 
@@ -310,7 +313,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
     environment = {**(slurm.of_job(environment) if of_slurm else environment), **exports}
     told = slurm.passed_on(environment) if of_slurm else {}
     if hosts and options.size is not None and (told_of := oversubscribed(hosts, options.size)):
-        _say(f"there are more ranks than slots: {told_of}")
+        _note(options, f"there are more ranks than slots: {told_of}")
     settings = _settings(options, environment, far)
     period = slurm.kill_wait(environment) if of_slurm else TIMING.grace_period
     if not KINDS[settings.transport].local and meeting is None:
@@ -331,6 +334,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         timeout=options.timeout,
         settings=settings,
         verbose=options.verbose,
+        quiet=options.quiet,
         flight_recorder=options.flight_recorder or "",
         continue_on_failure=options.on_failure == "continue",
         stall_timeout=options.stall_timeout,
@@ -460,9 +464,9 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
     for text in misspelled(environment):
-        _say(f"warning: {text}")
+        _note(options, f"warning: {text}")
     if said.security == NONE and not KINDS[chosen].local:
-        _say(f"warning: {OPEN}")
+        _note(options, f"warning: {OPEN}")
     patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins
     start_timeout, grace = options.start_timeout or patience, options.grace or said.grace
     near = far and options.transport in WISHES

@@ -84,4 +84,5 @@ def _advice(error: str) -> list[str]:
     if not _MISSING.search(error):
         return []
     ways = "--as-mpi4py (alone: python -m ringcast.mpi4py)"
-    return [f"ringcast-launch: mpi4py is not installed; with {ways} ringcast takes its place"]
+    but = "but not under python -I or -E, which ignore PYTHONPATH"
+    return [f"ringcast-launch: mpi4py is not installed; with {ways} ringcast takes its place, {but}"]

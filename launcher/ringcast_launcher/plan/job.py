@@ -86,6 +86,7 @@ class Job:
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
     verbose: bool = False
+    quiet: bool = False  # without notes of the launcher's own; errors are shown
     flight_recorder: str = ""  # file for the flight record, written if the job fails
     last_words: str = ""  # file for what is said at the end of the job; empty for standard error
     continue_on_failure: bool = False  # the other ranks go on without those that fail

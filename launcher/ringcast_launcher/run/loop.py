@@ -191,7 +191,7 @@ class _Running:
         self._statuses: dict[int, int] = {}
         self._held = False
         self._open = ExitStack()
-        self._unread = self._heard = self._hushed = False
+        self._unread = self._heard = self._hushed = self._joined = False
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = self._errors = ""
@@ -222,7 +222,8 @@ class _Running:
         others = iter(remotes)
         self._all_hosts = AllHosts({i: local_host if node.here else next(others) for i, node in enumerate(job.nodes)})
         self._input_feed = InputFeed(job, self._all_hosts)
-        status = Status(writer.show if wanted(2, job.environment) else None, job.size, start)
+        drawn = wanted(2, job.environment) and not job.quiet
+        status = Status(writer.show if drawn else None, job.size, start)
         self._progress_poll = ProgressPoll(status, self._all_hosts)
         self._host_names = [job.nodes[self._node[rank]].host for rank in range(job.size)]
         self._supervisor = Supervisor(
@@ -258,12 +259,14 @@ class _Running:
                 self._directory, self._job.size, self._job.flight_recorder, lost, raised
             )
             self._errors, self.error_of_cause = self._outputs.last_errors(self._verdict.rank)
-        if self._server.dropped and self._job.verbose:
-            self._say(f"{self._server.dropped} messages to the control plane were dropped")
+        if not self._joined and self._verdict.code == 0 and self._job.size > 1:
+            self._note(f"no rank called ringcast.init: {self._job.size} processes ran the program, each by itself")
+        if self._server.dropped:
+            self._debug(f"{self._server.dropped} messages to the control plane were dropped")
         # Each agent has tried whether it reaches the control plane, and gone again.
         strangers = self._server.strangers - len(elsewhere(self._job))
-        if strangers > 0 and self._job.verbose:
-            self._say(f"{strangers} connections to the control plane were not admitted")
+        if strangers > 0:
+            self._debug(f"{strangers} connections to the control plane were not admitted")
         return self._verdict
 
     def report(self, verdict: Verdict) -> JobReport:
@@ -294,7 +297,7 @@ class _Running:
             self._debug(f"rank {rank} is pid {pid}{self._elsewhere(rank)}: {' '.join(self._job.argv)}")
         if limits and not self._job.settings.restart:
             shared = " ".join(f"{name}={value}" for name, value in limits.items())
-            self._say(f"the ranks share the cores: {shared} (set them yourself to change that)")
+            self._note(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
     def _ps_server(self) -> PsServer | None:
         """Serve `ringcast ps` the ranks on all hosts; those on this host it can see by itself."""
@@ -423,7 +426,7 @@ class _Running:
             case Hung():
                 return [judgement]
             case Computing(rank, seconds, doing):
-                self._say(
+                self._note(
                     f"rank {rank} ({self._on(rank)}) has been silent for {seconds:.0f} s but {doing}; it is waited for"
                 )
         return []
@@ -431,6 +434,7 @@ class _Running:
     def _handle(self, event: Event) -> None:
         match event:
             case Joined():
+                self._joined = True
                 self._debug(f"rank {event.rank} joined: {event.address}")
             case AllJoined():
                 self._debug("all ranks joined")
@@ -497,6 +501,10 @@ class _Running:
 
     def _say(self, text: str) -> None:
         self._writer.put(2, os.fsencode(f"ringcast-launch: {text}\n"))
+
+    def _note(self, text: str) -> None:
+        if not self._job.quiet:
+            self._say(text)
 
     def _debug(self, text: str) -> None:
         if self._job.verbose:
