@@ -73,8 +73,8 @@ all that follows belongs to it.
 output:     tag: "[rank] " before every line (default); none: lines without a prefix; dir=D: D/rank-R.out and .err;
             file=PATTERN: both streams of a rank, with %r the rank, %R the rank with leading zeros, %h the host
 exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
-            or an error of communication was caught and neither shrink nor agree followed,
-            0 with --on-failure continue, if ranks finished and all that did exited with 0 without such an error,
+            or an error of communication was caught and not answered (by shrink, agree or ack_failed),
+            0 with --on-failure continue, if a rank outlived the failures, and all that finished exited with 0,
             1 if output could not be written, 141 if nobody reads it any more, which ends the job,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run

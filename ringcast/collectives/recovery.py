@@ -68,12 +68,15 @@ def failed(group: Group) -> tuple[int, ...]:
     """Return the ranks of the communicator that failed or left, as far as has come here by now."""
     with group.endpoint.gate:
         group.endpoint.catch_up()
-    return tuple(rank for rank in range(group.size) if _gone(group, group.in_job(rank)))
+    protocol = group.endpoint.protocol
+    gone = protocol.lost.union(protocol.failed, protocol.finished)
+    return tuple(rank for rank in range(group.size) if group.in_job(rank) in gone)
 
 
 def acknowledge(group: Group) -> int:
     """Take note of the ranks that failed; return how many there are."""
     group.acknowledged = frozenset(map(group.in_job, failed(group)))
+    group.endpoint.unanswered.acknowledged(group.context, group.acknowledged)
     return len(group.acknowledged)
 
 

@@ -52,7 +52,10 @@ class Recovery(Calls):
         return recovery.failed(self._group)
 
     def ack_failed(self) -> int:
-        """Acknowledge the ranks that `get_failed` tells, so that `agree` does not raise `PeerFailed` for them.
+        """Acknowledge the ranks that `get_failed` tells: this rank goes on without them.
+
+        `agree` does not raise `PeerFailed` for them. A `PeerFailed` of one of them that was caught counts as answered:
+        it does not make the job fail. The communicator stays given up.
 
         Not collective; nothing is sent.
 

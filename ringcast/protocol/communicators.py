@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from ringcast.errors import CollectiveMismatch, Where, blames
+from ringcast.errors import CollectiveMismatch, PeerFailed, Where, blames
 from ringcast.protocol.matching import Mailbox, TaggedMailbox
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame, Loan
@@ -279,6 +279,11 @@ class Contexts(dict[int, Context]):
     def blamed(self) -> tuple[int, ...]:
         """The ranks that the errors of these communicators name as their cause."""
         return tuple(sorted({rank for error in self.causes() for rank in blames(error)}))
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The ranks that errors of these communicators call failed, maybe before the control plane does."""
+        return frozenset(rank for error in self.causes() if isinstance(error, PeerFailed) for rank in blames(error))
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that no call has raised."""

@@ -452,6 +452,11 @@ class Protocol:
         """The ranks that the errors of this rank's communicators name as their cause."""
         return self._contexts.blamed
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """The ranks that a `PeerFailed` of this rank names; another rank may have told of them."""
+        return self._contexts.lost
+
     def error_of(self, op: Operation) -> BaseException | None:
         """Return the error that ended `op`, as complete as it is known by now."""
         error = self._contexts[op.context].error

@@ -1,11 +1,14 @@
 """Communication errors that the program caught without recovering from them: a job with one of them has failed.
 
 A call that raises invalidates the communicator, so what the ranks compute without it afterwards is not what the program
-says. Only `shrink` and `agree` bring the ranks to a common state again. The rules:
+says. `shrink` and `agree` bring the ranks to a common state again; `ack_failed` says that this rank goes on without
+those that failed. The rules:
 
 1. Of each communicator the first error that a call raised counts.
 2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.
-3. An error that is unanswered when the rank leaves is reported to the control plane, and decides on the exit code.
+3. An `ack_failed` answers a PeerFailed of these communicators, if it acknowledges the rank that this names. It answers
+   no other error: those do not come from a rank that is gone.
+4. An error that is unanswered when the rank leaves is reported to the control plane, and decides on the exit code.
 """
 
 from __future__ import annotations
@@ -37,7 +40,13 @@ class Unanswered:
     @property
     def how(self) -> str:
         """The line that raised it, and the reason why it counts."""
-        return f"raised in {self.place} and caught; neither shrink nor agree followed"
+        answers = "none of ack_failed, agree and shrink" if self.acknowledgeable else "neither shrink nor agree"
+        return f"raised in {self.place} and caught; {answers} followed"
+
+    @property
+    def acknowledgeable(self) -> bool:
+        """True if `ack_failed` can answer it."""
+        return self.kind == PeerFailed.__name__
 
     @property
     def follows(self) -> bool:
@@ -71,6 +80,12 @@ class UnansweredErrors:
         """Note that a `shrink` or `agree` of a communicator has succeeded."""
         for one in [one for one in [*self._first] if self._is_from(one, context)]:  # other threads may note more
             del self._first[one]
+
+    def acknowledged(self, context: int, ranks: frozenset[int]) -> None:
+        """Note that these ranks of the job were acknowledged on a communicator."""
+        for one, error in [*self._first.items()]:
+            if error.acknowledgeable and ranks.issuperset(error.blames) and self._is_from(one, context):
+                del self._first[one]
 
     def made(self, context: int, parent: int) -> None:
         """Note that a communicator was made from another one."""

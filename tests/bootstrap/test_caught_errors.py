@@ -30,7 +30,8 @@ from ringcast.wire import unanswered
 from ringcast.wire.codec import decode, encode
 from ringcast.wire.control_messages import Finished
 from ringcast.wire.unanswered import Unanswered, UnansweredErrors
-from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor, Verdict
+from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor
+from ringcast_launcher.decide.verdict import Verdict
 from support.jobs import Job
 from support.patience import patience
 
@@ -67,7 +68,8 @@ FAULTS = {
 }
 LEFT = r"rank 1 \(.*\) exited with code 0 while rank \d+ still communicated with it \(PeerFailed"
 FAILED = r"rank \d+ \(.*\) failed:"
-UNANSWERED = r"raised in CALL at program.py:\d+ and caught; neither shrink nor agree followed\)"
+ANSWERS = "(neither shrink nor agree|none of ack_failed, agree and shrink) followed"
+UNANSWERED = rf"raised in CALL at program.py:\d+ and caught; {ANSWERS}\)"
 TOLD = {
     "an error of its own": rf"{LEFT} {UNANSWERED}",
     "an early end": rf"{LEFT} {UNANSWERED}",
@@ -102,7 +104,7 @@ def test_a_job_whose_errors_are_caught_has_failed(tmp_path: Path, fault: str, p:
     assert [(rank["status"], rank["finished"]) for rank in report["ranks"]] == [(0, True)] * p
     failed = [rank["failure"] for rank in report["ranks"] if rank["failure"]]
     assert failed
-    assert all("neither shrink nor agree followed" in failure for failure in failed)
+    assert all(re.search(ANSWERS, failure) for failure in failed)
 
 
 @pytest.mark.live
@@ -115,6 +117,7 @@ def test_a_job_whose_errors_are_caught_has_failed(tmp_path: Path, fault: str, p:
         ("a timeout", "comm.shrink().barrier()"),
         ("a revocation", "comm.agree()"),
         ("an early end", "comm.shrink().barrier()"),
+        ("an early end", "comm.ack_failed()"),
     ],
 )
 def test_errors_that_are_answered_are_none(tmp_path: Path, fault: str, answer: str, options: tuple[str, ...]) -> None:
@@ -135,7 +138,10 @@ def test_those_that_go_on_without_a_rank_that_was_killed_still_have_to_answer(tm
     killed = "import signal\nif comm.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ncaught(comm.barrier)\n"
     code, last, _ = launch(tmp_path, 3, killed, *CONTINUE)
     assert code == 137
-    assert last.endswith("failed: killed by SIGKILL")
+    why = r"; rank \d went on without an answer to it: PeerFailed raised in barrier at program.py:\d+ and caught; "
+    assert re.search(rf"failed: killed by SIGKILL{why}{ANSWERS}$", last), last
+    code, _, report = launch(tmp_path, 3, f"{killed}comm.ack_failed()", *CONTINUE)
+    assert (code, report["cause"]) == (0, "")
     code, _, report = launch(tmp_path, 3, f"{killed}comm = comm.shrink()\ncomm.barrier()", *CONTINUE)
     assert (code, report["cause"]) == (0, "")
     program = f"{killed}comm = comm.shrink()\ncaught(lambda: comm.gather(1, root=0) if comm.rank else comm.barrier())"
@@ -276,7 +282,8 @@ def test_the_named_errors_count_with_their_place(error: Exception) -> None:
     errors.raised(1, error, "barrier", SITE)
     assert errors.first is not None
     text = str(error).partition("\n")[0]
-    how = "raised in barrier at prog.py:12 and caught; neither shrink nor agree followed"
+    answers = "none of ack_failed, agree and shrink" if isinstance(error, PeerFailed) else "neither shrink nor agree"
+    how = f"raised in barrier at prog.py:12 and caught; {answers} followed"
     assert str(errors.first) == f"{type(error).__name__}: {text} ({how})"
     assert errors.first.blames == ((1,) if isinstance(error, PeerFailed | Revoked) else ())
     assert decode(encode(errors.first), (Unanswered,)) == errors.first
@@ -305,6 +312,19 @@ def test_an_answer_counts_for_a_communicator_and_those_made_from_it() -> None:
     assert left(2) == {1, 4, 5}
     assert left(3) == {1, 2, 4, 5}
     assert left(9) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("error", NAMED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(("context", "ranks"), [(1, {1}), (1, {1, 2}), (1, {2}), (1, set()), (2, {1}), (3, {1})])
+def test_to_acknowledge_a_rank_answers_that_it_failed_and_nothing_else(
+    error: Exception, context: int, ranks: set[int]
+) -> None:
+    errors = UnansweredErrors()
+    errors.made(2, 1)
+    errors.raised(2, error, "barrier", SITE)
+    errors.acknowledged(context, frozenset(ranks))
+    answered = isinstance(error, PeerFailed) and 1 in ranks and context != 3
+    assert (errors.first is None) == answered
 
 
 def test_the_first_error_of_a_communicator_stands_and_its_text_is_bounded() -> None:
@@ -374,7 +394,7 @@ def left(rank: int, error: Unanswered | None = None) -> tuple[Event, Event]:
     return Finished(rank, {}, unanswered=error), Exited(rank, 0)
 
 
-HOW = "raised in barrier at prog.py:1 and caught; neither shrink nor agree followed"
+HOW = "raised in barrier at prog.py:1 and caught; none of ack_failed, agree and shrink followed"
 
 
 @pytest.mark.parametrize("continue_on_failure", [False, True])

@@ -10,6 +10,7 @@ from ringcast.control.events import AllJoined, Joined, Lost, StartFailed, TooLat
 from ringcast.procs.liveness import Hung
 from ringcast.wire.control_messages import Failing, Finished
 from ringcast.wire.failure import Failure
+from ringcast.wire.unanswered import Unanswered
 from ringcast_launcher.decide.supervisor import (
     AbortJob,
     Action,
@@ -22,8 +23,8 @@ from ringcast_launcher.decide.supervisor import (
     Signalled,
     Supervisor,
     Tick,
-    Verdict,
 )
+from ringcast_launcher.decide.verdict import Verdict, missed
 
 History = Iterable[tuple[float, Event]]
 
@@ -339,6 +340,60 @@ def test_a_signal_reaches_ranks_that_save_their_state_and_does_not_shorten_the_g
     history = [(1.0, Signalled(signal.SIGTERM)), (2.0, Signalled(signal.SIGUSR1)), (27.0, Exited(0, -9))]
     signals = [(time, action.number) for time, action in replay(1, history) if isinstance(action, SendSignal)]
     assert signals == [(1.0, signal.SIGTERM), (2.0, signal.SIGUSR1), (26.0, signal.SIGKILL)]
+
+
+def leaves(rank: int, time: float, *blames: int) -> list[tuple[float, Event]]:
+    """A rank that finishes well, and knows that others have failed."""
+    return [(time, Finished(rank, {}, failure=Failure("", blames=blames))), (time, Exited(rank, 0))]
+
+
+def dies(rank: int, time: float, *blames: int) -> list[tuple[float, Event]]:
+    return [(time, report(rank, *blames)), (time, Exited(rank, 1))]
+
+
+@pytest.mark.parametrize(
+    ("history", "named"),
+    [
+        ([*dies(3, 1), *leaves(0, 2), *leaves(1, 2), *leaves(2, 2)], None),
+        ([*leaves(0, 1), *dies(1, 2), *dies(2, 3), *dies(3, 4)], 1),  # rank 0 left before, so all others are lost
+        ([*leaves(0, 1), *leaves(1, 1), *leaves(2, 1), *dies(3, 2)], 3),
+        ([*leaves(0, 1), *dies(1, 2, 0), *dies(2, 3, 0), *dies(3, 4, 0)], 0),  # they needed it
+        ([*leaves(0, 1), *dies(1, 2, 0), *dies(2, 3, 1), *leaves(3, 4, 1)], None),
+        ([*leaves(0, 1), *dies(3, 2), *dies(2, 3), *leaves(1, 4)], None),
+        ([*leaves(0, 1), *dies(3, 2), *leaves(1, 3), *dies(2, 4)], 3),  # rank 1 has not outlived rank 2
+        (
+            [*dies(3, 1), *leaves(0, 2), *dies(2, 3, 3), *dies(1, 4, 2)],
+            None,
+        ),  # what follows from it is none
+        ([*leaves(0, 1, 3), *dies(3, 1.1), *dies(2, 3, 3), *dies(1, 4, 3)], None),  # it knew before the launcher
+        ([*dies(2, 1, 3), *dies(3, 1, 2), *leaves(0, 2), *leaves(1, 2)], None),
+        ([*dies(0, 1), *dies(1, 1, 0), *dies(2, 1, 0), *dies(3, 1, 0)], 0),
+    ],
+)
+def test_a_job_that_goes_on_succeeds_if_a_rank_outlives_its_failures(
+    history: list[tuple[float, Event]], named: int | None
+) -> None:
+    found = verdict(replay(4, [*all_join(4), *history], continue_on_failure=True))
+    assert (found.code, found.rank) == (0 if named is None else 1, named)
+    if named is not None and any(isinstance(event, Finished) for _, event in history):
+        assert found.how.endswith("; no rank that finished has outlived it"), found
+
+
+def test_where_others_go_on_a_failure_that_is_caught_and_not_answered_says_so() -> None:
+    caught = Unanswered("PeerFailed", "rank 0: peer rank 1 failed", "recv at prog.py:3", (1,))
+    history = [*all_join(2), *dies(1, 1), (2, Finished(0, {}, unanswered=caught)), (2, Exited(0, 0))]
+    text = f"failed: Error of 1; rank 0 went on without an answer to it: PeerFailed {caught.how}"
+    assert verdict(replay(2, history, continue_on_failure=True)) == Verdict(1, 1, text, "Traceback of 1")
+    assert verdict(replay(2, history)).how == "failed: Error of 1"
+
+
+def test_who_fails_because_of_another_is_declared_so_and_shown_as_a_consequence() -> None:
+    history = [*all_join(3), *dies(2, 1), *dies(1, 2, 2), *leaves(0, 3)]
+    actions = [action for _, action in replay(3, history, continue_on_failure=True)]
+    assert [missed(action.failure) for action in actions if isinstance(action, Declare)] == [
+        "failed: Error of 2",
+        "has ended because of rank 2: it did not catch Error of 1",
+    ]
 
 
 def test_a_second_signal_kills_at_once() -> None:

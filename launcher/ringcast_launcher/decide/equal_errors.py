@@ -28,6 +28,11 @@ class Said:
     text: str
 
 
+def only_stopped(text: str) -> bool:
+    """Return whether a text tells no more than where another rank's error has stopped a rank."""
+    return _STOPPED.fullmatch(text.rstrip("\n")) is not None
+
+
 def told_once(texts: Mapping[int, str], cause: int | None) -> tuple[list[Said], Said | None]:
     """Return what is to be shown of the texts of all ranks, in order, and at last of the cause, if that wrote one."""
     groups = _equal(texts.items())
@@ -41,8 +46,7 @@ def told_once(texts: Mapping[int, str], cause: int | None) -> tuple[list[Said], 
             continue
         lines = said.text.count("\n")
         line = _in_one_line(said.text)
-        stopped = _STOPPED.fullmatch(said.text.rstrip("\n")) is not None
-        if line and (stopped or lines > left or (shared and _kind(said.text) == shared)):
+        if line and (only_stopped(said.text) or lines > left or (shared and _kind(said.text) == shared)):
             short.setdefault(line, []).extend(said.ranks)
         else:
             left -= lines

@@ -6,8 +6,8 @@ it is killed, so that nothing of a failed rank acts any more. A worker that repo
 ended, at the latest after `settle` seconds. When a rank is fenced, the others are notified; they have `grace` seconds
 to raise their own errors, then get SIGTERM, and SIGKILL `patience` seconds later.
 
-With `continue_on_failure` a failure ends no other rank: the others are notified and go on. Such a job has succeeded if
-some rank has finished, and all that have finished exited with 0 without such an error.
+With `continue_on_failure` a failure ends no other rank: the others are notified and go on. How the job has ended is
+decided at last, when all that happened is known (`ringcast_launcher.decide.verdict`).
 
 A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
 failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
@@ -15,32 +15,24 @@ failed too: nobody is ended for that, as it may have more to say, but the job ha
 A signal to the launcher that asks it to end is passed on to all workers, which then have a grace period: `preempted`
 seconds after SIGTERM, as batch systems and Kubernetes send it, `interrupted` seconds after another one. A second one
 ends them at once. All other signals are passed on and change nothing, unless a worker dies by one.
-
-A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
-therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
 """
 
 from __future__ import annotations
 
-import re
 import signal
 from dataclasses import field
 from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
-from ringcast.errors import CollectiveMismatch, PeerFailed
 from ringcast.procs.liveness import Hung
-from ringcast.procs.portable import signal_name
 from ringcast.procs.timing import TIMING
-from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished
+from ringcast.wire.control_messages import Failing, Finished
 from ringcast.wire.failure import Failure
-from ringcast.wire.unanswered import Unanswered
+from ringcast_launcher.decide.verdict import EVERY_CALL, Past, Verdict, Worker
 from ringcast_launcher.system.signals import PASSED_ON
 
 TIMED_OUT = 124
-_EVERY_CALL = "every rank has to make every collective call"
-_DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch of which both calls are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +94,6 @@ class SendSignal:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """All workers have ended. `rank` is the one to name, None where the cause lies outside of the workers."""
-
-    code: int
-    rank: int | None = None
-    how: str = ""
-    traceback: str = ""
-
-
 Action: TypeAlias = Fence | Declare | AbortJob | SendSignal | Verdict
 
 
@@ -141,19 +123,6 @@ class Policy:
 
 
 @dataclass(slots=True)
-class _Worker:
-    status: int | None = None
-    joined: bool = False
-    too_late: bool = False
-    finished: bool = False
-    caught: Unanswered | None = None
-    report: Failure = NO_FAILURE  # its own, with the ranks that it blames
-    settle_by: float | None = None
-    fenced: bool = False  # that was asked for, or it was being ended already
-    to_declare: Failure | None = None  # when it is fenced
-
-
-@dataclass(slots=True)
 class _Ending:
     """The reason for ending the job (`code` is None if a worker's failure decides it), and the signals left to send."""
 
@@ -174,15 +143,10 @@ class Supervisor:
         policy: Policy | None = None,
         continue_on_failure: bool = False,
     ) -> None:
-        self._workers = [_Worker() for _ in range(size)]
+        self._past = Past([Worker() for _ in range(size)], continue_on_failure)
         self._policy = policy or Policy()
-        self._timeout, self._continue_on_failure = timeout, continue_on_failure
+        self._timeout = timeout
         self._deadline = None if timeout is None else start + timeout
-        self._started = False
-        self._failed: dict[int, str] = {}  # those that failed by themselves, in order, and how
-        self._caught: list[int] = []  # those that caught an error and did not answer it, in order
-        self._ended: set[int] = set()  # those that were alive when we began to end them
-        self._passed_on: set[int] = set()  # signals
         self._ending: _Ending | None = None
         self._over = False
 
@@ -191,7 +155,7 @@ class Supervisor:
         """The time of the next Tick that can matter."""
         if self._over:
             return None
-        times = [worker.settle_by for worker in self._workers if worker.settle_by is not None]
+        times = [worker.settle_by for worker in self._past.workers if worker.settle_by is not None]
         if self._ending is not None:
             times += [time for time, _ in self._ending.steps]
         elif self._deadline is not None:
@@ -201,19 +165,19 @@ class Supervisor:
     @property
     def ends_job(self) -> bool:
         """Whether it is clear that the job ends before its ranks have all finished."""
-        return self._ending is not None or (bool(self._failed) and not self._continue_on_failure)
+        return self._ending is not None or (bool(self._past.failed) and not self._past.continues)
 
     def fate(self, rank: int) -> Fate:
         """Return how a rank ended, or how far it has come."""
-        worker = self._workers[rank]
-        failure = self._failed.get(rank, "" if worker.caught is None else str(worker.caught))
+        worker = self._past.workers[rank]
+        failure = self._past.failed.get(rank, "" if worker.caught is None else str(worker.caught))
         error, traceback = worker.report.cause, worker.report.traceback
         return Fate(worker.status, worker.joined, worker.finished, failure, error, traceback)
 
     @property
     def raised(self) -> dict[int, str]:
         """The names of the errors that ended programs of ranks."""
-        told = {rank: worker.report.cause.partition(":")[0] for rank, worker in enumerate(self._workers)}
+        told = {rank: worker.report.cause.partition(":")[0] for rank, worker in enumerate(self._past.workers)}
         return {rank: name for rank, name in told.items() if name}
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -221,7 +185,7 @@ class Supervisor:
         if self._over:
             return []
         actions = self._answer(event, now)
-        if all(w.status is not None and w.settle_by is None and w.to_declare is None for w in self._workers):
+        if all(w.status is not None and w.settle_by is None and w.to_declare is None for w in self._past.workers):
             self._over = True
             actions.append(self._verdict())
         return actions
@@ -229,21 +193,15 @@ class Supervisor:
     def _answer(self, event: Event, now: float) -> list[Action]:
         match event:
             case Joined():
-                self._workers[event.rank].joined = True
+                self._past.workers[event.rank].joined = True
             case TooLate():
-                self._workers[event.rank].too_late = True
+                self._past.workers[event.rank].too_late = True
             case AllJoined():
-                self._started = True
+                self._past.started = True
             case Finished():
-                self._workers[event.rank].finished = True
-                self._workers[event.rank].report = event.failure
-                if event.unanswered is not None:
-                    self._workers[event.rank].caught = event.unanswered
-                    self._caught.append(event.rank)
-                if event.rank not in self._failed:
-                    self._workers[event.rank].settle_by = None
+                self._finished(event)
             case Failing():
-                self._workers[event.rank].report = event.failure
+                self._past.workers[event.rank].report = event.failure
                 return self._let_end(event.rank, event.failure.cause, now)
             case Lost():
                 return self._let_end(event.rank, event.cause, now)
@@ -251,7 +209,7 @@ class Supervisor:
                 return self._fail(event.rank, event.cause)
             case Unread():
                 messages = "a message" if event.count == 1 else f"{event.count} messages"
-                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}; {_EVERY_CALL}")
+                self._note(event.rank, f"it finished without taking {messages} of rank {event.source}; {EVERY_CALL}")
                 return self._end(_Ending(), now)
             case StartFailed():
                 return self._end(_Ending(1, f"the job could not start: {event.reason}"), now)
@@ -265,11 +223,21 @@ class Supervisor:
                 return self._tick(now)
         return []
 
+    def _finished(self, event: Finished) -> None:
+        worker = self._past.workers[event.rank]
+        worker.finished, worker.report = True, event.failure
+        worker.outlived = frozenset([*self._past.failed, *event.failure.blames])
+        if event.unanswered is not None:
+            worker.caught = event.unanswered
+            self._past.caught.append(event.rank)
+        if event.rank not in self._past.failed:
+            worker.settle_by = None
+
     def _exited(self, rank: int, status: int, now: float) -> list[Action]:
-        worker = self._workers[rank]
+        worker = self._past.workers[rank]
         worker.status = status
-        if status != 0 or rank in self._failed:
-            return self._fail(rank, self._described(status))
+        if status != 0 or rank in self._past.failed:
+            return self._fail(rank, self._past.described(status))
         if not worker.joined:
             return self._fence(rank, "it exited with code 0 without joining")
         if not worker.finished:
@@ -277,42 +245,46 @@ class Supervisor:
         return []
 
     def _note(self, rank: int, cause: str) -> None:
-        if rank not in self._failed and rank not in self._ended:
-            self._failed[rank] = cause
+        if rank not in self._past.failed and rank not in self._past.ended:
+            self._past.failed[rank] = cause
 
     def _let_end(self, rank: int, cause: str, now: float) -> list[Action]:
         """Let a rank that failed, but may still run, end by itself within `settle` seconds."""
         self._note(rank, cause)
-        worker = self._workers[rank]
+        worker = self._past.workers[rank]
         if worker.status is not None:
             return self._fail(rank, cause)
-        if rank not in self._ended:
+        if rank not in self._past.ended:
             worker.settle_by = worker.settle_by or now + self._policy.settle
         return []
 
     def _fail(self, rank: int, cause: str) -> list[Action]:
         """Fence a failed rank, to declare the failure to the others after that."""
         self._note(rank, cause)
-        worker = self._workers[rank]
+        worker = self._past.workers[rank]
         worker.settle_by = None
         if worker.fenced:
             return []
         worker.fenced = True
-        declared = self._failed.get(rank, cause)
-        if worker.status is not None and rank in self._ended:
+        declared = self._past.failed.get(rank, cause)
+        if worker.status is not None and rank in self._past.ended:
             # What a rank that was asked to end leaves behind is asked as well, when all have ended.
-            return [Declare(rank, Failure(declared))]
+            return [Declare(rank, self._failure(rank, declared))]
         if worker.status is None:
-            self._ended.add(rank)
+            self._past.ended.add(rank)
         return self._fence(rank, declared)
 
     def _fence(self, rank: int, cause: str) -> list[Action]:
-        self._workers[rank].to_declare = Failure(cause)
+        self._past.workers[rank].to_declare = self._failure(rank, cause)
         return [Fence(rank)]
+
+    def _failure(self, rank: int, cause: str) -> Failure:
+        """Return the failure of a rank as it is declared, with the failed ranks that it blames for it."""
+        return Failure(cause, blames=tuple(sorted(self._past.causes(rank))))
 
     def _fenced(self, rank: int, now: float) -> list[Action]:
         """Declare the failure of a rank of which nothing is left; the time of the others to end counts from here."""
-        worker = self._workers[rank]
+        worker = self._past.workers[rank]
         failure, worker.to_declare = worker.to_declare, None
         if failure is None:
             return []
@@ -325,7 +297,7 @@ class Supervisor:
 
         Without a failed rank the others go on, where that is wanted; a job that has not started cannot.
         """
-        if ending.code is None and self._continue_on_failure and self._started:
+        if ending.code is None and self._past.continues and self._past.started:
             return []
         if self._ending is None:
             asked = now + self._policy.grace
@@ -335,11 +307,11 @@ class Supervisor:
 
     def _signalled(self, number: int, now: float) -> list[Action]:
         if number in PASSED_ON:
-            self._passed_on.add(number)
+            self._past.passed_on.add(number)
             return [SendSignal(number)]
         if number == signal.SIGPIPE and self._ending is not None:  # nobody asks: it ends anyway
             return []
-        self._ended |= self._running()
+        self._past.ended |= self._running()
         if self._ending is not None:  # asked twice: no more patience
             self._ending.steps = []
             return [SendSignal(signal.SIGKILL)]
@@ -350,7 +322,7 @@ class Supervisor:
 
     def _tick(self, now: float) -> list[Action]:
         actions: list[Action] = []
-        for rank, worker in enumerate(self._workers):
+        for rank, worker in enumerate(self._past.workers):
             if worker.settle_by is not None and now >= worker.settle_by:
                 worker.settle_by = None
                 actions += self._fail(rank, "it exited with code 0 without finishing")
@@ -360,124 +332,19 @@ class Supervisor:
             how = f"{text}; still running: {in_words(sorted(self._running()))}"
             actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
         while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
-            self._ended |= self._running()
+            self._past.ended |= self._running()
             actions.append(SendSignal(self._ending.steps.pop(0)[1]))
         return actions
 
     def _running(self) -> set[int]:
-        return {rank for rank, worker in enumerate(self._workers) if worker.status is None}
+        return {rank for rank, worker in enumerate(self._past.workers) if worker.status is None}
 
     def _verdict(self) -> Verdict:
-        if self._ending is None and self._well():
-            return Verdict(0)
         if self._ending is not None and self._ending.code is not None:
             return Verdict(self._ending.code, how=self._ending.how)
-        # Where ranks go on without others, the failure of those is no cause by itself.
-        first = [*self._caught, *self._failed] if self._continue_on_failure else [*self._failed, *self._caught]
-        return self._judge(self._lowest_alike(first[0]))
-
-    def _lowest_alike(self, rank: int) -> int:
-        """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance.
-
-        Of those that tell a mismatch, one that knows the other rank's whole call is preferred.
-        """
-        mine = self._own_error(rank)
-        alike = [other for other in self._failed if mine and self._own_error(other) == mine]
-        return min(alike, key=lambda other: (not self._knows_both(other), other), default=rank)
-
-    def _knows_both(self, rank: int) -> bool:
-        return _DIFFERS.search(self._workers[rank].report.cause) is not None
-
-    def _own_error(self, rank: int) -> tuple[object, ...]:
-        """Return the kind and the place of an error for which no other rank is to blame; empty if there is none."""
-        worker = self._workers[rank]
-        report = worker.report
-        if rank not in self._failed or self._blamed_by(rank):
-            return ()
-        if not report.cause:  # before init there is nobody yet because of whom it could have ended
-            return () if worker.joined else (worker.status,)
-        kind = report.cause.partition(":")[0]
-        if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
-            return kind, worker.status
-        return kind, worker.status, *(line for line in report.traceback.splitlines() if line.startswith('  File "'))
-
-    def _well(self) -> bool:
-        finished = [rank for rank, worker in enumerate(self._workers) if worker.finished]
-        return not self._caught and self._without_failure(finished)
-
-    def _without_failure(self, finished: list[int]) -> bool:
-        return not self._failed or (bool(finished) and not any(rank in self._failed for rank in finished))
-
-    def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
-        """Return the verdict on a rank that failed, or on the one that it rightly blames."""
-        report, seen = self._workers[rank].report, seen | {rank}
-        blamed = self._blamed_by(rank)
-        for other in (*self._failed, *self._caught):
-            if other in blamed and other not in seen:
-                return self._judge(other, seen)
-        if (caught := self._only_caught(rank)) is not None and caught.kind != PeerFailed.__name__:
-            return self._own_failure(rank)  # it needed no rank that had left
-        for other in sorted(blamed):
-            worker = self._workers[other]
-            # Who had finished, and was ended by us while it still closed its sockets, would have exited with 0.
-            left = worker.status == 0 or (worker.finished and other in self._ended)
-            if left and other not in self._failed and other not in seen:
-                how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
-                if caught is not None:
-                    how += f" (PeerFailed {caught.how})"
-                elif worker.joined:
-                    how += f"; {_EVERY_CALL}"
-                return Verdict(1, other, f"exited with code 0 {how}", report.traceback)
-        return self._own_failure(rank)
-
-    def _blamed_by(self, rank: int) -> set[int]:
-        worker = self._workers[rank]
-        known, caught = range(len(self._workers)), self._only_caught(rank)
-        blamed = {other for other in (worker.report.blames if caught is None else caught.blames) if other in known}
-        if (worker.joined or worker.too_late) and not self._started:
-            # It could not have started without the ranks that never joined.
-            blamed |= {other for other, w in enumerate(self._workers) if w.status == 0 and not w.joined}
-        return blamed
-
-    def _only_caught(self, rank: int) -> Unanswered | None:
-        """Return the error that a rank caught, if it has not failed otherwise as well."""
-        return None if rank in self._failed else self._workers[rank].caught
-
-    def _own_failure(self, rank: int) -> Verdict:
-        worker = self._workers[rank]
-        if (caught := self._only_caught(rank)) is not None:
-            return Verdict(1, rank, f"failed: {caught}")
-        status, report = worker.status, worker.report
-        told = rank in self._ended or not status  # what it told counts, not how it was ended after that
-        how = self._failed[rank] if told or status is None else self._described(status)
-        if report.cause and (told or status == 1):  # with code 1 Python ends after an uncaught error
-            how = report.cause.partition("\n")[0]
-        code = 1 if told or status is None else exit_code(status)
-        return Verdict(code, rank, f"failed: {how}", report.traceback)
-
-    def _described(self, status: int) -> str:
-        passed_on = -status in self._passed_on
-        return f"{describe(status)}, passed on by the launcher" if passed_on else describe(status)
+        return self._past.verdict(ended=self._ending is not None)
 
 
 def timed_out(seconds: float) -> str:
     """Return the message for a job that exceeded --timeout."""
     return f"timeout: the job did not end within {seconds:g} s"
-
-
-def describe(status: int) -> str:
-    """Return how a process ended, in words.
-
-    >>> describe(3), describe(-9)
-    ('exit code 3', 'killed by SIGKILL')
-    """
-    return f"exit code {status}" if status >= 0 else f"killed by {signal_name(-status)}"
-
-
-def exit_code(status: int) -> int:
-    """Return the exit code by which a shell reports the end of a process: its own, or 128 + signal.
-
-    >>> exit_code(3), exit_code(-9)
-    (3, 137)
-    """
-    return status if status >= 0 else 128 - status

@@ -20,7 +20,7 @@ from typing import Any
 from ringcast.net import ssh
 from ringcast.procs.timing import TIMING
 from ringcast.wire.codec import CodecError, parse, plain
-from ringcast_launcher.decide.supervisor import describe
+from ringcast_launcher.decide.verdict import describe
 from ringcast_launcher.hosts.messages import (
     REPORTS,
     AgentHello,

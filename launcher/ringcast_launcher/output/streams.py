@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from math import inf
 
-from ringcast_launcher.decide.equal_errors import Said, told_once
+from ringcast_launcher.decide.equal_errors import Said, only_stopped, told_once
 from ringcast_launcher.output.held_errors import HeldErrors
 from ringcast_launcher.output.output import Both, Sink, Stream, Tail, Writer, open_sinks, parse
 from ringcast_launcher.plan.job import Job, JobError, shown_ranks
@@ -26,6 +26,7 @@ class Outputs:
         Raises:
             JobError: a file cannot be opened; none is left open.
         """
+        self._writer = writer
         self._sinks: dict[tuple[int, int], Sink] = {}  # by rank and stream
         self._tails = [Tail() for _ in hosts]
         self._held: dict[int, HeldErrors] = {}
@@ -71,10 +72,16 @@ class Outputs:
         return min((held.due for held in self._held.values()), default=inf)
 
     def release(self, now: float = inf) -> None:
-        """Show what has been held back for long enough by now; by default all."""
-        for held in self._held.values():
-            if held.due <= now:
+        """Show what has been held back for long enough by now, by default all; where ranks were stopped, in a line."""
+        due = {rank: held for rank, held in self._held.items() if held.due <= now}
+        stopped = {rank: text for rank, held in due.items() if only_stopped(text := held.text)}
+        for rank, held in due.items():
+            if rank in stopped:
+                held.drop()
+            else:
                 held.release()
+        for said in told_once(stopped, None)[0]:
+            self._writer.put(2, os.fsencode(self._lines(said)))
 
     def last_errors(self, cause: int | None) -> tuple[str, str]:
         """Return what is still held back, each thing once, and at last what the rank wrote that is the cause."""

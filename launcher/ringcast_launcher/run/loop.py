@@ -26,6 +26,7 @@ from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast.procs.portable import signal_name
+from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.decide.same_signal import LAUNCHER, SameSignal
@@ -43,8 +44,8 @@ from ringcast_launcher.decide.supervisor import (
     Signalled,
     Supervisor,
     Tick,
-    Verdict,
 )
+from ringcast_launcher.decide.verdict import Verdict, missed
 from ringcast_launcher.hosts.all_hosts import AllHosts
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import (
@@ -446,7 +447,7 @@ class _Running:
             case Fence(rank):
                 self._fence(rank)
             case Declare(rank, failure):
-                self._miss(rank, failure.cause)
+                self._miss(rank, failure)
                 self._server.declare_failed(rank, failure)
             case AbortJob(cause):
                 self._stacks = self._all_stacks()
@@ -464,10 +465,10 @@ class _Running:
         else:  # the ranks of a lost host have ended before it counts as lost
             self._handle(Fenced(rank))
 
-    def _miss(self, rank: int, cause: str) -> None:
+    def _miss(self, rank: int, failure: Failure) -> None:
         if self._job.continue_on_failure and rank not in self._missed:
             self._missed.add(rank)
-            self._say(f"rank {rank} ({self._on(rank)}) failed: {cause}")
+            self._say(f"rank {rank} ({self._on(rank)}) {missed(failure)}")
 
     def _all_stacks(self) -> str:
         self._all_hosts.send_all(AskStacks())
