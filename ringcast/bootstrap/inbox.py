@@ -215,8 +215,12 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     for rank, card in enumerate(cards):
         system, _, text = card.memory.partition(" ")
         segment = parse(text) if rank != config.rank and system == colocation.system() else None
-        if segment is not None and not unreachable(segment):
+        if segment is None:
+            continue
+        if not (reason := unreachable(segment)):
             found[rank] = segment
+        elif config.debug:
+            print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {reason}", file=sys.stderr)
     for rank, error in shared.meet(found).items():
         if not isinstance(error, FileNotFoundError):  # else it has left
             fix = "free memory or descriptors, or choose --transport tcp"

@@ -10,7 +10,6 @@ Sessions are not resumed, so each connection has keys of its own, and what is re
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ringcast.net.certificates import Certificate, fingerprint
+from ringcast.procs.portable import nameless_file
 
 RECORD = 16 << 10  # bytes that travel together, encrypted, …
 ADDED = 22  # … and so many more: 5 of header, 1 of type, 16 of authentication
@@ -134,9 +134,9 @@ def _context(protocol: int, own: Certificate) -> ssl.SSLContext:
 
 @contextmanager
 def _as_file(secret: bytes) -> Iterator[str]:
-    """Give a secret a path, as `ssl` reads it from nowhere else: on Linux one in memory, that only this process has."""
+    """Give a secret a path, as `ssl` reads it from nowhere else: on Linux that of a file without a name."""
     if sys.platform == "linux":
-        with open(os.memfd_create("ringcast", os.MFD_CLOEXEC), "w+b") as file:
+        with open(nameless_file("ringcast"), "w+b") as file:
             file.write(secret)
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"

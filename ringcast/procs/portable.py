@@ -105,7 +105,8 @@ def nameless_file(name: str) -> int:
         OSError: there is no room for it.
     """
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
+        with suppress(OSError):  # as in a container that forbids it
+            return os.memfd_create(name, os.MFD_CLOEXEC)
     import tempfile
 
     with tempfile.TemporaryFile(prefix=name) as file:

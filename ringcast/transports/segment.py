@@ -20,6 +20,7 @@ import mmap
 import os
 
 from ringcast._util.dataclass import dataclass
+from ringcast.procs.credentials import Credentials, own, reason_not
 from ringcast.procs.libc import PROTECTED
 from ringcast.procs.procfs import lives
 
@@ -46,12 +47,11 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(
 
 @dataclass(frozen=True, slots=True)
 class SegmentCard:
-    """How other ranks find a segment: its process and user, the descriptors there, what shows that it is the one."""
+    """How other ranks find a segment: its process, the descriptors there, what shows that it is the one."""
 
     pid: int
     started: int  # as that one is known by, and not by its number alone
-    space: int  # the namespace in which that is its number
-    uid: int
+    who: Credentials
     memory: int  # descriptor of the memfd in that process …
     pipe: int  # … and of the end of its pipe for writing
     token: int
@@ -59,20 +59,23 @@ class SegmentCard:
 
     def __str__(self) -> str:
         """Return it as text, which `parse` reads."""
-        process = self.pid, self.started, self.space, self.uid
-        return ".".join(map(str, (*process, self.memory, self.pipe, self.token, self.address)))
+        place = self.memory, self.pipe, self.token, self.address
+        return ".".join(map(str, (self.pid, self.started, *self.who, *place)))
 
 
 def parse(text: str) -> SegmentCard | None:
     """Return the card that a text holds; None if it holds none.
 
-    >>> parse("12.880.1.0.5.7.99.4096").memory
+    >>> parse("12.880.0.0.1.2.0.3.3.5.7.99.4096").memory
     5
     """
     try:
-        fields = [int(field) for field in text.split(".")]
-        return SegmentCard(*fields) if len(fields) == 8 and min(fields) >= 0 else None
-    except ValueError:
+        numbers = [int(field) for field in text.split(".")]
+        if min(numbers) < 0:
+            return None
+        pid, since, *who, memory, pipe, token, address = numbers
+        return SegmentCard(pid, since, Credentials(*who), memory, pipe, token, address)
+    except (TypeError, ValueError):
         return None
 
 
@@ -123,16 +126,13 @@ def ring_at(rank: int, size: int) -> int:
     return tables_size(size) + rank * RING
 
 
-def namespace() -> int:
-    """Return which PID namespace this process is in; each container may have its own."""
-    return os.stat("/proc/self/ns/pid").st_ino
-
-
 def unreachable(card: SegmentCard) -> str:
-    """Return why a segment's process is out of reach; empty if nothing is known to be in the way."""
-    if card.uid != os.getuid():
-        return f"process {card.pid} is another user's"
-    return "" if card.space == namespace() else f"process {card.pid} is in another PID namespace, as of a container"
+    """Return why this process and that of a segment cannot reach each other's; empty if nothing is in the way.
+
+    The other process says the same of this one: ranks decide alike whether they share memory.
+    """
+    reason = reason_not(own(), card.who)
+    return f"process {card.pid}: {reason}" if reason else ""
 
 
 def make(size: int) -> tuple[Segment, int]:

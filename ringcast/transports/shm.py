@@ -24,6 +24,7 @@ from itertools import count
 import numpy as np
 
 from ringcast.errors import LinkLost
+from ringcast.procs.credentials import own
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
 from ringcast.transports import segment
@@ -81,8 +82,8 @@ class ShmTransport:
     def card(self) -> SegmentCard:
         """How other ranks of this host find the segment."""
         address = self._futex.address - BELL
-        who = os.getpid(), started(os.getpid()), segment.namespace(), os.getuid()
-        return SegmentCard(*who, self._descriptor, self._pipe[1], self._own.token, address)
+        place = self._descriptor, self._pipe[1], self._own.token, address
+        return SegmentCard(os.getpid(), started(os.getpid()), own(), *place)
 
     def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:
         """Map the segments of other ranks of this host, and return why some of them cannot be, by rank.

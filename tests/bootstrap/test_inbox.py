@@ -36,7 +36,7 @@ def test_memory_is_shared_with_those_of_this_system_and_user_who_are_still_there
         f"{system} {cards[0]}",
         f"{system} {cards[1]}",
         f"another {cards[2]}",
-        f"{system} {replace(cards[3], uid=os.getuid() + 1)}",
+        f"{system} {replace(cards[3], who=cards[3].who._replace(uid=os.getuid() + 1))}",
     ]
     known = [EndpointCard("tcp://h:1", memory=text) for text in texts]
     assert inbox._map(CONFIG, made[0], known) == {1}

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ringcast.control import new_key
 from support import needs
 from support.patience import patience
 from support.places import SUPPORT
@@ -351,3 +353,53 @@ if comm.rank == 0:
 """,
     )
     right(done)
+
+
+FEWER = {
+    "one has no capability": [(), ("setpriv", "--bounding-set=-all")],
+    "one may not trace": [("setpriv", "--bounding-set=-sys_ptrace,-kill"), ("setpriv", "--bounding-set=-sys_ptrace")],
+    "one has another group": [
+        ("setpriv", "--bounding-set=-all"),
+        ("setpriv", "--bounding-set=-all", "--regid=12345", "--clear-groups"),
+    ],
+    "one is protected": [("setpriv", "--bounding-set=-all")] * 2,
+    "one has no memfd": [(), (*WITHOUT_MEMFD, str(errno.EPERM))],
+    "both have no capability": [("setpriv", "--bounding-set=-all")] * 2,
+    "one may read nobody's memory": [(), (sys.executable, str(SUPPORT / "seccomp.py"), "310", str(errno.EPERM))],
+}
+OF_OTHER_RIGHTS = f"""
+import os, sys
+import numpy as np
+{PROTECTS_ITSELF}
+if "protected" in sys.argv:
+    protect()
+import ringcast
+comm = ringcast.init(timeout=60)
+for n in 0, 1, 1000, 300_000:
+    assert (comm.allgather(np.full(n, comm.rank)) == np.arange(comm.size)[:, None]).all()
+"""
+
+
+@pytest.mark.parametrize("how", FEWER)
+def test_ranks_of_one_user_with_other_rights_reach_each_other(how: str, tmp_path: Path) -> None:
+    """By shared memory where the kernel lets both open each other's, else by sockets; each rank says which."""
+    needs.root()
+    program = tmp_path / "program.py"
+    program.write_text(OF_OTHER_RIGHTS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        control = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    env = {**os.environ, **QUIET, "RINGCAST_SIZE": "2", "RINGCAST_CONTROL": control, "RINGCAST_KEY": new_key()}
+    ranks = [
+        subprocess.Popen(
+            [*before, sys.executable, str(program), *(["protected"] if (how, rank) == ("one is protected", 1) else [])],
+            env={**env, "RINGCAST_RANK": str(rank), "RINGCAST_DEBUG": "info"}, stderr=subprocess.PIPE, text=True,
+        )
+        for rank, before in enumerate(FEWER[how])
+    ]  # fmt: skip
+    said = [rank.communicate(timeout=patience(60))[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    shared = how in ("both have no capability", "one may read nobody's memory")
+    for rank, words in enumerate(said):
+        assert (f"rank {rank} shares memory with 1 of 1" in words) == shared, words
+    if how.startswith("one has no cap"):
+        assert "it has more, or fewer, capabilities" in said[0]

@@ -322,7 +322,7 @@ def test_only_the_segment_of_the_card_is_mapped() -> None:
         replace(card, memory=987_654): FileNotFoundError,
         replace(card, pipe=987_654): FileNotFoundError,
         replace(card, pid=(1 << 22) + 5): FileNotFoundError,
-        replace(card, uid=card.uid + 1): PermissionError,
+        replace(card, who=card.who._replace(uid=card.who.uid + 1)): PermissionError,
     }
     for bad, kind in wrong.items():
         assert isinstance(a.meet({1: bad})[1], kind), bad

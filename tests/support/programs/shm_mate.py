@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 
+from ringcast.procs.credentials import own
 from ringcast.transports import segment
 from ringcast.transports.segment import SegmentCard, parse
 from ringcast.transports.shm import ShmTransport
@@ -80,7 +81,7 @@ def echo(mate: ShmTransport, waits: str, count: int) -> None:
 
 def map_as_another_user(card: SegmentCard) -> None:
     become_another_user()
-    map_and_tell(replace(card, uid=os.getuid()))
+    map_and_tell(replace(card, who=own()))
 
 
 def map_what_is_protected() -> None:

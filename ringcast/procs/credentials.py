@@ -1,0 +1,78 @@
+"""Whether the kernel lets two processes open each other's files through /proc: a rule on what each tells of itself.
+
+The rule is that of ptrace(2), "Ptrace access mode checking": same user and group, and no capability that the opener
+does not have in effect; with CAP_SYS_PTRACE any. Both ranks of a pair have to decide alike, although the kernel may let
+only one of them open the other's files. So they decide by this, before either tries.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from contextlib import suppress
+from typing import NamedTuple
+
+_SYS_PTRACE = 1 << 19
+
+
+class Credentials(NamedTuple):
+    """What the kernel looks at. Namespaces and label are numbers that are equal or not; 0 where there is none."""
+
+    uid: int
+    gid: int
+    pid_namespace: int
+    user_namespace: int
+    label: int  # of a security module, such as AppArmor or SELinux
+    permitted: int  # capabilities, a bit each …
+    effective: int  # … and those in effect
+
+
+def own() -> Credentials:
+    """Return the credentials of this process."""
+    permitted, effective = _capabilities()
+    return Credentials(os.getuid(), os.getgid(), _namespace("pid"), _namespace("user"), _label(), permitted, effective)
+
+
+def reason_not(ours: Credentials, theirs: Credentials) -> str:
+    """Return why two processes cannot open each other's files; empty if nothing is known to be in the way.
+
+    The same whichever of them asks, but for the words.
+    """
+    if ours.uid != theirs.uid:
+        return "it is another user's"
+    if ours.pid_namespace != theirs.pid_namespace:
+        return "it is in another PID namespace, as of a container"
+    if ours.user_namespace != theirs.user_namespace:
+        return "it is in another user namespace, as of a container"
+    if ours.label != theirs.label:
+        return "a security module (AppArmor, SELinux) keeps it apart"
+    if _lets(ours, theirs) and _lets(theirs, ours):
+        return ""
+    return "it has another group" if ours.gid != theirs.gid else "it has more, or fewer, capabilities"
+
+
+def _lets(opener: Credentials, opened: Credentials) -> bool:
+    """Return whether the kernel lets one process open the files of another one of its user."""
+    if opener.effective & _SYS_PTRACE:
+        return True
+    return opener.gid == opened.gid and not opened.permitted & ~opener.effective
+
+
+def _namespace(kind: str) -> int:
+    with suppress(OSError):
+        return os.stat(f"/proc/self/ns/{kind}").st_ino
+    return 0
+
+
+def _label() -> int:
+    with suppress(OSError), open("/proc/self/attr/current", "rb") as file:
+        return zlib.crc32(file.read())
+    return 0
+
+
+def _capabilities() -> tuple[int, int]:
+    """Return the permitted and the effective capabilities; none where the system does not show them."""
+    with suppress(OSError), open("/proc/self/status", "rb") as file:
+        sets = {name: value for name, _, value in (line.partition(b":") for line in file) if name.startswith(b"Cap")}
+        return int(sets.get(b"CapPrm", b"0"), 16), int(sets.get(b"CapEff", b"0"), 16)
+    return 0, 0
