@@ -27,7 +27,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 COMPILED = (
     *("protocol/aborting", "protocol/ballots", "protocol/communicators", "protocol/counters", "protocol/eager_credits"),
     *("protocol/error_factory", "protocol/machine", "protocol/matching", "protocol/notices", "protocol/operations"),
-    *("protocol/outbox", "protocol/receiving", "protocol/sending"),
+    *("protocol/outbox", "protocol/receiving", "protocol/request_budget", "protocol/sending"),
     *("engine/execute", "engine/slots", "engine/task"),
     "wire/header",
 )

@@ -10,12 +10,12 @@ from collections.abc import Collection
 from ringcast.errors import Revoked
 from ringcast.protocol.communicators import Contexts
 from ringcast.protocol.counters import Counters
-from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory, own_call, own_side
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation, Receive, Send, on_wire
 from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
+from ringcast.protocol.request_budget import RequestBudget
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
 from ringcast.wire.codec import CodecError, decode
@@ -34,13 +34,13 @@ class Aborter:
         errors: ErrorFactory,
         contexts: Contexts,
         counters: Counters,
-        eager_credits: EagerCredits,
+        budget: RequestBudget,
         outbox: Outbox,
         sending: Sending,
         granting: Receiving,
     ) -> None:
         self.found: list[tuple[int, int]] = []  # (context, failed rank), of which the others have to be notified
-        self._errors, self._contexts, self._counters, self._eager_credits = errors, contexts, counters, eager_credits
+        self._errors, self._contexts, self._counters, self._budget = errors, contexts, counters, budget
         self._outbox, self._sending, self._receiving = outbox, sending, granting
 
     # A communicator, and all that is under way in it.
@@ -58,11 +58,12 @@ class Aborter:
         for op in state.operations():
             self._kill(op, error, notified)
         for header, frames in state.waiting():
-            self._eager_credits.forget(header, frames)
+            self._budget.forget(header, frames)
             if header.kind != EAGER:
                 self._pass_on(header.source, context, header.operation, header.ordinal, error, notified)
         self._sending.drop_trailing(context)
         state.clear()
+        self._budget.go_on()
         self._receiving.release()
 
     def _kill(self, op: Operation, error: BaseException, notified: set[int]) -> None:

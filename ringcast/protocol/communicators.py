@@ -16,7 +16,7 @@ from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame, Loan
 from ringcast.wire.call import Call, Site
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import CALLS, CREDIT_RETURN, CTS, DATA, DONE, P2P, STAGES, Header, call_of, made
+from ringcast.wire.header import CALLS, CTS, DATA, DONE, OF_NO_CALL, P2P, STAGES, Header, call_of, made
 
 NAMED = 4096  # communicators that a peer may name before this rank has registered them
 OVER = 4096  # communicators that all members have freed, whose late messages can be recognised
@@ -243,7 +243,7 @@ class Contexts(dict[int, Context]):
         Raises:
             Broken: it has named too many.
         """
-        if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == CTS and h.flags & CREDIT_RETURN):
+        if h.kind in (DATA, DONE) or h.context in self.retired or (h.kind == CTS and h.flags & OF_NO_CALL):
             return
         self.named_by(h.source, h.context)
 

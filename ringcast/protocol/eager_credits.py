@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ringcast.protocol.outbox import NOTHING, Outbox
-from ringcast.transports.base import Frame
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import CREDIT_RETURN, CTS, EAGER, SIZE, Header
+from ringcast.wire.header import CREDIT_RETURN, CTS, SIZE, Header
 
 EAGER_CREDIT = 1 << 20  # bytes of unmatched eager messages per peer …
 EAGER_CREDIT_OF_ALL = 64 << 20  # … and of all peers together
-KEPT = 256  # bytes that an unmatched RTS or CTS counts for, and a joined frame, of EAGER_CREDIT per peer
+KEPT = 256  # bytes that a joined frame counts for, and an unmatched request (`request_budget`)
 
 
 class EagerCredits:
@@ -26,7 +23,6 @@ class EagerCredits:
         self.spent = [0] * size  # eager bytes that each peer has not matched yet
         self.held = [0] * size  # eager bytes from each peer that this rank has not matched yet
         self.owed = [0] * size  # matched, but not yet given back
-        self.kept = [0] * size  # bytes of requests and grants from each peer that wait
         self._outbox = outbox
 
     def spend(self, peer: int, length: int, frames: int) -> bool:
@@ -71,23 +67,6 @@ class EagerCredits:
         self.owed[source] = owed = self.owed[source] + size
         if owed >= self._most_owed:
             self._outbox.emit(CTS, CREDIT_RETURN, source, NOTHING, 0, 0, 0, self.collect(source))
-
-    def keep(self, h: Header, size: int) -> None:
-        """Count an RTS with `size` bytes of payload, or a CTS, that waits for this rank's operation.
-
-        Raises:
-            Broken: too many of that peer wait.
-        """
-        self.kept[h.source] += KEPT + size
-        if self.kept[h.source] > EAGER_CREDIT:
-            raise Broken(f"{self.kept[h.source]} bytes of its requests and grants wait")
-
-    def forget(self, h: Header, frames: Sequence[Frame] = ()) -> None:
-        """Release an unmatched message, which is matched now or dropped."""
-        if h.kind == EAGER:
-            self.give_back(h)
-        else:
-            self.kept[h.source] -= KEPT + sum(map(len, frames))
 
 
 def _cost(length: int, frames: int) -> int:

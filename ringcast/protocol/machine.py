@@ -1,15 +1,17 @@
 """The protocol between two ranks, as a pure state machine: arrivals and posted transfers in, messages out.
 
 It does no I/O: messages to be sent go into `outbox`, and the endpoint passes them to a transport. Here messages are
-checked, matched and dispatched to the parts: `communicators` (and unmatched messages), `counters` and `eager_credits`
-(messages and bytes, by peer), `outbox` (number and header of outgoing messages), `sending` and `receiving` (the two
-halves of larger messages), `aborting` and `error_factory` (invalidation, and its errors), `notices` (of the control
-plane). Abort calls go down the parts; protocol violations are raised up as `Broken`. The rules:
+checked, matched and dispatched to the parts: `communicators` (and unmatched messages), `counters`, `eager_credits` and
+`request_budget` (messages and bytes, by peer), `outbox` (number and header of outgoing messages), `sending` and
+`receiving` (the two halves of larger messages), `aborting` and `error_factory` (invalidation, and its errors),
+`notices` (of the control plane). Abort calls go down the parts; protocol violations are raised up as `Broken`. The
+rules:
 
 1. Every message carries the number of messages between these two ranks. A gap means a lost link, and the peer counts
    as failed. Messages of another job, of an older number or without a proper header are dropped and counted.
 2. Small messages go eagerly, on a credit per peer that is returned when the message is *matched*. Without credit the
-   sender asks first (RTS). Control messages need none. So a root that runs ahead cannot fill a slow rank's memory.
+   sender asks first (RTS). So a root that runs ahead cannot fill a slow rank's memory. Requests that are not matched
+   have a budget per peer too; the others wait at their sender (`request_budget`).
 3. Larger messages go in segments, under a window of granted bytes.
 4. A CTS without RTS is sent only where both sides know the transfer from the schedule. It is withheld only while
    another transfer is really moving and more than `lookahead` bytes of that are missing, never because of an unused
@@ -56,6 +58,7 @@ from ringcast.protocol.notices import Notices
 from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire
 from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
+from ringcast.protocol.request_budget import RequestBudget
 from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival, Frame, Loan
 from ringcast.wire.call import NOWHERE, Call, Site
@@ -67,6 +70,9 @@ from ringcast.wire.header import (
     DONE,
     EAGER,
     ECHO,
+    HELD,
+    LENT,
+    MORE_ROOM,
     OFFER,
     P2P,
     PAIR,
@@ -94,9 +100,10 @@ class Protocol:
         self._contexts, self._counters, self._errors = Contexts(), Counters(size), ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
-        self._sending = Sending(self._outbox, lookahead)
-        self._receiving = Receiving(self._outbox, lookahead)
-        parts = self._counters, self._eager_credits, self._outbox, self._sending, self._receiving
+        self._budget = RequestBudget(size, self._outbox, self._eager_credits)
+        self._sending = Sending(self._outbox, self._eager_credits, self._budget, lookahead)
+        self._receiving = Receiving(self._outbox, self._budget, lookahead)
+        parts = self._counters, self._budget, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
         self.ballots = Ballots(self._errors)
         self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter, self.ballots)
@@ -226,7 +233,7 @@ class Protocol:
         if left:
             notified = set[int]()
             for header, frames in left:
-                self._eager_credits.forget(header, frames)
+                self._budget.forget(header, frames)
                 self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
 
@@ -249,10 +256,12 @@ class Protocol:
             return None
         if peer in self.finished and self._aborter.left(op, peer):
             return None
-        eager_credits = self._eager_credits
+        eager_credits, held = self._eager_credits, self._budget.messages
+        overtakes = held and op.number == P2P and peer in held
         if count == 1 and total:
             count = 0  # of frames that are joined
-        if not op.granted and total <= op.eager and not op.synchronous and eager_credits.spend(peer, total, count):
+        free = total <= op.eager and not (op.granted or op.synchronous or overtakes)
+        if free and eager_credits.spend(peer, total, count):
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
             self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)
             return None
@@ -260,17 +269,18 @@ class Protocol:
         send = self._sending.start(op, peer, ordinal, frames, total, lend=lend)
         send.packed = packed
         if lend:
-            self._sending.ask(send, eager_credits.collect(peer), lend=True)
+            self._sending.ask(send, lend=True)
         elif not op.granted:
-            self._sending.ask(send, eager_credits.collect(peer))
+            self._sending.ask(send)
         elif (grant := self._contexts[op.context].grants[op.number].pop((peer, ordinal), None)) is not None:
-            eager_credits.forget(grant)
+            self._budget.forget(grant)
             try:
                 self._granted(send, grant)
             except Broken as how:
                 self._aborter.broke(peer, how)
         else:
             self._sending.promised[peer, op.context, op.number, ordinal] = send
+            self._budget.lend(peer)
         return send
 
     def receive(self, op: Operation, peer: int, sink: Sink, *, tag: int | None = None, ahead: bool = False) -> Receive:
@@ -299,6 +309,8 @@ class Protocol:
             self._receiving.allow(recv)
         if (peer in self.finished or peer == ANY) and recv in op.pending:
             self._await_senders(recv)
+        if self._budget.holding and (recv in op.pending or op.ahead is recv) and _unmet(recv):
+            self._lend(awaited(recv))
         return recv
 
     def look(self, context: int, peer: int, tag: int, sink: Sink) -> bool:
@@ -308,6 +320,8 @@ class Protocol:
             RingcastError: see `begin`.
         """
         found = self._usable(context).mail.tagged.peek((peer, tag))
+        if found is None:
+            self._lend((peer,) if peer != ANY else [*self._budget.holding])
         return found is not None and self._announce(sink, *found)
 
     def take(self, context: int, peer: int, tag: int, sink: Sink) -> Waiting | None:
@@ -328,11 +342,13 @@ class Protocol:
     def _meet_waiting(self, recv: Receive, found: Waiting) -> None:
         """Match a receive with a message that has waited for it."""
         if found[0].kind == RTS:
-            self._eager_credits.forget(*found)
+            self._budget.forget(*found)
         try:
             self._meet(recv, *found)
         except Broken as how:
             self._aborter.broke(found[0].source, how)
+        if found[0].source in self._budget.holding and self._needs(found[0].source):
+            self._budget.lend(found[0].source)
 
     def await_message(self, op: Operation, peer: int, tag: int, sink: Sink) -> None:
         """Wait for a point-to-point message without taking it: `sink` gets its announcement, and nothing else."""
@@ -351,6 +367,18 @@ class Protocol:
         op.pending.clear()
         self.end(op)
         return True
+
+    def _lend(self, peers: Collection[int]) -> None:
+        """Lend room to those of these peers that hold requests back, as the program waits for a message of theirs."""
+        for peer in self._budget.holding.keys() & peers:
+            self._budget.lend(peer)
+
+    def _needs(self, peer: int) -> bool:
+        """Return whether the program waits for a message or a grant of a peer that has not come."""
+        if any(key[0] == peer for key in self._sending.promised):
+            return True
+        ops = (op for state in self._contexts.values() for op in state.operations())
+        return any(_unmet(t) and peer in awaited(t) for op in ops for t in (*op.pending, *filter(None, (op.ahead,))))
 
     def _await_senders(self, recv: Receive) -> None:
         """Note of which ranks one has to send what is received here, and end the operation if all have left."""
@@ -558,6 +586,7 @@ class Protocol:
         if len(sizes) % _U64.size or sum(size for (size,) in _U64.iter_unpack(sizes)) != h.length:
             raise Broken(f"a request for {h.length} bytes whose frames do not add up")
         self._eager_credits.refund(h)
+        self._budget.arrive(h, len(sizes))
         if not self._aborter.dead(h):
             if arrival.loan is not None:
                 self._contexts[h.context].loans[h.source, h.transfer] = arrival.loan
@@ -578,7 +607,7 @@ class Protocol:
             self._meet(recv, h, frames)
             return
         if h.kind == RTS:
-            self._eager_credits.keep(h, len(frames[0]))
+            self._budget.keep(h, len(frames[0]))
         for probe in [probe for probe in state.probes if _fits(probe, h)] if h.operation == P2P else ():
             state.probes.remove(probe)
             if self._announce(probe.sink, h, frames):
@@ -658,24 +687,38 @@ class Protocol:
             self._eager_credits.give_back(h)
 
     def _on_cts(self, h: Header, _: Arrival) -> None:
-        if h.flags & CREDIT_RETURN:
-            self._eager_credits.refund(h)
-        elif h.flags & (PROBE | ECHO):
-            self._counters.count_keepalive(h.source)
-            if h.flags & PROBE:
-                self._on_probe(h)
+        if h.flags & ~LENT:
+            self._on_flagged(h)
         elif h.transfer:
             send = self._sending.transfers.get((h.source, h.transfer))
             if send is None:
                 self.dropped["stale grant"] += 1
             else:
                 self._sending.credit(send, h.word, h.length)
-        elif not self._aborter.dead(h):
+        else:
+            self._budget.arrive(h, 0)
+            if self._aborter.dead(h):
+                return
             send = self._sending.promised.pop((h.source, h.context, h.operation, h.ordinal), None)
             if send is None:
                 self._keep_cts(h)
             else:
                 self._granted(send, h)
+
+    def _on_flagged(self, h: Header) -> None:
+        """Handle a CTS that grants nothing."""
+        if h.flags & CREDIT_RETURN:
+            self._eager_credits.refund(h)
+        elif h.flags & HELD:
+            self._budget.holding[h.source] = h.word
+            if self._needs(h.source):
+                self._budget.lend(h.source)
+        elif h.flags & MORE_ROOM:
+            self._budget.borrow(h)
+        else:
+            self._counters.count_keepalive(h.source)
+            if h.flags & PROBE:
+                self._on_probe(h)
 
     def _keep_cts(self, h: Header) -> None:
         """Keep a grant for a message that this rank has not sent yet."""
@@ -691,7 +734,7 @@ class Protocol:
         if (h.source, h.ordinal) in grants:
             raise Broken(f"it granted message {h.ordinal} of operation {label_of(h.operation)} twice")
         grants[h.source, h.ordinal] = h
-        self._eager_credits.keep(h, 0)
+        self._budget.keep(h, 0)
 
     def _on_probe(self, h: Header) -> None:
         """Answer a probe; one in another call is a mismatch, one in a call that this rank has not begun is not."""
@@ -768,6 +811,11 @@ def _apart(payload: memoryview, count: int) -> list[memoryview]:
 def _ranks(transfers: Iterable[Transfer]) -> tuple[int, ...]:
     """Return the ranks that transfers wait for, as a report has them."""
     return tuple(sorted(set().union(*map(awaited, transfers))))
+
+
+def _unmet(transfer: Transfer) -> bool:
+    """Return whether this transfer, which is not complete, is a receive for which no message has come."""
+    return isinstance(transfer, Receive) and not transfer.transfer
 
 
 def _fits(recv: Receive, h: Header) -> bool:

@@ -77,7 +77,7 @@ class Send:
         self.cursor = (0, 0)  # (frame, byte in it) that comes next
         self.packed = False
         self.lent = False  # the receiver may copy it out of this rank's memory
-        self.room = 0  # bytes that its offer may take there, where the operation does not wait for it
+        self.room = 0  # bytes that its request takes of the budget at the peer
         self.trailing = False  # nobody waits for its completion
 
     def take(self, size: int) -> list[Frame]:
@@ -104,7 +104,7 @@ class Send:
 class Receive:
     """A posted receive that is not complete."""
 
-    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "sink", "sources", "total", "transfer")
+    __slots__ = ("granted", "operation", "ordinal", "peer", "received", "room", "sink", "sources", "total", "transfer")
 
     def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
         self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
@@ -112,6 +112,7 @@ class Receive:
         self.total = sink.total
         self.transfer = 0
         self.granted = self.received = 0
+        self.room = 0  # bytes that its grant takes of the budget at the peer, where that has not asked for it
 
 
 Transfer: TypeAlias = "Send | Receive"

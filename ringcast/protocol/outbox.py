@@ -9,7 +9,7 @@ from typing import Protocol as Interface
 
 from ringcast.protocol.counters import Counters
 from ringcast.transports.base import Frame
-from ringcast.wire.header import CREDIT_RETURN, CTS, DATA, EAGER, PAIR, REFUSE, VERSION, pack_fields
+from ringcast.wire.header import CTS, DATA, EAGER, OF_NO_CALL, PAIR, REFUSE, VERSION, pack_fields
 
 
 class Named(Interface):
@@ -83,6 +83,6 @@ class Outbox:
             return
         if kind == DATA:
             self.payload[0] += length
-        elif kind == REFUSE or (kind == CTS and flags & CREDIT_RETURN):
+        elif kind == REFUSE or (kind == CTS and flags & OF_NO_CALL):
             vital = False  # a peer that has left, properly or not, misses neither
         self.queue.append((peer, [header, *frames], vital, lent))

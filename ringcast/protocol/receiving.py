@@ -6,10 +6,12 @@ Rule 4 in `ringcast.protocol.machine` says when a grant is withheld, and why tha
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from ringcast.errors import LinkLost
 from ringcast.protocol.operations import Operation, Receive
 from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.request_budget import RequestBudget
 from ringcast.transports.base import Arrival, Loan
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CTS, DONE, PACKED, Header
@@ -18,12 +20,12 @@ from ringcast.wire.header import CTS, DONE, PACKED, Header
 class Receiving:
     """The incoming transfers of one rank."""
 
-    def __init__(self, outbox: Outbox, lookahead: int) -> None:
+    def __init__(self, outbox: Outbox, budget: RequestBudget, lookahead: int) -> None:
         self.transfers: dict[tuple[int, int], Receive] = {}  # by (peer, transfer)
         self.moving: set[Receive] = set()
         self.withheld: deque[Receive] = deque()
         self.lookahead = lookahead
-        self._outbox = outbox
+        self._outbox, self._budget = outbox, budget
 
     def start(self, recv: Receive, h: Header) -> None:
         """Register a receive under the sender's number of the transfer.
@@ -33,6 +35,7 @@ class Receiving:
         """
         if (h.source, h.transfer) in self.transfers:
             raise Broken(f"it began transfer {h.transfer} twice")
+        self._budget.leave(recv)
         recv.transfer = h.transfer
         self.transfers[h.source, h.transfer] = recv
 
@@ -44,11 +47,17 @@ class Receiving:
         if not op.concurrent and sum((r.total or 0) - r.received for r in before) > self.lookahead:
             self.withheld.append(recv)
             return
+        if recv.transfer:
+            self._grant(recv, 0)
+        else:
+            self._budget.enter(recv, 0, partial(self._grant, recv))
+
+    def _grant(self, recv: Receive, flags: int) -> None:
         assert recv.total is not None
         missing = recv.total - recv.received  # all, if nothing was copied out of the sender's memory
-        granted = min(missing, op.window)
+        granted = min(missing, recv.operation.window)
         recv.granted = recv.received + granted
-        self._outbox.emit(CTS, 0, recv.peer, op, recv.ordinal, recv.transfer, missing, granted)
+        self._outbox.emit(CTS, flags, recv.peer, recv.operation, recv.ordinal, recv.transfer, missing, granted)
 
     def release(self) -> None:
         """Send the withheld grants, as far as that is possible now."""
@@ -136,6 +145,7 @@ class Receiving:
 
     def drop(self, recv: Receive) -> None:
         """Drop a receive; segments that still arrive for it are read and discarded."""
+        self._budget.drop(recv)
         self.transfers.pop((recv.peer, recv.transfer), None)
         self.moving.discard(recv)
         if recv in self.withheld:

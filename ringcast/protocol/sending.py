@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
-from ringcast.protocol.eager_credits import EAGER_CREDIT, KEPT
+from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.operations import Operation, Send
 from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.request_budget import BUDGET, RequestBudget
 from ringcast.transports.base import Arrival
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import DATA, OFFER, PACKED, PAIR, RTS, Header
 
 # Bytes that offers may take at a peer while their operations go on: it may be far behind, and keeps so much only.
-MOST_OFFERED = EAGER_CREDIT // 4
-_SIZE = 8  # bytes of a frame's size in a request
+MOST_OFFERED = BUDGET // 4
 
 
 class Sending:
     """The outgoing transfers of one rank."""
 
-    def __init__(self, outbox: Outbox, lookahead: int) -> None:
+    def __init__(self, outbox: Outbox, eager_credits: EagerCredits, budget: RequestBudget, lookahead: int) -> None:
         self.transfers: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
         # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
         self.promised: dict[tuple[int, int, int, int], Send] = {}
         self.trailing = 0  # bytes of messages whose completion no operation waits for, at most `lookahead`
         self.withdrawn: list[Sequence[memoryview]] = []  # memory that was lent for messages that were dropped
-        self._offered: Counter[int] = Counter()  # bytes that `room` of all messages adds up to, by peer
         self.lookahead = lookahead
-        self._outbox = outbox
+        self._outbox, self._eager_credits, self._budget = outbox, eager_credits, budget
         self._last = 0  # number of a transfer
 
     def start(
@@ -40,20 +39,24 @@ class Sending:
         self._last = self._last + 1 & PAIR or 1
         send.transfer = self._last
         self.transfers[peer, send.transfer] = send
-        if lend and op.lends and self._offered[peer] < MOST_OFFERED:
-            send.room = KEPT + _SIZE * len(frames)
-            self._offered[peer] += send.room
+        if lend and op.lends and self._budget.asked[peer] < MOST_OFFERED:
             op.lending.add(send)
         else:
             op.pending.add(send)
         return send
 
-    def ask(self, send: Send, owed: int, *, lend: bool = False) -> None:
-        """Send the RTS of a message, which also returns `owed` bytes of eager credit, and may lend its memory."""
+    def ask(self, send: Send, *, lend: bool = False) -> None:
+        """Send the RTS of a message, which may lend its memory, when there is room for it at the peer."""
         sizes = struct.pack(f"<{len(send.frames)}Q", *map(len, send.frames))
-        facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
+        self._budget.enter(send, len(sizes), partial(self._request, send, sizes, lend))
+
+    def _request(self, send: Send, sizes: bytes, lend: bool, flags: int) -> None:
+        """Send an RTS now; it also returns the eager credit that is owed."""
         send.lent = lend
-        self._outbox.emit(RTS, OFFER if lend else 0, *facts, [sizes], send.frames if lend and send.total else ())
+        owed = self._eager_credits.collect(send.peer)
+        facts = send.peer, send.operation, send.ordinal, send.transfer, send.total, owed
+        lent = send.frames if lend and send.total else ()
+        self._outbox.emit(RTS, flags | OFFER if lend else flags, *facts, [sizes], lent)
 
     def credit(self, send: Send, more: int, missing: int) -> None:
         """Take a grant of `more` bytes, and send the segments that it allows.
@@ -63,6 +66,7 @@ class Sending:
         Raises:
             Broken: the grant goes beyond the message.
         """
+        self._budget.leave(send)
         if send.lent:
             self._skip(send, send.total - missing)
         if send.credit + more > send.total:
@@ -115,7 +119,7 @@ class Sending:
         send = self.transfers.pop(key, None)
         if send is not None:
             self.trailing -= send.total if send.trailing else 0
-            self._offered[send.peer] -= send.room
+            self._budget.leave(send)
             send.operation.complete(send)
 
     def drop(self, send: Send) -> None:
@@ -123,8 +127,8 @@ class Sending:
         op = send.operation
         if send.lent:
             self.withdrawn.append(send.frames)
-        if self.transfers.pop((send.peer, send.transfer), None) is not None:
-            self._offered[send.peer] -= send.room
+        self._budget.drop(send)
+        self.transfers.pop((send.peer, send.transfer), None)
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 
     def withdraw(self) -> None:

@@ -1,8 +1,9 @@
 """The 64-byte header that precedes every message between two ranks, the kinds of messages, and their flags.
 
 All integers are little-endian. `word` means, by kind: EAGER the eager credit that the sender returns (bytes), RTS the
-same, CTS the grant (bytes that may now be sent), DATA the offset of this segment in its transfer. In EAGER `transfer`
-is the number of frames that are joined in the payload (`ringcast.wire.joined`); 0 for a single one that is not empty.
+same, CTS the grant (bytes that may now be sent), or bytes of requests, DATA the offset of this segment in its transfer.
+In EAGER `transfer` is the number of frames that are joined in the payload (`ringcast.wire.joined`); 0 for a single one
+that is not empty.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 3
+VERSION = 4
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
 # handshake too, when nobody has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20
@@ -41,6 +42,10 @@ EAGER, RTS, CTS, DATA, DONE, REFUSE = (int(kind) for kind in Kind if kind <= Kin
 CREDIT_RETURN = 1  # flag of CTS: returns `word` bytes of eager credit
 PROBE = 2  # flag of CTS: grants nothing, but asks whether both ranks are in the same call
 ECHO = 4  # flag of CTS: grants nothing, but answers a PROBE, and shows by its number what was lost before it
+HELD = 8  # flag of CTS: grants nothing, but tells that requests to the peer are held back; `word` bytes for the first
+MORE_ROOM = 16  # flag of CTS: grants nothing, but lends `word` bytes of room for requests
+OF_NO_CALL = CREDIT_RETURN | HELD | MORE_ROOM  # flags of a CTS that belongs to no operation
+LENT = 32  # flag of RTS and CTS: a request that uses room which was lent
 OFFER = 1  # flag of RTS: the receiver may copy the message out of the sender's memory, which is lent with it
 PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program

@@ -963,7 +963,7 @@ def test_an_error_anywhere_ends_everything_that_waits_for_it(
         for protocol in net.ranks:
             check_quiet_rank(protocol)
             assert not any(protocol._eager_credits.held)
-            assert not any(protocol._eager_credits.kept)
+            assert not any(protocol._budget.kept)
             assert not protocol.failed
 
 

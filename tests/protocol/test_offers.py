@@ -60,7 +60,7 @@ def test_a_peer_that_is_late_is_not_given_more_than_it_keeps() -> None:
         assert not op.lending
         assert not op.pending
         receiver.end(theirs)
-    assert not sender._sending._offered.total()
+    assert not any(sender._budget.asked)
 
 
 @pytest.mark.parametrize("settled", [False, True])
@@ -70,12 +70,12 @@ def test_offers_that_are_dropped_make_room(settled: bool) -> None:
     op = pair.begin(0)
     while not op.pending:
         sender.send(op, 1, [data])
-    assert sender._sending._offered[1] >= MOST_OFFERED
+    assert sender._budget.asked[1] >= MOST_OFFERED
     if settled:
         sender.settle(op)
         assert not op.lending
     sender.fail(op, ValueError("no more"))
-    assert sender._sending._offered[1] == 0
+    assert sender._budget.asked[1] == 0
     assert not sender._sending.transfers
 
 

@@ -359,7 +359,7 @@ def check(protocol: Protocol) -> None:
         assert 0 <= recv.granted - recv.received <= recv.operation.window
         assert recv.granted <= recv.total
     assert 0 <= protocol._sending.trailing <= protocol.lookahead
-    for peer, kept in enumerate(protocol._eager_credits.kept):
+    for peer, kept in enumerate(protocol._budget.kept):
         assert 0 <= kept <= EAGER_CREDIT or peer in protocol.failed
     assert len(protocol._contexts) < MOST
 
@@ -371,7 +371,8 @@ def flood(seed: int, messages: int = 30_000) -> None:
     protocol = Protocol(0, 3, nonce)
     kind, name = rng.choice(DATA_KINDS), rng.choice(("context", "operation", "ordinal", "transfer", "fingerprint"))
     payload = rng.choice(([], [bytes(8)], [bytes(800)]))
-    fields = {"flags": rng.choice((0, 0, 1, 2)), "context": rng.choice((1, CONTEXT)), "transfer": rng.choice((0, 9))}
+    flags = rng.choice((0, 0, 1, 2, wire.HELD, wire.MORE_ROOM, wire.LENT))
+    fields = {"flags": flags, "context": rng.choice((1, CONTEXT)), "transfer": rng.choice((0, 9))}
     length = sum(map(len, payload)) if kind == Kind.EAGER else 0
     first = Header(wire.VERSION, kind, 0, LIAR, nonce, 0, 1, 0, 0, 0, length, 0, 0)._replace(**fields)
     said = 0

@@ -142,7 +142,7 @@ def check_quiet(net: Net) -> None:
             assert not any(box._posted or box._arrived for box in context.mail.values())
             assert not any(context.grants.values())
         assert not any(protocol._eager_credits.held)
-        assert not any(protocol._eager_credits.kept)
+        assert not any(protocol._budget.kept)
     for a, b in net.links:
         assert net.ranks[a]._eager_credits.spent[b] == net.ranks[b]._eager_credits.owed[a]
 

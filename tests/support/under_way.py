@@ -12,6 +12,8 @@ TRANSFERS = (
     "_receiving.transfers",
     "_receiving.moving",
     "_receiving.withheld",
+    "_budget.rounds",
+    "_budget.messages",
 )
 
 
