@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[Any]"
+LONGEST_NAME = 300  # characters of an operator's name
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,8 @@ class Op:
     @functools.cached_property
     def _text(self) -> str:
         """The same text on all ranks: no addresses."""
-        fn = self.fn
-        while isinstance(fn, functools.partial):
-            fn = fn.func
-        names = self.name, getattr(fn, "__qualname__", ""), getattr(fn, "__name__", ""), type(fn).__qualname__
-        return str(next(filter(None, names)))
+        name = str(self.name or name_of(self.fn))[:LONGEST_NAME]
+        return name if name.isprintable() else ascii(name)[1:-1]
 
     def __repr__(self) -> str:
         return f"<Op {self}>"
@@ -189,6 +187,27 @@ _SAME = {id(op.fn): op for op in BUILT_IN} | {
     for fn in functions
 }
 _IDENTITIES = frozenset(map(id, BUILT_IN))
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return the name of a function, or that of its class.
+
+    >>> name_of(len), name_of(functools.partial(max, 1))
+    ('len', 'max')
+    """
+    while type(fn) is functools.partial:
+        fn = fn.func
+    names = (_attribute(fn, "__qualname__"), _attribute(fn, "__name__"), _attribute(type(fn), "__qualname__"))
+    return next(filter(None, names), "function")
+
+
+def _attribute(value: object, name: str) -> str:
+    """Return a text that is an attribute, "" if there is none: a callable object of a program may raise anything."""
+    try:
+        text = getattr(value, name)
+    except Exception:
+        return ""
+    return text if type(text) is str else ""
 
 
 def built_in(op: Op) -> bool:

@@ -13,6 +13,7 @@ from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
 from ringcast.communicator import Communicator
 from ringcast.control.events import in_words
 from ringcast.errors import RendezvousError, UsageError
+from ringcast.wire.error_text import in_a_line
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -87,7 +88,7 @@ def on_dask(
     try:
         _wait(client, futures, job, results)
     except BaseException as interruption:
-        _abort(client, workers, job[0].nonce, f"the client was interrupted by {interruption!r}")
+        _abort(client, workers, job[0].nonce, f"the client was interrupted by {in_a_line(interruption)}")
         raise
     finally:
         _forget(client, list(futures), board)

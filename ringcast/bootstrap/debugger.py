@@ -15,7 +15,6 @@ import io
 import os
 import pdb  # noqa: T100 - the debugger is what this is about
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, ModuleType, TracebackType
@@ -25,6 +24,7 @@ from ringcast.bootstrap.world import whoami
 from ringcast.config.worker import WorkerConfig, safe_path
 from ringcast.errors import UsageError
 from ringcast.monitoring import progress
+from ringcast.wire.error_text import text_of
 
 _LOCK = "debugger"  # a file in the job's directory
 
@@ -73,7 +73,7 @@ def main() -> None:
         debugger.run(code, module.__dict__)
     except Exception as error:
         own = error.with_traceback(_of_program(error.__traceback__))
-        print(*traceback.format_exception(own), sep="", end="", flush=True)
+        print(text_of(own, whole=True), end="", flush=True)
         debugger.reset()
         debugger.interaction(None, own.__traceback__)
         raise own from None

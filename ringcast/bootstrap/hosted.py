@@ -14,6 +14,7 @@ from typing import IO, Any
 import cloudpickle
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import is_a
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.bootstrap.rendezvous import JoinInfo, serve
@@ -104,7 +105,7 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
 
 def failed(rank: int, error: BaseException) -> RankResult:
     """Return the result of a rank that an error ended."""
-    return RankResult(rank, b"", Failure.of(error), isinstance(error, PeerFailed | Revoked | JobAborted))
+    return RankResult(rank, b"", Failure.of(error), is_a(error, (PeerFailed, Revoked, JobAborted)))
 
 
 _members: dict[int, list[Endpoint]] = {}  # of each job, the ranks in this process

@@ -17,6 +17,7 @@ from typing import Any, TextIO, TypeVar, overload
 
 import cloudpickle
 
+from ringcast._util.safe_text import is_a, safe_text
 from ringcast._util.streams import flush, write_text
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.launched import failure, note_of, read_report
@@ -92,7 +93,7 @@ def run(
     [33, 33, 33]
     """
     if not callable(fn):
-        raise TypeError(f"fn={fn!r}: expected a function, before the number of ranks")
+        raise TypeError(f"fn={safe_text(fn)}: expected a function, before the number of ranks")
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
@@ -101,7 +102,7 @@ def run(
         return _run_threads(fn, n, args, until, timeout)
     if backend == "processes":
         return _run_processes(fn, n, args, None if until is None else timeout)
-    raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
+    raise ValueError(f"backend={safe_text(backend)}: expected 'processes' or 'threads'")
 
 
 def _run_threads(
@@ -119,7 +120,7 @@ def _run_threads(
             comm.finalize()  # may notice that a call was not the same on all ranks
         except BaseException as error:
             failures.append((comm.rank, error))
-            _abort(endpoint, f"rank {comm.rank} raised {error!r}")
+            _abort(endpoint, f"rank {endpoint.rank} raised {in_a_line(error)}")
         finally:
             comm.finalize()
 
@@ -137,7 +138,7 @@ def _run_threads(
     except RunTimeout:
         raise
     except BaseException as interruption:
-        abort(endpoints, f"the calling thread was interrupted by {interruption!r}")
+        abort(endpoints, f"the calling thread was interrupted by {in_a_line(interruption)}")
         _running([thread for thread in threads if thread.is_alive()], time.monotonic() + GRACE)
         raise
     if failures:
@@ -178,7 +179,7 @@ def _abort(endpoint: Endpoint, cause: str) -> None:
 
 
 def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, BaseException]:
-    return next((f for f in failures if not isinstance(f[1], CONSEQUENCES)), failures[0])
+    return next((f for f in failures if not is_a(f[1], CONSEQUENCES)), failures[0])
 
 
 def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:

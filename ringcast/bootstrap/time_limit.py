@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
+
 GRACE = 5.0  # seconds in which all ranks must have ended a run that is broken off
 LONGEST = 1e9  # seconds; more is no limit, and more than the system can wait for
 
@@ -20,7 +22,7 @@ def deadline(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if not (isinstance(timeout, int | float | np.integer | np.floating) and timeout > 0):
-        raise ValueError(f"timeout={timeout!r}: expected a number of seconds above 0")
+        raise ValueError(f"timeout={safe_text(timeout)}: expected a number of seconds above 0")
     return None if timeout >= LONGEST else time.monotonic() + float(timeout)
 
 

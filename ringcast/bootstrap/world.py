@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, TextIO
 
+from ringcast._util.safe_text import class_name, is_a, safe_text
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.bootstrap.connectivity import GRACE, connect_neighbours, reach
@@ -32,7 +33,7 @@ from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
-from ringcast.wire.error_text import in_a_line, inside, origin, text_of
+from ringcast.wire.error_text import in_a_line, inside, message, origin, text_of
 from ringcast.wire.failure import Failure, clean
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
@@ -78,7 +79,7 @@ def init(*, timeout: float | None = None, threads: Literal["single", "multiple"]
     <Communicator: rank 0 of 1>
     """
     if threads not in ("single", "multiple"):
-        raise ValueError(f"threads={threads!r}: expected 'single' or 'multiple'")
+        raise ValueError(f"threads={safe_text(threads)}: expected 'single' or 'multiple'")
     world: Communicator = getattr(_ranks, "communicator", None) or _join(timeout)  # adopt has set it
     if threads == "multiple":
         world.progress_thread()
@@ -323,7 +324,7 @@ def all_frames_wanted() -> bool:
 
 def _print_folded(_: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if sys.stderr is not None:  # as where a program was started without
-        print(text_of(error.with_traceback(trace)), end="", file=sys.stderr)
+        print(text_of(BaseException.with_traceback(error, trace)), end="", file=sys.stderr)
 
 
 def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
@@ -331,12 +332,12 @@ def _report_uncaught_errors(control: ControlClient, rank: int) -> None:
     previous, pid = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, EOFError) and _reads_nothing():
+        if is_a(error, EOFError) and _reads_nothing():
             error.add_note(_NO_INPUT)
         if os.getpid() == pid:
             control.send(Failing(rank, Failure.of(error, whole=all_frames_wanted())))
             cause = origin(error)
-            if isinstance(cause, PeerFailed | Revoked | JobAborted | KeyboardInterrupt):
+            if is_a(cause, (PeerFailed, Revoked, JobAborted, KeyboardInterrupt)):
                 print(_in_one_line(cause, trace), file=sys.stderr)
                 return
         previous(kind, error, trace)
@@ -357,5 +358,5 @@ def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen ")]
     of_program = [frame for frame in frames if not inside(frame.filename)] or frames[:1]  # ours may be the main program
     place = f"{of_program[-1].filename}:{of_program[-1].lineno}" if of_program else "?"
-    text = str(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
-    return f"stopped at {place}: {type(error).__name__}: {text}".rstrip(": ")
+    text = message(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
+    return f"stopped at {place}: {class_name(type(error))}: {text}".rstrip(": ")

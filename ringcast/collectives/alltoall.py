@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
@@ -120,6 +121,6 @@ def _swap_lists(
     theirs = yield from swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])
     lengths = tuple(map(len, theirs))
     if recvcounts not in (None, lengths):
-        expected = f"expected the numbers of objects that came, {lengths}, got {recvcounts!r}"
+        expected = f"expected the numbers of objects that came, {lengths}, got {safe_text(recvcounts)}"
         raise ArgumentError(group.endpoint.rank, "alltoallv", "recvcounts", expected)
     return list(chain.from_iterable(theirs))

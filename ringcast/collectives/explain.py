@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import safe_text
 from ringcast.algorithms import find
 from ringcast.algorithms.cost import legal, predict
 from ringcast.collectives.broadcast import RIDE_ALONG
@@ -219,13 +220,13 @@ def _data(group: Group, collective: str, size: Size) -> _Data:
 def _dtype(group: Group, collective: str, dtype: Any) -> np.dtype[Any]:
     try:
         described: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
+    except Exception:  # a TypeError, or what the object's own repr raises, which numpy shows in it
         raise ArgumentError(
-            group.endpoint.rank, collective, "dtype", f"expected a dtype of numpy, got {dtype!r}"
+            group.endpoint.rank, collective, "dtype", f"expected a dtype of numpy, got {safe_text(dtype)}"
         ) from None
     raw = as_array(np.empty(0, described))
     if raw is None or raw.dtype != described:  # numpy makes "U", strings of no length, to strings of one character
-        expected = f"expected items of a fixed size without Python objects, got {described!r}"
+        expected = f"expected items of a fixed size without Python objects, got {safe_text(described)}"
         raise ArgumentError(group.endpoint.rank, collective, "dtype", f"{expected}; explain objects by a value")
     return described
 
@@ -236,7 +237,7 @@ def _check_dtype(group: Group, collective: str, array: Array | None, dtype: Any)
     if _dtype(group, collective, dtype) not in (given, np.dtype(Size().dtype)):
         got = "a Python object" if given is None else dtype_name(given)
         raise ArgumentError(
-            group.endpoint.rank, collective, "dtype", f"expected that of the value, {got}, got {dtype!r}"
+            group.endpoint.rank, collective, "dtype", f"expected that of the value, {got}, got {safe_text(dtype)}"
         )
 
 
@@ -248,7 +249,9 @@ def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> 
         return int(nbytes) // dtype.itemsize
     parts = f", {group.size} equal parts" if equal else ""
     expected = f"expected the size of the whole buffer, a multiple of {unit} (dtype {dtype_name(dtype)}{parts})"
-    raise ArgumentError(group.endpoint.rank, collective, "nbytes", f"{expected}, or a value or counts; got {nbytes!r}")
+    raise ArgumentError(
+        group.endpoint.rank, collective, "nbytes", f"{expected}, or a value or counts; got {safe_text(nbytes)}"
+    )
 
 
 def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[int] | None) -> _Data:

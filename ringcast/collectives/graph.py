@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.gather import exchange_counts
 from ringcast.collectives.split import made
 from ringcast.collectives.stage import AUTOMATIC, Data, Group, plan, run_stage
@@ -49,6 +50,6 @@ def graph(group: Group, destinations: Any, sources: Any) -> Steps[tuple[Group, N
 def _ranks(group: Group, argument: str, given: Any) -> tuple[int, ...]:
     ranks = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
     if not ranks or not all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in given):
-        expected = f"expected ranks in 0..{group.size - 1}, any number of them, got {given!r}"
+        expected = f"expected ranks in 0..{group.size - 1}, any number of them, got {safe_text(given)}"
         raise ArgumentError(group.endpoint.rank, "graph", argument, expected)
     return tuple(map(int, given))

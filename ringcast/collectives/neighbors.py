@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import safe_text
 from ringcast.algorithms import Params
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import Group, StagePlan, pickled, run_schedule
@@ -253,7 +254,7 @@ def _joined(near: Neighbors, name: str, argument: str, lists: list[Any], counts:
         for source, length, count in zip(near.schedule.sources, lengths, counts, strict=True)
         if source is not None
     ):
-        expected = f"expected the numbers of objects that came, {lengths}, got {counts!r}"
+        expected = f"expected the numbers of objects that came, {lengths}, got {safe_text(counts)}"
         raise ArgumentError(near.group.rank, name, argument, expected)
     return list(chain.from_iterable(came))
 

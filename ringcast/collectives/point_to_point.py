@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Group, advice_if_alone, pickled
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
@@ -116,7 +117,7 @@ def _apart(frame: memoryview, out: Array) -> memoryview:
 def _message(group: Group, name: str, out: Any, status: Any) -> SelfDescribing:
     """Return the sink of a receive."""
     if not isinstance(status, Status | None):
-        raise ArgumentError(group.endpoint.rank, name, "status", f"expected a Status or None, got {status!r}")
+        raise ArgumentError(group.endpoint.rank, name, "status", f"expected a Status or None, got {safe_text(status)}")
     return SelfDescribing(None if out is None else check_buffer(group.endpoint.rank, name, out))
 
 
@@ -146,7 +147,9 @@ def _rank(group: Group, name: str, argument: str, rank: Any, also: str = "") -> 
     if rank is None:
         return None
     if not (isinstance(rank, int | np.integer) and 0 <= rank < group.size):
-        expected = f"expected a rank in 0..{group.size - 1}{also} or None, got {rank!r}{advice_if_alone(group)}"
+        expected = (
+            f"expected a rank in 0..{group.size - 1}{also} or None, got {safe_text(rank)}{advice_if_alone(group)}"
+        )
         raise ArgumentError(group.endpoint.rank, name, argument, expected)
     return int(rank)  # numpy's own numbers would overflow in sums with ours
 
@@ -165,7 +168,7 @@ def _some_source(group: Group, name: str, source: Any) -> int:
 
 def _tag(group: Group, name: str, tag: Any, also: str = "") -> int:
     if not (isinstance(tag, int | np.integer) and 0 <= tag < _TAGS):
-        expected = f"expected a number from 0 to 2**32 - 1{also}, got {tag!r}"
+        expected = f"expected a number from 0 to 2**32 - 1{also}, got {safe_text(tag)}"
         raise ArgumentError(group.endpoint.rank, name, "tag", expected)
     return int(tag)
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.stage import Group, part
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Exchange
@@ -88,7 +89,7 @@ def agree(group: Group, flag: int, timeout: float | None, site: Site) -> int:
 def agreed(group: Group, flag: int, site: Site) -> Steps[int]:
     """Return the same, as steps."""
     if not isinstance(flag, int | np.integer) or not -FLAG_LIMIT <= flag < FLAG_LIMIT:
-        expected = f"expected a whole number of 64 bits, got {flag!r}"
+        expected = f"expected a whole number of 64 bits, got {safe_text(flag)}"
         raise ArgumentError(group.endpoint.rank, AGREE, "flag", expected)
     decision = yield from _agreement(group, AGREE, int(flag), site)
     if decision.unacknowledged:

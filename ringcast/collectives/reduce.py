@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import even, no_out, rows_of
 from ringcast.collectives.stage import (
     AUTOMATIC,
@@ -141,7 +142,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
             counts is not None
             and check_counts(group.endpoint.rank, "reduce_scatter", counts, group.size) != (1,) * group.size
         ):
-            expected = f"expected one object for each rank, got {counts!r}"
+            expected = f"expected one object for each rank, got {safe_text(counts)}"
             raise ArgumentError(group.endpoint.rank, "reduce_scatter", "counts", expected)
         return (yield from _reduce_scatter_objects(group, value, op, choice))
     array = rows_of(group, "reduce_scatter", given)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.announce import announce
 from ringcast.collectives.rows import even, no_out, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Choice, Data, Group, plan, run_stage
@@ -80,7 +81,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, out: Any, choice:
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(
-            group.endpoint.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {counts!r}"
+            group.endpoint.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {safe_text(counts)}"
         )
     _check_out(group, "scatterv", out, record)
     if record["dtype"] == OBJECT:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import no_out
 from ringcast.collectives.stage import OBJECTS, Choice, Data, Group, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, like
@@ -43,5 +44,7 @@ def shift(group: Group, value: Any, distance: int, out: Any, choice: Choice) -> 
 def whole_distance(group: Group, distance: Any) -> int:
     """Return the same distance as a number of ranks forwards, less than all."""
     if not isinstance(distance, int | np.integer):
-        raise ArgumentError(group.endpoint.rank, "shift", "distance", f"expected a whole number, got {distance!r}")
+        raise ArgumentError(
+            group.endpoint.rank, "shift", "distance", f"expected a whole number, got {safe_text(distance)}"
+        )
     return int(distance) % group.size

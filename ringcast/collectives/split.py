@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Data, Group, part, plan, run_stage
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
@@ -33,7 +34,7 @@ def same_color(group: Group, color: int | None, key: int, name: str) -> Steps[li
     for argument, value in ("color", 0 if color is None else color), ("key", key):
         if not (isinstance(value, int | np.integer) and -FLAG_LIMIT <= value < FLAG_LIMIT):
             raise ArgumentError(
-                group.endpoint.rank, name, argument, f"expected a whole number of 64 bits, got {value!r}"
+                group.endpoint.rank, name, argument, f"expected a whole number of 64 bits, got {safe_text(value)}"
             )
     table = np.zeros((group.size, 3), np.int64)  # whether it takes part, colour, key
     table[group.rank] = color is not None, color or 0, key
@@ -87,7 +88,7 @@ def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
     wanted = tuple(ranks) if isinstance(ranks, Iterable) else ()
     right = all(isinstance(rank, int | np.integer) and 0 <= rank < group.size for rank in wanted)
     if not wanted or not right or len(set(wanted)) < len(wanted):
-        expected = f"expected different ranks in 0..{group.size - 1}, one at least, got {ranks!r}"
+        expected = f"expected different ranks in 0..{group.size - 1}, one at least, got {safe_text(ranks)}"
         raise ArgumentError(group.endpoint.rank, "create", "ranks", expected)
     return tuple(map(int, wanted))
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import safe_text
 from ringcast.algorithms import CallFacts, Params, build, find
 from ringcast.algorithms.cost import Network, choose, granted
 from ringcast.engine.datatypes import dtype_name
@@ -181,7 +182,7 @@ def plan(
             group.endpoint.rank,
             operation,
             "op",
-            f"expected an Op, as ringcast.SUM, or a function of two values, got {op.fn!r}",
+            f"expected an Op, as ringcast.SUM, or a function of two values, got {safe_text(op.fn)}",
         )
     if choice.algorithm is not None or choice.nblocks is not None:
         _check_types(group, operation, choice)
@@ -215,7 +216,7 @@ def check_root(group: Group, operation: str, root: Any) -> None:
             group.endpoint.rank,
             operation,
             "root",
-            f"expected a rank in 0..{group.size - 1}, got {root!r}{advice_if_alone(group)}",
+            f"expected a rank in 0..{group.size - 1}, got {safe_text(root)}{advice_if_alone(group)}",
         )
 
 
@@ -227,10 +228,12 @@ def advice_if_alone(group: Group) -> str:
 def _check_types(group: Group, operation: str, choice: Choice) -> None:
     """Refuse what is no name or no number."""
     if not isinstance(choice.algorithm, str | None):
-        raise ArgumentError(group.endpoint.rank, operation, "algorithm", f"expected a name, got {choice.algorithm!r}")
+        raise ArgumentError(
+            group.endpoint.rank, operation, "algorithm", f"expected a name, got {safe_text(choice.algorithm)}"
+        )
     if not isinstance(choice.nblocks, int | np.integer | None):
         raise ArgumentError(
-            group.endpoint.rank, operation, "nblocks", f"expected a whole number, got {choice.nblocks!r}"
+            group.endpoint.rank, operation, "nblocks", f"expected a whole number, got {safe_text(choice.nblocks)}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.stage import check_root
 from ringcast.engine.datatypes import bytes_of
@@ -146,7 +147,7 @@ class Files(Calls):
 
         self._check("fetch")
         if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-            expected = f"expected 64 hexadecimal digits, got {sha256!r}"
+            expected = f"expected 64 hexadecimal digits, got {safe_text(sha256)}"
             raise ArgumentError(self._group.endpoint.rank, "fetch", "sha256", expected)
         place = None if target is None else fspath(target)
         return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
 
@@ -227,5 +228,7 @@ def check_counts(rank: int, operation: str, counts: Any, size: int, argument: st
     except (TypeError, ValueError, OverflowError):  # the last one of infinity
         numbers, whole = (), False
     if not whole or len(numbers) != size or min(numbers, default=0) < 0:
-        raise ArgumentError(rank, operation, argument, f"expected {size} numbers of rows, 0 or more, got {counts!r}")
+        raise ArgumentError(
+            rank, operation, argument, f"expected {size} numbers of rows, 0 or more, got {safe_text(counts)}"
+        )
     return numbers

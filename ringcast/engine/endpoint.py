@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
+from ringcast._util.safe_text import class_name, is_a
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.signal_gate import Gate
 from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError, UsageError
@@ -21,6 +22,7 @@ from ringcast.protocol.operations import Operation, Sink
 from ringcast.transports.base import HURRIED, Transport
 from ringcast.wire.call import Call, Site
 from ringcast.wire.control_messages import NO_FAILURE, Failing, Finished, FromMember, Moving, Revoke, Waiting
+from ringcast.wire.error_text import in_a_line
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import P2P, Kind, call_of, to_itself
 from ringcast.wire.reports import REPORTED, StallReport
@@ -182,7 +184,7 @@ class Endpoint:
 
         The end of a ballot concerns nobody else.
         """
-        if self.silent or isinstance(error, ObjectsRefused):
+        if self.silent or is_a(error, ObjectsRefused):
             return  # all has been said; or nothing is under way, and all ranks refuse alike
         self.recorder.failed(op)
         if isinstance(op, Ballot):
@@ -190,10 +192,10 @@ class Endpoint:
             return
         self.protocol.fail(op, error)
         self.flush()
-        if isinstance(error, PeerFailed):
+        if is_a(error, PeerFailed):
             if error.peer not in self.protocol.declared:  # else the others know it as well
                 self.revoke(op.context, error.cause, error.peer)
-        elif not isinstance(error, Revoked | JobAborted):
+        elif not is_a(error, (Revoked, JobAborted)):
             self.revoke(op.context, self.protocol.reason(error))
 
     def revoke(self, context: int, cause: str, failed: int | None = None) -> None:
@@ -247,7 +249,7 @@ class Endpoint:
     def _tear(self, error: BaseException) -> None:
         """Fail towards the others: a message may have been sent by half, and nothing may follow it."""
         if not self.torn:
-            self.torn = f"{type(error).__name__} broke off a message in the middle, so this rank counts as failed"
+            self.torn = f"{class_name(type(error))} broke off a message in the middle, so this rank counts as failed"
             self.protocol.outbox.clear()
             self.control.send(Failing(self.rank, replace(Failure.of(error), blames=())))
             self.protocol.withdraw()
@@ -382,7 +384,7 @@ class Endpoint:
                 posted = posted if self.unread_fails else {}
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))
             else:
-                self.control.send(Failing(self.rank, Failure(clean(f"{type(wrong).__name__}: {wrong}"))))
+                self.control.send(Failing(self.rank, Failure(clean(in_a_line(wrong)))))
             self.control.close()
         finally:
             self.silent = True

@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Generic
 
+from ringcast._util.safe_text import is_a
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
 from ringcast.errors import CollectiveMismatch, UsageError
@@ -89,15 +90,16 @@ class Task(Generic[Result]):
         endpoint, op = self.endpoint, self.operation
         outer, endpoint.running = endpoint.running, self
         try:
-            while op is None or not (len(op.pending) > op.slack or op.error):
+            while op is None or not (len(op.pending) > op.slack or op.error is not None):
                 exchange = next(self._steps)
                 op = exchange.operation
-                if not op.error:
+                if op.error is None:
                     endpoint.post(exchange)
             if op.error is None:
                 op.on_ready = partial(endpoint.ready.append, self)  # kept no longer: a cycle would keep the result
             elif not self._awaits_explanation(op):
-                self.fail(endpoint.protocol.error_of(op) or op.error)
+                known = endpoint.protocol.error_of(op)
+                self.fail(op.error if known is None else known)
         except StopIteration as stop:
             self._result = stop.value
             self.done = True  # after its result: another thread may look, without the lock
@@ -108,7 +110,7 @@ class Task(Generic[Result]):
                 stage.close()
         except BaseException as error:
             self.fail(error)
-            if endpoint.torn or not isinstance(error, Exception):
+            if endpoint.torn or not is_a(error, Exception):
                 raise
         finally:
             endpoint.running = outer
@@ -147,7 +149,7 @@ class Task(Generic[Result]):
     def _awaits_explanation(self, op: Operation) -> bool:
         """Return whether this ends with a mismatch whose other side has not sent its call yet."""
         error = self.endpoint.protocol.error_of(op)
-        if not isinstance(error, CollectiveMismatch) or error.complete:
+        if not is_a(error, CollectiveMismatch) or error.complete:
             return False
         now = self.endpoint.transport.clock()
         if self.patience == inf:

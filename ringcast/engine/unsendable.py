@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import class_name, safe_text
+
 _FRAME = "its columns, as value['name'].to_numpy(), or the whole by allgather, gather, bcast or send, which pickle it"
 _COLUMN = "value.to_numpy()"
 _LOOKED_AT = 1000  # items, of which the first one that is not missing tells the type of all
@@ -54,7 +56,7 @@ def in_words(value: Any, texts: str = "") -> str:
     >>> in_words(np.array(["a", "bb"], dtype=object), texts="value.tolist()")
     'array of Python objects (dtype object); pass value.tolist()'
     """
-    name, instead = type(value).__name__, _instead(value, texts)
+    name, instead = class_name(type(value)), _instead(value, texts)
     if isinstance(value, np.ndarray):
         name = _kind_of_array(value)
     return f"{name}; pass {instead}" if instead else name
@@ -73,7 +75,7 @@ def _kind_of_array(value: np.ndarray[Any, Any]) -> str:
     if value.ndim == 0:
         return "one of 0 dimensions"
     if type(value) is not np.ndarray:
-        return type(value).__name__
+        return class_name(type(value))
     return "array of Python objects (dtype object)" if value.dtype == object else f"array of dtype {value.dtype}"
 
 
@@ -81,7 +83,7 @@ def _instead(value: Any, texts: str) -> str:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return "np.atleast_1d(value)"
     for kind in type(value).__mro__:
-        name = kind.__module__.partition(".")[0], kind.__name__
+        name = safe_text(kind.__module__, str).partition(".")[0], class_name(kind)
         if name in _INSTEAD:
             return texts if name in _COLUMNS and not (_raw(value) or _of_numbers(value)) else _INSTEAD[name]
     return _instead_of_array(value, texts) if isinstance(value, np.ndarray) else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ringcast._util.safe_text import safe_text
+
 
 class Rc:
     """Options of mpi4py.
@@ -26,14 +28,14 @@ class Rc:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not hasattr(self, name):
-            raise TypeError(f"mpi4py.rc has no option {name!r}")
+            raise TypeError(f"mpi4py.rc has no option {safe_text(name)}")
         super().__setattr__(name, value)
 
     def __call__(self, **options: Any) -> None:
         """Set options, all or none of them."""
         for name in options:
             if not hasattr(self, name):
-                raise TypeError(f"mpi4py.rc has no option {name!r}")
+                raise TypeError(f"mpi4py.rc has no option {safe_text(name)}")
         for name, value in options.items():
             setattr(self, name, value)
 

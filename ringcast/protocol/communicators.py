@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
+from ringcast._util.safe_text import is_a
 from ringcast.errors import CollectiveMismatch, PeerFailed, Where, blames
 from ringcast.protocol.matching import Mailbox, TaggedMailbox
 from ringcast.protocol.operations import Operation, Receive
@@ -169,7 +170,7 @@ class Context:
 
     def mismatch_with(self, peer: int) -> CollectiveMismatch | None:
         """Return the mismatch with `peer` that invalidated this communicator, if one did."""
-        return self.error if isinstance(self.error, CollectiveMismatch) and self.error.peer == peer else None
+        return self.error if is_a(self.error, CollectiveMismatch) and self.error.peer == peer else None
 
     def clear(self) -> None:
         """End all operations and calls, and drop all messages."""
@@ -283,11 +284,11 @@ class Contexts(dict[int, Context]):
     @property
     def lost(self) -> frozenset[int]:
         """The ranks that errors of these communicators call failed, maybe before the control plane does."""
-        return frozenset(rank for error in self.causes() if isinstance(error, PeerFailed) for rank in blames(error))
+        return frozenset(rank for error in self.causes() if is_a(error, PeerFailed) for rank in blames(error))
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that no call has raised."""
         for state in self.values():
-            if isinstance(state.error, CollectiveMismatch) and not state.reported:
+            if is_a(state.error, CollectiveMismatch) and not state.reported:
                 return state.error
         return None

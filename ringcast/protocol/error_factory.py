@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ringcast._util.safe_text import is_a
 from ringcast.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
@@ -20,6 +21,7 @@ from ringcast.protocol.communicators import Context
 from ringcast.protocol.operations import Operation
 from ringcast.wire.codec import encode
 from ringcast.wire.differences import differences
+from ringcast.wire.error_text import in_a_line, message
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LOST, Header
 from ringcast.wire.reports import Deadlock
@@ -111,15 +113,15 @@ class ErrorFactory:
 
     def reason(self, error: BaseException) -> str:
         """Return the description of an error for other ranks: its first cause, not the rank that passed it on."""
-        if isinstance(error, Revoked):
+        if is_a(error, Revoked):
             return error.cause
-        if isinstance(error, PeerFailed):
-            return str(error).partition("\n")[0]  # everyone gets the traceback from the control plane
-        return str(error) if isinstance(error, RingcastError) else f"rank {self.rank}: {error!r}"
+        if is_a(error, PeerFailed):
+            return message(error).partition("\n")[0]  # everyone gets the traceback from the control plane
+        return message(error) if is_a(error, RingcastError) else f"rank {self.rank}: {in_a_line(error)}"
 
     def refusal(self, error: BaseException) -> tuple[bytes, int, int]:
         """Return payload, flags and word of the REFUSE for the error that ended a communicator."""
-        if isinstance(error, PeerFailed):
+        if is_a(error, PeerFailed):
             failure = Failure(clean(error.cause), clean(error.remote_traceback), (), error.host, error.pid)
             return encode(failure), LOST, error.peer
         return clean(self.reason(error)).encode(), 0, 0

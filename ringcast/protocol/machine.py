@@ -46,6 +46,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, islice
 
+from ringcast._util.safe_text import is_a
 from ringcast.errors import CollectiveMismatch, JobAborted, LinkLost, Revoked
 from ringcast.protocol.aborting import Aborter
 from ringcast.protocol.ballots import Ballot, Ballots
@@ -488,7 +489,7 @@ class Protocol:
     def error_of(self, op: Operation) -> BaseException | None:
         """Return the error that ended `op`, as complete as it is known by now."""
         error = self._contexts[op.context].error
-        return error if isinstance(op.error, CollectiveMismatch) and error is not None else op.error
+        return error if is_a(op.error, CollectiveMismatch) and error is not None else op.error
 
     def unreported(self) -> CollectiveMismatch | None:
         """Return a mismatch that was noticed after the last call."""

@@ -237,7 +237,8 @@ class Operation:
 
     def fail(self, error: BaseException) -> None:
         """End with an error, unless one has ended it before."""
-        self.error = self.error or error
+        if self.error is None:
+            self.error = error
         if (ready := self.on_ready) is not None:
             self.on_ready = None
             ready()

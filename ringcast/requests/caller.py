@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives.stage import Group
 from ringcast.errors import ArgumentError, JobAborted, UsageError
 from ringcast.procs import green_threads
@@ -104,7 +105,7 @@ class Caller:
         if timeout is None:
             return None
         if not (isinstance(timeout, int | float | np.integer | np.floating) and timeout > 0):
-            expected = f"expected a number of seconds above 0, got {timeout!r}"
+            expected = f"expected a number of seconds above 0, got {safe_text(timeout)}"
             raise ArgumentError(self._group.rank, operation, "timeout", expected)
         try:
             return float(timeout)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from ringcast._util.safe_text import safe_text
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.open_call import OpenCall
@@ -273,7 +274,7 @@ def _listed(requests: Iterable[Request[Any]], operation: str) -> list[Request[An
     """
     found = list(requests) if isinstance(requests, Iterable) else None
     if found is None or not all(isinstance(one, Request) for one in found):
-        raise UsageError(f"{operation} takes a list of requests, got {requests if found is None else found!r}"[:300])
+        raise UsageError(f"{operation} takes a list of requests, got {safe_text(requests if found is None else found)}")
     return found
 
 

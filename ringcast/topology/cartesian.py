@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.errors import ArgumentError
 from ringcast.schedules.neighborhood import of_grid
 from ringcast.topology.graph import Topology
@@ -58,7 +59,7 @@ class Grid(Topology[Comm]):
         (0, 0)
         """
         if not (isinstance(rank, int | np.integer) and 0 <= rank < self.comm.size):
-            expected = f"expected a rank in 0..{self.comm.size - 1}, got {rank!r}"
+            expected = f"expected a rank in 0..{self.comm.size - 1}, got {safe_text(rank)}"
             raise ArgumentError(self.comm._group.endpoint.rank, "coords_of", "rank", expected)
         return tuple(map(int, np.unravel_index(rank, self.dims)))
 
@@ -94,7 +95,7 @@ class Grid(Topology[Comm]):
         (None, None)
         """
         if not (isinstance(axis, int | np.integer) and 0 <= axis < len(self.dims)):
-            expected = f"expected the number of an axis in 0..{len(self.dims) - 1}, got {axis!r}"
+            expected = f"expected the number of an axis in 0..{len(self.dims) - 1}, got {safe_text(axis)}"
             raise ArgumentError(self.comm._group.endpoint.rank, "shift", "axis", expected)
         (step,) = _whole_numbers(self.comm._group.endpoint.rank, "shift", "distance", [distance], 1)
         source, dest = ([n + sign * step * (i == axis) for i, n in enumerate(self.coords)] for sign in (-1, 1))
@@ -116,7 +117,7 @@ class Grid(Topology[Comm]):
         """
         kept = _whole_numbers(self.comm._group.endpoint.rank, "sub", "axes", axes, None)
         if len(set(kept)) < len(kept) or any(not 0 <= axis < len(self.dims) for axis in kept):
-            expected = f"expected different numbers of axes in 0..{len(self.dims) - 1}, got {axes!r}"
+            expected = f"expected different numbers of axes in 0..{len(self.dims) - 1}, got {safe_text(axes)}"
             raise ArgumentError(self.comm._group.endpoint.rank, "sub", "axes", expected)
         place = self.coords
         fixed = [0 if axis in kept else n for axis, n in enumerate(place)]
@@ -126,7 +127,9 @@ class Grid(Topology[Comm]):
         part = self.comm.split(color % FLAG_LIMIT, key)
         assert part is not None, "every rank has a colour"
         if part.size != prod(dims):
-            expected = f"expected the same axes on all ranks, got {axes!r}, as on {part.size} of {prod(dims)} ranks"
+            expected = (
+                f"expected the same axes on all ranks, got {safe_text(axes)}, as on {part.size} of {prod(dims)} ranks"
+            )
             raise ArgumentError(self.comm._group.endpoint.rank, "sub", "axes", expected)
         return Grid(part, dims, [self.periods[axis] for axis in kept])
 
@@ -139,11 +142,15 @@ def grid_of(rank: int, size: int, dims: Any, periods: Any) -> tuple[tuple[int, .
     """
     wanted = _whole_numbers(rank, "cart", "dims", [dims] if isinstance(dims, int | np.integer) else dims, None)
     if not wanted or min(wanted) < 0 or prod(wanted) > size:
-        expected = f"expected numbers of ranks along each axis, {size} in all at most, 0 for any number, got {dims!r}"
+        expected = (
+            f"expected numbers of ranks along each axis, {size} in all at most, 0 for any number, got {safe_text(dims)}"
+        )
         raise ArgumentError(rank, "cart", "dims", expected)
     given = [periods] * len(wanted) if isinstance(periods, bool | np.bool_) else periods
     if not (isinstance(given, Sequence) and len(given) == len(wanted)):
-        expected = f"expected True or False, or one of these for each of the {len(wanted)} axes, got {periods!r}"
+        expected = (
+            f"expected True or False, or one of these for each of the {len(wanted)} axes, got {safe_text(periods)}"
+        )
         raise ArgumentError(rank, "cart", "periods", expected)
     try:
         full = dims_create(size, wanted)
@@ -199,5 +206,5 @@ def _whole_numbers(rank: int, operation: str, argument: str, given: Any, length:
     right = isinstance(given, Sequence | np.ndarray) and all(isinstance(n, int | np.integer) for n in given)
     if not right or length not in (None, len(given)):
         count = "whole numbers" if length is None else f"{length} whole numbers"
-        raise ArgumentError(rank, operation, argument, f"expected {count}, got {given!r}")
+        raise ArgumentError(rank, operation, argument, f"expected {count}, got {safe_text(given)}")
     return tuple(map(int, given))

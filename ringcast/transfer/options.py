@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import safe_text
 
 FULL, SIZE, NONE = "full", "size", "none"
 AUTO, ZSTD = "auto", "zstd"
@@ -44,9 +45,9 @@ def reason_not(options: Options) -> tuple[str, str] | None:
     """
     for name, values in CHOICES.items():
         if (value := getattr(options, name)) not in values:
-            return name, f"expected one of {', '.join(values)}, got {value!r}"
+            return name, f"expected one of {', '.join(values)}, got {safe_text(value)}"
     if options.rate is not None and not options.rate > 0:
-        return "rate", f"expected bytes in a second, more than 0, or None, got {options.rate!r}"
+        return "rate", f"expected bytes in a second, more than 0, or None, got {safe_text(options.rate)}"
     if options.slow is not None and not options.slow > 0:
-        return "slow", f"expected seconds, more than 0, or None, got {options.slow!r}"
+        return "slow", f"expected seconds, more than 0, or None, got {safe_text(options.slow)}"
     return None

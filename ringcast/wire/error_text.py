@@ -6,11 +6,21 @@ import traceback
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+from ringcast._util.safe_text import bounded, class_name, is_a, printable, safe_text
 from ringcast.errors import RingcastError
 
+MAX_MESSAGE = 10_000  # characters that are kept of the text of an error …
+MAX_TRACEBACK = 90_000  # … and of its traceback
 _LIBRARY = str(Path(__file__).parents[1]) + "/"
+
+
+def trace_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error, whatever its class makes of attributes."""
+    trace: TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
+    return trace
 
 
 class Translation:
@@ -19,21 +29,34 @@ class Translation:
 
 def origin(error: BaseException) -> BaseException:
     """Return the error of ringcast that a translated error stands for; any other error itself."""
-    cause = error.__cause__
-    return cause if isinstance(error, Translation) and isinstance(cause, RingcastError) else error
+    cause = vars(BaseException)["__cause__"].__get__(error) if is_a(error, Translation) else None
+    return cause if is_a(cause, RingcastError) else error
 
 
 def text_of(error: BaseException, *, whole: bool = False) -> str:
     """Return an error with its traceback and its causes, as Python prints them, with ringcast's frames folded.
 
     All frames are there if `whole`; where an error of another kind arose inside ringcast, the innermost one is. Unless
-    `whole`, a translated error is there without the one that it stands for, which says the same.
+    `whole`, a translated error is there without the one that it stands for, which says the same. The traceback module
+    reads attributes of the error, which may be properties that raise: then frames, kind and text are there alone.
     """
-    told = traceback.TracebackException.from_exception(error)
-    if not whole:
-        for each, its_error in list(_chain(told, error)):
-            _fold(each, its_error)
-    return "".join(told.format())
+    try:
+        told = traceback.TracebackException.from_exception(error)
+        if not whole:
+            for each, its_error in list(_chain(told, error)):
+                _fold(each, its_error)
+        text = "".join(told.format())
+    except BaseException:  # the program's own code may raise anything
+        text = _without_attributes(error, whole)
+    return printable(bounded(text, MAX_TRACEBACK))
+
+
+def _without_attributes(error: BaseException, whole: bool) -> str:
+    """Return the traceback of an error without its causes, notes and hints, as its attributes cannot be read."""
+    frames = traceback.extract_tb(trace_of(error))
+    stack = frames if whole else _Folded(frames, broken=not is_a(error, (RingcastError, Translation)))
+    heading = ["Traceback (most recent call last):\n"] if frames else []
+    return "".join([*heading, *stack.format(), f"{in_a_line(error)}\n"])
 
 
 def in_a_line(error: BaseException) -> str:
@@ -42,10 +65,23 @@ def in_a_line(error: BaseException) -> str:
     >>> in_a_line(ValueError("bad")), in_a_line(AssertionError())
     ('ValueError: bad', 'AssertionError')
     """
-    text, kind = str(error), type(error).__name__
-    if isinstance(error, Translation):  # its name may be that of a builtin
-        kind = f"{type(error).__module__.rpartition('.')[2]}.{kind}"
+    text, kind = message(error), class_name(type(error))
+    if is_a(error, Translation):  # its name may be that of a builtin
+        kind = f"{safe_text(type(error), _module).rpartition('.')[2]}.{kind}"
     return f"{kind}: {text}" if text else kind
+
+
+def message(error: BaseException) -> str:
+    """Return an error's text.
+
+    >>> message(ValueError("bad"))
+    'bad'
+    """
+    return safe_text(error, str, noun="exception", longest=MAX_MESSAGE)
+
+
+def _module(kind: type) -> str:
+    return kind.__module__
 
 
 def inside(file: str) -> bool:
@@ -74,7 +110,7 @@ def _counted(frames: int) -> str:
 
 
 def _fold(told: traceback.TracebackException, error: BaseException) -> None:
-    told.stack = _Folded(told.stack, broken=not isinstance(error, RingcastError | Translation))
+    told.stack = _Folded(told.stack, broken=not is_a(error, (RingcastError, Translation)))
     if told.__cause__ is not None and origin(error) is not error:
         told.__cause__ = told.__cause__.__cause__
 
@@ -87,6 +123,6 @@ def _chain(
         yield told, error
         yield from _chain(told.__cause__, error.__cause__)
         yield from _chain(told.__context__, error.__context__)
-        if told.exceptions and isinstance(error, BaseExceptionGroup):
+        if told.exceptions and is_a(error, BaseExceptionGroup):
             for pair in zip(told.exceptions, error.exceptions, strict=True):
                 yield from _chain(*pair)

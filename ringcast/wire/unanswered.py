@@ -16,9 +16,11 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, cast
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import is_a
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, LinkLost, PeerFailed, Revoked, blames
 from ringcast.wire.call import Site, in_words
 from ringcast.wire.codec import Rank
+from ringcast.wire.error_text import message
 
 FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)
 Kind: TypeAlias = Literal["PeerFailed", "CollectiveMismatch", "CollectiveTimeout", "LinkLost", "Revoked"]
@@ -68,10 +70,10 @@ class UnansweredErrors:
 
     def raised(self, context: int, error: BaseException, operation: str, site: Site) -> None:
         """Note that a call of communicator `context` raises `error`; nothing, if that is the caller's own mistake."""
-        if not isinstance(error, FAILURES) or context in self._first:
+        if not is_a(error, FAILURES) or context in self._first:
             return
         place = in_words(operation, site)
-        text = str(error).partition("\n")[0]
+        text = message(error).partition("\n")[0]
         self._first[context] = Unanswered(
             cast(Kind, type(error).__name__), text[:LONGEST], place[:LONGEST], blames(error)
         )

@@ -44,7 +44,7 @@ time.sleep(1000)
 @pytest.mark.parametrize(
     ("way", "code", "how"),
     [
-        ("inner()", 1, "failed: exit code 1"),
+        ("inner()", 1, "failed: ValueError: bad value"),
         ("os.kill(0, signal.SIGKILL)", 137, "failed: killed by SIGKILL"),
         ("sys.exit(3)", 3, "failed: exit code 3"),
     ],

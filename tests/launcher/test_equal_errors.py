@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringcast_launcher.decide.equal_errors import ROOM, Said, told_once
+from ringcast_launcher.decide.equal_errors import ROOM, Said, named_error, told_once
 
 HEAD = "Traceback (most recent call last):\n"
 
@@ -64,3 +64,20 @@ def test_an_error_of_several_lines_is_known_by_its_first_one() -> None:
 def test_what_tells_no_place_is_shown_whole_however_long_it_is() -> None:
     texts = {0: "stopped\n" * 50, 1: "?\n" * 50}
     assert told_once(texts, None) == ([Said((0,), texts[0]), Said((1,), texts[1])], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (trace(3, "ModuleNotFoundError: No module named 'a'"), "ModuleNotFoundError: No module named 'a'"),
+        (trace(3, "pkg.part.Wrong: first\nsecond"), "Wrong: first"),
+        (trace(3, "f.<locals>.Wrong: here"), "Wrong: here"),
+        (trace(3, "KeyboardInterrupt"), "KeyboardInterrupt"),
+        ('  File "a.py", line 2\n    x = = 3\n        ^\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
+        ("", ""),
+        ("no input file\n", ""),
+        ("/usr/bin/python3: No module named nosuch\n", ""),
+    ],
+)
+def test_the_error_that_ends_a_program_is_named_by_what_python_prints(text: str, named: str) -> None:
+    assert named_error(text) == named

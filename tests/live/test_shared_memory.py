@@ -171,7 +171,9 @@ ringcast.init().barrier()
     done = launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program)
     assert done.returncode == 1
     assert "RINGCAST_TRANSPORT=shm: others may not open the files of this process: it is protected" in done.stderr
-    assert re.search(r"rank 1 \(.*\) failed: exit code 1", done.stderr.splitlines()[-1]), done.stderr
+    assert re.search(r"rank 1 \(.*\) failed: ConfigError: RINGCAST_TRANSPORT=shm", done.stderr.splitlines()[-1]), (
+        done.stderr
+    )
 
 
 def test_the_last_line_tells_why_a_rank_cannot_map_the_memory_of_others(folder: Path) -> None:

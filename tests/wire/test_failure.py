@@ -9,7 +9,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import PeerFailed, Revoked
 from ringcast.wire.error_text import Translation
-from ringcast.wire.failure import MAX_TEXT, Failure
+from ringcast.wire.failure import MAX_TEXT, Failure, clean
 
 COMM = Communicator(Group(thread_endpoints(1)[0], 1, NETWORKS["threads"]))
 
@@ -26,10 +26,14 @@ def test_a_failure_has_the_text_the_traceback_and_the_ranks_that_its_error_names
     assert Failure.of(KeyError("a")) == Failure("KeyError: 'a'", "KeyError: 'a'\n")
 
 
-def test_of_long_texts_the_end_is_kept() -> None:
-    failure = Failure.of(ValueError("x" * MAX_TEXT + "the end"))
-    assert len(failure.cause) == MAX_TEXT
-    assert failure.cause.endswith("the end")
+@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f600", "\x1b", "\udcff"])
+def test_of_long_texts_the_beginning_and_the_end_are_kept(letter: str) -> None:
+    failure = Failure.of(ValueError(letter * MAX_TEXT + "the end"))
+    assert failure.cause.startswith("ValueError: ")
+    assert failure.traceback.startswith("ValueError: ")
+    for text in (failure.cause.rstrip(), failure.traceback.rstrip(), clean(letter * MAX_TEXT + "the end")):
+        assert text.endswith("the end")
+        assert len(text.encode()) <= MAX_TEXT
     assert failure.clipped(3) == Failure("end", "nd\n")
 
 

@@ -17,6 +17,7 @@ ROOM = 12  # lines for the errors of ranks that are not the cause
 _STOPPED = re.compile(r"stopped at (?P<place>.*?): (?P<kind>\w+)(?:: .*)?")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+)')
 _ERROR = re.compile(r"(?:\w+\.)*(?P<kind>\w+)(?:: .*)?")
+_NAMED = re.compile(r"(?:[\w<>]+\.)*(?P<error>[A-Z]\w*(?:: .*)?)")
 _SHARED = ("CollectiveMismatch", "CollectiveTimeout")  # of which several ranks are both cause and witness
 
 
@@ -53,6 +54,16 @@ def told_once(texts: Mapping[int, str], cause: int | None) -> tuple[list[Said], 
             whole.append(said)
     stopped_ones = [Said(tuple(sorted(ranks)), f"{line}\n") for line, ranks in short.items()]
     return [*sorted(stopped_ones, key=lambda said: said.ranks), *whole], named
+
+
+def named_error(text: str) -> str:
+    """Return the line of an error that Python has printed, without its module; empty if the text has none.
+
+    >>> named_error('  File "a.py", line 2\\n    x = = 3\\n        ^\\nSyntaxError: invalid syntax\\n')
+    'SyntaxError: invalid syntax'
+    """
+    found = _NAMED.fullmatch(_last_line(text.splitlines()))
+    return found["error"] if found else ""
 
 
 def _equal(texts: Iterable[tuple[int, str]]) -> list[Said]:

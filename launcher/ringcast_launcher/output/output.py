@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Container, Mapping
@@ -26,6 +27,7 @@ MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output bef
 TAIL = 1 << 16  # bytes of a worker's standard error that are kept for the last report
 _COLOURS = (36, 32, 33, 35, 34, 31)
 _TRACEBACK = b"Traceback (most recent call last):"
+_SYNTAX_ERROR = re.compile(rb'^  File "[^\n]*", line \d+\n(?: [^\n]*\n)*(?:\w+\.)*\w+: ', re.MULTILINE)
 _Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
 
 
@@ -351,6 +353,8 @@ class Tail:
         """Return the last Python traceback in the stream, and what follows it; empty if there is none."""
         text = b"".join(self._chunks)
         at = text.rfind(_TRACEBACK)
+        if at < 0 and (alone := _SYNTAX_ERROR.search(text)):  # of the program itself, which has not begun then
+            at = alone.start()
         return "" if at < 0 else text[at:].decode("utf-8", "replace")
 
 

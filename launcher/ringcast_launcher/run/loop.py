@@ -27,6 +27,7 @@ from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast.procs.portable import signal_name
 from ringcast.wire.failure import Failure
+from ringcast_launcher.decide.equal_errors import named_error
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.decide.same_signal import LAUNCHER, SameSignal
@@ -278,7 +279,10 @@ class _Running:
             how = self._writer.losses.cause if self._unread else verdict.how
             return JobReport(verdict.code, how, ranks=tuple(ranks))
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
-        return JobReport(verdict.code, verdict.how, named.rank, named.host, named.pid, traceback, tuple(ranks))
+        how = verdict.how
+        if not (named.fate.joined or named.fate.error) and named.fate.status == 1 and (error := named_error(traceback)):
+            how = f"failed: {error}"  # before init a rank can say it on its standard error only
+        return JobReport(verdict.code, how, named.rank, named.host, named.pid, traceback, tuple(ranks))
 
     @property
     def last_words(self) -> str:

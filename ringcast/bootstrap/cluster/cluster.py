@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self, TypeVar, overload
 
+from ringcast._util.safe_text import class_name, safe_text
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome, verdict
 from ringcast.bootstrap.cluster.ranks import BrokenOff, Ranks
 from ringcast.bootstrap.time_limit import deadline
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout, UsageError
+from ringcast.wire.error_text import message
 
 Returned = TypeVar("Returned")
 
@@ -53,7 +55,7 @@ def cluster(n: int, *, backend: str = "processes") -> Cluster:
         from ringcast.bootstrap.cluster.processes import ProcessRanks
 
         return Cluster(ProcessRanks(n), n, backend)
-    raise ValueError(f"backend={backend!r}: expected 'processes' or 'threads'")
+    raise ValueError(f"backend={safe_text(backend)}: expected 'processes' or 'threads'")
 
 
 class Cluster:
@@ -130,7 +132,7 @@ class Cluster:
         [0, 1]
         """
         if not callable(fn):
-            raise TypeError(f"fn={fn!r}: expected a function")
+            raise TypeError(f"fn={safe_text(fn)}: expected a function")
         until = deadline(timeout)
         self._check()
         call = self._ranks.prepare(fn, args)
@@ -162,7 +164,7 @@ class Cluster:
         except BrokenOff as off:
             self._broken_off(off, timeout)
         except BaseException as error:  # a rank has died; or nobody knows what the ranks have been told
-            self._give_up(str(error).partition("\n")[0] or type(error).__name__)
+            self._give_up(message(error).partition("\n")[0] or class_name(type(error)))
             raise
         broken = next((one.broken for one in outcomes if one.broken), "")
         if broken:

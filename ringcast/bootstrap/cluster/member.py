@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ringcast._util.safe_text import is_a
 from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.world import WORLD, adopt, all_frames_wanted
 from ringcast.collectives.split import derived, end_of_run
@@ -27,6 +28,7 @@ from ringcast.engine.drive import drive
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.requests.caller import not_waited_for
 from ringcast.wire.control_messages import Freed, Made
+from ringcast.wire.error_text import in_a_line, trace_of
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.unanswered import UnansweredErrors
 
@@ -131,7 +133,7 @@ class Member:
     def _failed(self, error: BaseException, returned: bool) -> Outcome:
         """Return the outcome of a rank that an error has ended, which no other rank waits for any more."""
         endpoint = self._world.endpoint
-        error.__traceback__ = _from_program(error.__traceback__)
+        BaseException.with_traceback(error, _from_program(trace_of(error)))  # its class may have methods of its own
         failure = Failure.of(error, whole=all_frames_wanted())
         facts: dict[str, Any] = {"failure": failure, "error": error, "returned": returned}
         try:
@@ -144,8 +146,8 @@ class Member:
                             endpoint.revoke(context, cause)
                     endpoint.flush()
         except BaseException as trouble:  # an interrupt too: who knows what has been said
-            return self._outcome(broken=f"rank {self.rank}: {trouble!r}", **facts)
-        return self._outcome(follows=isinstance(error, CONSEQUENCES), **facts)
+            return self._outcome(broken=f"rank {self.rank}: {in_a_line(trouble)}", **facts)
+        return self._outcome(follows=is_a(error, CONSEQUENCES), **facts)
 
     def _outcome(self, *, broken: str = "", **facts: Any) -> Outcome:
         endpoint = self._world.endpoint

@@ -34,6 +34,7 @@ from ringcast.bootstrap.time_limit import GRACE
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
 from ringcast.procs import green_threads
+from ringcast.wire.error_text import in_a_line
 
 START = 120.0  # seconds that the ranks may take to start, where the launcher does not say before what is wrong
 LOOK = 0.5  # seconds after which it is looked whether the launcher lives
@@ -197,7 +198,7 @@ class ProcessRanks:
         except _Died as died:
             return f"rank {died.rank} ended when it was interrupted by {type(error).__name__}"
         except OSError as trouble:
-            return f"after {type(error).__name__}: {trouble!r}"
+            return f"after {type(error).__name__}: {in_a_line(trouble)}"
         busy = sorted({*range(self._size)} - {one.rank for one in outcomes})
         if not busy:
             return ""

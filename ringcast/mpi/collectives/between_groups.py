@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringcast import collectives
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives import point_to_point
 from ringcast.collectives.alltoall import swap_objects, swap_pieces
 from ringcast.collectives.reduce import combine_objects
@@ -246,7 +247,7 @@ class InterCollectives(CommHandle):
         """
         size = self._peers.size
         if root not in (ROOT, PROC_NULL) and not 0 <= root < size:
-            raise Exception(ERR_ROOT, f"expected a rank in 0..{size - 1}, ROOT or PROC_NULL, got {root!r}")
+            raise Exception(ERR_ROOT, f"expected a rank in 0..{size - 1}, ROOT or PROC_NULL, got {safe_text(root)}")
 
     def _messages(self) -> _Messages:
         """Return the messages of a call of all ranks; it counts, so that its arguments are checked before."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives import split
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import (
@@ -128,7 +129,7 @@ def _color_of_type(split_type: int) -> int | None:
     if split_type in (COMM_TYPE_HW_GUIDED, COMM_TYPE_HW_UNGUIDED, COMM_TYPE_RESOURCE_GUIDED):
         raise Unsupported("communicators by hardware (COMM_TYPE_HW_GUIDED, ...)")
     if split_type != COMM_TYPE_SHARED:
-        raise Exception(ERR_ARG, f"expected COMM_TYPE_SHARED or UNDEFINED, got {split_type!r}")
+        raise Exception(ERR_ARG, f"expected COMM_TYPE_SHARED or UNDEFINED, got {safe_text(split_type)}")
     return split.color_of_host()
 
 
@@ -136,5 +137,5 @@ def _color(color: Any) -> int | None:
     if color == UNDEFINED:
         return None
     if color < 0:
-        raise Exception(ERR_ARG, f"expected a colour from 0 on, or UNDEFINED, got {color!r}")
+        raise Exception(ERR_ARG, f"expected a colour from 0 on, or UNDEFINED, got {safe_text(color)}")
     return int(color)

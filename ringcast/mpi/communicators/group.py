@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from ringcast.mpi.base.exceptions import ERR_ARG, ERR_GROUP, ERR_RANK, Exception
 from ringcast.mpi.handles.handle import Handle, forget, predefined
@@ -69,7 +70,7 @@ class Group(Handle):
 
     def _checked(self, rank: Any) -> int:
         if not 0 <= rank < len(self._members):
-            raise Exception(ERR_RANK, f"expected a rank in 0..{len(self._members) - 1}, got {rank!r}")
+            raise Exception(ERR_RANK, f"expected a rank in 0..{len(self._members) - 1}, got {safe_text(rank)}")
         return int(rank)
 
     def Compare(self, group: Group) -> int:
@@ -105,7 +106,7 @@ class Group(Handle):
         """Return the group of these ranks, in this order."""
         chosen = [self._members[self._checked(rank)] for rank in ranks]
         if len({*chosen}) < len(chosen):
-            raise Exception(ERR_RANK, f"expected different ranks, got {ranks!r}")
+            raise Exception(ERR_RANK, f"expected different ranks, got {safe_text(ranks)}")
         return self._like(chosen)
 
     def Excl(self, ranks: Sequence[int]) -> Self:

@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from ringcast import collectives
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives import point_to_point
 from ringcast.collectives.split import formed
 from ringcast.collectives.stage import AUTOMATIC
@@ -59,7 +60,7 @@ class MemberCalls(CommHandle):
     ) -> Steps[Shared | Exception]:
         group = self._group
         if not 0 <= local_leader < group.size:
-            raise Exception(ERR_RANK, f"expected a local leader in 0..{group.size - 1}, got {local_leader!r}")
+            raise Exception(ERR_RANK, f"expected a local leader in 0..{group.size - 1}, got {safe_text(local_leader)}")
         told: Array | None = None
         error = None
         if group.rank == local_leader:
@@ -98,7 +99,7 @@ def _checked(peer_comm: Any, remote_leader: int, tag: int) -> CoreGroup:
         raise Exception(ERR_COMM, "expected a communicator to which both leaders belong, got none")
     peers: CoreGroup = peer_comm._shared.inner
     if not 0 <= remote_leader < peers.size or remote_leader == peers.rank:
-        expected = f"expected another rank in 0..{peers.size - 1} as the remote leader, got {remote_leader!r}"
+        expected = f"expected another rank in 0..{peers.size - 1} as the remote leader, got {safe_text(remote_leader)}"
         raise Exception(ERR_RANK, expected)
     _check_tag(tag)
     return peers
@@ -106,7 +107,7 @@ def _checked(peer_comm: Any, remote_leader: int, tag: int) -> CoreGroup:
 
 def _check_tag(tag: int) -> None:
     if not 0 <= tag <= MAX_TAG:
-        raise Exception(ERR_TAG, f"expected a tag in 0..{MAX_TAG}, got {tag!r}")
+        raise Exception(ERR_TAG, f"expected a tag in 0..{MAX_TAG}, got {safe_text(tag)}")
 
 
 def tag_of(stringtag: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 from math import prod
 
+from ringcast._util.safe_text import safe_text
 from ringcast.collectives import split
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL
@@ -28,7 +29,7 @@ class Topocomm(NeighborCollectives, Intracomm):
 
     def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self._group.size:
-            raise Exception(ERR_RANK, f"expected a rank in 0..{self._group.size - 1}, got {rank!r}")
+            raise Exception(ERR_RANK, f"expected a rank in 0..{self._group.size - 1}, got {safe_text(rank)}")
         return int(rank)
 
 
@@ -84,7 +85,7 @@ class Cartcomm(Topocomm):
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
         """Return from whom the caller receives, and to whom it sends, when all values move along an axis."""
         if not 0 <= direction < self.Get_dim():
-            raise Exception(ERR_ARG, f"expected an axis in 0..{self.Get_dim() - 1}, got {direction!r}")
+            raise Exception(ERR_ARG, f"expected an axis in 0..{self.Get_dim() - 1}, got {safe_text(direction)}")
         return self._at(direction, -disp), self._at(direction, disp)
 
     def _at(self, axis: int, distance: int) -> int:

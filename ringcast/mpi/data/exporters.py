@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.data.dlpack import tensor_of
 from ringcast.mpi.data.layout import Bytes
 
@@ -129,7 +130,7 @@ def _from_cuda(source: Any, interface: Any) -> Exported:
     if interface.get("mask") is not None:
         raise BufferError("__cuda_array_interface__ has a mask")
     if typestr[0] not in (_ORDER, "|", "="):
-        raise BufferError(f"the items {typestr!r} have another byte order")
+        raise BufferError(f"the items {safe_text(typestr)} have another byte order")
     if len(interface.get("descr") or ()) > 1:
         warnings.warn("the fields in __cuda_array_interface__['descr'] are ignored", RuntimeWarning, stacklevel=2)
     itemsize = int(typestr[2:])

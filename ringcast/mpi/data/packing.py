@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.exceptions import ERR_ARG, ERR_COMM, ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, Exception
 from ringcast.mpi.data import external32
 from ringcast.mpi.data.definition import Definition
@@ -97,4 +98,4 @@ def _check_comm(comm: Any) -> None:
 
 def _check_representation(datarep: str) -> None:
     if datarep != "external32":
-        raise Exception(ERR_ARG, f"expected the representation external32, got {datarep!r}")
+        raise Exception(ERR_ARG, f"expected the representation external32, got {safe_text(datarep)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TYPE, Exception
 from ringcast.mpi.base.sentinels import BOTTOM
 from ringcast.mpi.data.definition import OF_CODE, Definition
@@ -194,8 +195,8 @@ def _definition(datatype: Any, counted: bool) -> Definition:
     found = OF_CODE.get(datatype)
     if found is None:
         if isinstance(datatype, str) and datatype[:1] == FOREIGN:
-            raise BufferError(f"the items {datatype!r} have another byte order")
-        raise KeyError(f"cannot map {datatype!r} to MPI datatype")
+            raise BufferError(f"the items {safe_text(datatype)} have another byte order")
+        raise KeyError(f"cannot map {safe_text(datatype)} to MPI datatype")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base import constants
 from ringcast.mpi.base.constants import (
     COMBINER_CONTIGUOUS,
@@ -318,7 +319,7 @@ class Datatype(Packing, Attributes, Handle):
         """Return the predefined datatype of a code, as of Python's `struct` module or numpy's type strings."""
         found = OF_CODE.get(code)
         if found is None:
-            raise ValueError(f"cannot map code {code!r} to MPI datatype")
+            raise ValueError(f"cannot map code {safe_text(code)} to MPI datatype")
         return cls._of_state(found)
 
     def tocode(self) -> str:

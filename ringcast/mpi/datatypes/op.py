@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ringcast import ops
+from ringcast._util.safe_text import safe_text
 from ringcast.engine.objects import decode, encode
 from ringcast.mpi.base.exceptions import ERR_INTERN, ERR_OP, Exception
 from ringcast.mpi.data.memory import buffer
@@ -64,7 +65,7 @@ class UserDefined:
 
     def __init__(self, function: Callable[..., Any], commutes: bool) -> None:
         self.function, self.commutes = function, commutes
-        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.name = ops.name_of(function)
         self.of_objects = ops.Op(on_copies(self.on_objects), name=self.name)
 
     def on_objects(self, left: Any, right: Any) -> Any:
@@ -168,7 +169,7 @@ def of_objects(op: Any) -> ops.Op:
         Exception: it is neither.
     """
     if not isinstance(op, Op) and callable(op):
-        return ops.Op(on_copies(op), name=getattr(op, "__qualname__", type(op).__qualname__))
+        return ops.Op(on_copies(op), name=ops.name_of(op))
     return _operator(op).of_objects
 
 
@@ -213,7 +214,7 @@ def unchangeable(value: Any) -> bool:
 def _operator(op: Any) -> Predefined | UserDefined:
     state = op._state if isinstance(op, Op) else None
     if state is None:
-        raise Exception(ERR_OP, f"expected an operator, got {'OP_NULL' if isinstance(op, Op) else repr(op)}")
+        raise Exception(ERR_OP, f"expected an operator, got {'OP_NULL' if isinstance(op, Op) else safe_text(op)}")
     return state
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
 
+from ringcast._util.safe_text import class_name, safe_text
 from ringcast.mpi.base.constants import KEYVAL_INVALID
 from ringcast.mpi.base.error_classes import ERR_KEYVAL, ERR_OTHER
 from ringcast.mpi.base.exceptions import Exception
 from ringcast.mpi.handles.handle import Handle
+from ringcast.wire.error_text import text_of
 
 _NUMBERS = count(KEYVAL_INVALID + 1)
 
@@ -99,7 +100,7 @@ class Attributes(Handle):
 def _known(kind: tuple[type[Handle]], keyval: int) -> _Key:
     key = _keys.get(keyval)
     if key is None or key.kind is not kind:
-        raise Exception(ERR_KEYVAL, f"expected a key of {kind[0].__name__}.Create_keyval, got {keyval!r}")
+        raise Exception(ERR_KEYVAL, f"expected a key of {kind[0].__name__}.Create_keyval, got {safe_text(keyval)}")
     return key
 
 
@@ -108,5 +109,5 @@ def _called(function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except BaseException as error:
-        traceback.print_exc(file=sys.stderr)
-        raise Exception(ERR_OTHER, f"a function of an attribute raised {type(error).__name__}") from error
+        print(text_of(error, whole=True), end="", file=sys.stderr)
+        raise Exception(ERR_OTHER, f"a function of an attribute raised {class_name(type(error))}") from error

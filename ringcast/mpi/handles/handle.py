@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.exceptions import ERR_ARG, Exception
 from ringcast.mpi.handles.status import Status
 
@@ -159,4 +160,4 @@ def _handleof(arg: Any) -> int:
 def _check_handle(arg: Any) -> None:
     kind = arg if isinstance(arg, type) else type(arg)
     if not issubclass(kind, Handle | Status):
-        raise TypeError(f"expected a handle or a status, got {arg!r}")
+        raise TypeError(f"expected a handle or a status, got {safe_text(arg)}")

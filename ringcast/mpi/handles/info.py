@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.constants import MAX_INFO_KEY, MAX_INFO_VAL
 from ringcast.mpi.base.error_classes import ERR_ARG, ERR_INFO, ERR_INFO_KEY, ERR_INFO_NOKEY, ERR_INFO_VALUE
 from ringcast.mpi.base.exceptions import Exception
@@ -58,13 +59,15 @@ class Info(Handle):
     def Set(self, key: str, value: str) -> None:
         """Set the value of a key."""
         if not isinstance(value, str) or len(value) > MAX_INFO_VAL:
-            raise Exception(ERR_INFO_VALUE, f"expected a text of at most {MAX_INFO_VAL} characters, got {value!r}")
+            raise Exception(
+                ERR_INFO_VALUE, f"expected a text of at most {MAX_INFO_VAL} characters, got {safe_text(value)}"
+            )
         self._items[_checked(key)] = value
 
     def Delete(self, key: str) -> None:
         """Remove a key."""
         if _checked(key) not in self._items:
-            raise Exception(ERR_INFO_NOKEY, f"there is no key {key!r}")
+            raise Exception(ERR_INFO_NOKEY, f"there is no key {safe_text(key)}")
         del self._items[key]
 
     def Get_nkeys(self) -> int:
@@ -74,7 +77,7 @@ class Info(Handle):
     def Get_nthkey(self, n: int) -> str:
         """Return a key by its number."""
         if not 0 <= n < len(self._items):
-            raise Exception(ERR_ARG, f"expected a number of a key, below {len(self._items)}, got {n!r}")
+            raise Exception(ERR_ARG, f"expected a number of a key, below {len(self._items)}, got {safe_text(n)}")
         return [*self._items][n]
 
     def __len__(self) -> int:
@@ -163,13 +166,13 @@ def hints(info: Info | None) -> dict[str, str]:
         TypeError: it is no info.
     """
     if not isinstance(info, Info | None):
-        raise TypeError(f"expected an Info or None, got {info!r}")
+        raise TypeError(f"expected an Info or None, got {safe_text(info)}")
     return {} if info is None else dict(info.items())
 
 
 def _checked(key: Any) -> str:
     if not isinstance(key, str) or not 0 < len(key) <= MAX_INFO_KEY:
-        raise Exception(ERR_INFO_KEY, f"expected a text of 1 to {MAX_INFO_KEY} characters, got {key!r}")
+        raise Exception(ERR_INFO_KEY, f"expected a text of 1 to {MAX_INFO_KEY} characters, got {safe_text(key)}")
     return key
 
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from ringcast.mpi.base.exceptions import SUCCESS
 from ringcast.mpi.data.definition import Definition, numpy_dtype
@@ -121,7 +122,7 @@ class Status:
 def check_status(status: Any) -> None:
     """Raise TypeError unless this is a status, or None."""
     if status is not None and not isinstance(status, Status):
-        raise TypeError(f"expected a Status or None, got {status!r}")
+        raise TypeError(f"expected a Status or None, got {safe_text(status)}")
 
 
 def _basic_items(definition: Definition, nbytes: int) -> int:

@@ -14,6 +14,7 @@ from functools import partial, wraps
 from types import FrameType
 from typing import Any
 
+from ringcast._util.safe_text import is_a
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Steps
 from ringcast.errors import RingcastError
@@ -100,7 +101,7 @@ def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -
         timeout = enter(caller, operation)
         result = drive(caller._group.endpoint, steps, timeout, site)
     except RingcastError as error:
-        if isinstance(error, FAILURES):
+        if is_a(error, FAILURES):
             caller._raised(error, operation, site)
         fail(comm, translated(error), error)
     except Exception as error:

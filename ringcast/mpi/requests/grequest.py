@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-import traceback
 from builtins import Exception as AnyException
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
+from ringcast._util.safe_text import is_a
 from ringcast.mpi.base.exceptions import ERR_OTHER, Exception
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.pending import await_calls
 from ringcast.mpi.requests.request import Request
+from ringcast.wire.error_text import in_a_line, text_of
 
 __all__ = ["Grequest"]
 
@@ -93,8 +95,8 @@ class Operation:
         try:
             function(*args)
         except AnyException as error:
-            traceback.print_exc()
-            return error if isinstance(error, Exception) else Exception(ERR_OTHER, repr(error))
+            print(text_of(error, whole=True), end="", file=sys.stderr)
+            return error if is_a(error, Exception) else Exception(ERR_OTHER, in_a_line(error))
         return None
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from ringcast._util.safe_text import is_a
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Steps
 from ringcast.engine.task import Task, begin
@@ -112,7 +113,7 @@ class Pending:
         if not self.active:
             return None, None
         error = self.task.error
-        if isinstance(error, RingcastError):
+        if is_a(error, RingcastError):
             return None, self._translated(error)
         result = self.task.result
         if isinstance(result, Outcome):
@@ -149,7 +150,7 @@ class Pending:
         fail(self.comm, error, cause)
 
     def _translated(self, error: RingcastError) -> Exception:
-        if isinstance(error, FAILURES):
+        if is_a(error, FAILURES):
             self._caller._raised(error, self.operation, self.site)
         return translated(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Self
 
+from ringcast._util.safe_text import safe_text
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.constants import UNDEFINED
 from ringcast.mpi.base.exceptions import ERR_IN_STATUS, ERR_REQUEST, Exception
@@ -280,7 +281,7 @@ def _calls(requests: Sequence[Request]) -> list[Any]:
         TypeError: they are not requests, or can be looked at only once.
     """
     if not hasattr(requests, "__len__") or not all(isinstance(request, Request) for request in requests):
-        raise TypeError(f"expected a list of requests, got {requests!r}")
+        raise TypeError(f"expected a list of requests, got {safe_text(requests)}")
     return [request._state for request in requests if request._state is not None]
 
 
