@@ -13,6 +13,7 @@ import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout
 from support.hostile import ERRORS, Hostile, Sullen
+from support.patience import patience
 
 LIMIT = 60.0  # seconds; a run takes some milliseconds
 
@@ -40,14 +41,14 @@ PLACES: dict[str, Callable[[Communicator, Callable[[], BaseException]], Any]] = 
     "finalizer": lambda comm, error: (comm.finalize(), _fail(error)),
 }
 RUNS: dict[str, Callable[..., Any]] = {
-    "run": lambda fn: ringcast.run(fn, 3, backend="threads", timeout=LIMIT),
+    "run": lambda fn: ringcast.run(fn, 3, backend="threads", timeout=patience(LIMIT)),
     "cluster": lambda fn: _in_cluster(fn),
 }
 
 
 def _in_cluster(fn: Callable[[Communicator], Any]) -> Any:
     with ringcast.cluster(3, backend="threads") as cluster:
-        return cluster.run(fn, timeout=LIMIT)
+        return cluster.run(fn, timeout=patience(LIMIT))
 
 
 @pytest.mark.parametrize("place", PLACES)

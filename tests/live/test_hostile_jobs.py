@@ -12,6 +12,7 @@ import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout
 from support.hostile import ERRORS
+from support.patience import patience
 
 LIMIT = 120.0  # seconds; a job takes some
 TESTS = str(Path(__file__).parents[1])
@@ -20,6 +21,7 @@ PROGRAM = """
 import signal, sys, threading
 sys.path.insert(0, {tests!r})
 from support.hostile import ERRORS
+from support.patience import patience
 def fail(*_):
     raise ERRORS[{name!r}]()
 {before}
@@ -41,7 +43,7 @@ def job(folder: Path, program: str, *options: str) -> subprocess.CompletedProces
     file = folder / "program.py"
     file.write_text(program)
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", *options, str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(LIMIT), check=False)
 
 
 CASES = [(place, name) for place in PLACES for name in NAMES]
@@ -81,7 +83,7 @@ def _raising(comm: Communicator, name: str) -> None:
 def test_processes_name_an_error_that_cannot_be_shown() -> None:
     name = NAMES[0]
     with pytest.raises(RunFailed) as found:
-        ringcast.run(_raising, 2, args=(name,), timeout=LIMIT)
+        ringcast.run(_raising, 2, args=(name,), timeout=patience(LIMIT))
     assert not isinstance(found.value, RunTimeout)
     assert found.value.cause == "ValueError: <exception str() failed>"
 
@@ -90,7 +92,7 @@ def test_a_cluster_names_every_error_and_goes_on() -> None:
     with ringcast.cluster(2) as cluster:
         for name in ERRORS:
             with pytest.raises(RunFailed) as found:
-                cluster.run(_raising, name, timeout=LIMIT)
+                cluster.run(_raising, name, timeout=patience(LIMIT))
             assert not isinstance(found.value, RunTimeout), name
             assert found.value.cause.startswith(name.split()[0]), name
         assert cluster.run(lambda comm: comm.allreduce(1)) == [2, 2]
