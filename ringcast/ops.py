@@ -89,7 +89,11 @@ class Op:
         array([2., 2.])
         """
         if isinstance(self.fn, np.ufunc):
-            self.fn(left, right, out=out)
+            if self.fn is np.multiply and out.dtype.kind == "c":
+                # In place, numpy multiplies some numbers of a piece by other instructions: how it is cut would show.
+                out[...] = self.fn(left, right)
+            else:
+                self.fn(left, right, out=out)
             return
         result = np.asarray(self.fn(left, right))
         if result.shape != out.shape:

@@ -61,6 +61,7 @@ Start N ranks of a program, on this machine or on several hosts, watch them, and
 _USER_VARIABLES = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_GRACE", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
+    "RINGCAST_DETERMINISTIC",
 )
 # What options say that come before a variable which says the same.
 _OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}

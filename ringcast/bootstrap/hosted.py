@@ -20,7 +20,7 @@ from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.bootstrap.rendezvous import JoinInfo, serve
 from ringcast.bootstrap.world import adopt, join
 from ringcast.communicator import Communicator
-from ringcast.config.worker import WorkerConfig
+from ringcast.config.worker import WorkerConfig, deterministic
 from ringcast.control import PACE, new_key
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
@@ -40,12 +40,20 @@ class RankSpec:
     size: int
     nonce: int
     timeout: float | None
+    deterministic: bool
     key: str = field(repr=False)  # engines log the arguments of what fails
     call: bytes = field(repr=False)  # the function and its arguments
 
     def config(self, address: str) -> WorkerConfig:
         return WorkerConfig(
-            self.rank, self.size, address, nonce=self.nonce, key=self.key, transport=TCP.name, timeout=self.timeout
+            self.rank,
+            self.size,
+            address,
+            nonce=self.nonce,
+            key=self.key,
+            transport=TCP.name,
+            timeout=self.timeout,
+            deterministic=self.deterministic,
         )
 
 
@@ -62,7 +70,7 @@ class RankResult:
 def rank_specs(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[RankSpec]:
     """Return the specifications of a new job's ranks."""
     call, key, nonce = cloudpickle.dumps((fn, tuple(args))), new_key(), secrets.randbits(64)
-    return [RankSpec(rank, n, nonce, timeout, key, call) for rank in range(n)]
+    return [RankSpec(rank, n, nonce, timeout, deterministic(), key, call) for rank in range(n)]
 
 
 def host(spec: RankSpec, address: str) -> tuple[IO[bytes], str]:

@@ -19,11 +19,9 @@ import cloudpickle
 
 from ringcast._util.safe_text import is_a, safe_text
 from ringcast._util.streams import flush, write_text
-from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.launched import failure, note_of, read_report
 from ringcast.bootstrap.time_limit import GRACE, deadline, left
-from ringcast.bootstrap.world import WORLD, adopt
-from ringcast.collectives.stage import Group
+from ringcast.bootstrap.world import adopt, thread_group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
@@ -113,7 +111,7 @@ def _run_threads(
     endpoints = thread_endpoints(n)
 
     def work(endpoint: Endpoint) -> None:
-        comm = Communicator(Group(endpoint, WORLD, NETWORKS["threads"]))
+        comm = Communicator(thread_group(endpoint))
         adopt(comm)
         try:
             results[comm.rank] = fn(comm, *args)

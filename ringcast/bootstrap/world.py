@@ -21,6 +21,7 @@ from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
 from ringcast.collectives.choice_log import stage_log
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.config import worker
 from ringcast.config.worker import NONE, WorkerConfig, from_environment, misspelled
 from ringcast.control import PACE, ControlClient
 from ringcast.engine.endpoint import Endpoint
@@ -46,7 +47,12 @@ _joined: child_processes.RankProcess | None = None  # this process, or the one f
 _ranks = threading.local()  # the communicator of each thread that is a rank
 
 
-def init(*, timeout: float | None = None, threads: Literal["single", "multiple"] = "single") -> Communicator:
+def init(
+    *,
+    timeout: float | None = None,
+    threads: Literal["single", "multiple"] = "single",
+    deterministic: bool | None = None,
+) -> Communicator:
     """Return the communicator of all ranks of this job; the same one when called again.
 
     Ranks are started by `ringcast-launch`, or by anything else that sets the RINGCAST_* variables
@@ -63,15 +69,18 @@ def init(*, timeout: float | None = None, threads: Literal["single", "multiple"]
             limit.
         threads: "single": this thread alone uses the communicator, and all that are made of it; "multiple": all threads
             of this process do (`Communicator.progress_thread`). Ranks need not give the same.
+        deterministic: True: reductions combine in an order that follows from the number of ranks and the data alone, so
+            that they give the same bits over every transport and on any hosts (docs/understand/bit-for-bit.md). None
+            takes RINGCAST_DETERMINISTIC, or False. The same on all ranks.
 
     Returns:
         A Communicator.
 
     Raises:
-        ValueError: `threads` is something else.
+        ValueError: `threads` or `deterministic` is something else.
         ConfigError: the environment, or the file of RINGCAST_CONFIG, holds something unusable.
         UsageError: this process has left its job; or it was started by a rank and is none; or gevent or eventlet has
-            replaced Python's blocking calls.
+            replaced Python's blocking calls; or the world is there already, and was made with another `deterministic`.
         RendezvousError: the ranks did not find each other in RINGCAST_START_TIMEOUT seconds, or, when they had, this
             one did not reach a neighbour in as many.
 
@@ -80,7 +89,12 @@ def init(*, timeout: float | None = None, threads: Literal["single", "multiple"]
     """
     if threads not in ("single", "multiple"):
         raise ValueError(f"threads={safe_text(threads)}: expected 'single' or 'multiple'")
-    world: Communicator = getattr(_ranks, "communicator", None) or _join(timeout)  # adopt has set it
+    if not isinstance(deterministic, bool | None):
+        raise ValueError(f"deterministic={safe_text(deterministic)}: expected True, False or None")
+    world: Communicator = getattr(_ranks, "communicator", None) or _join(timeout, deterministic)  # adopt has set it
+    if deterministic not in (None, world._group.deterministic):
+        set_before = f"RINGCAST_DETERMINISTIC={int(deterministic)} before the ranks are started"
+        raise UsageError(f"rank {world.rank}: deterministic={deterministic}, but the world is not; set {set_before}")
     if threads == "multiple":
         world.progress_thread()
     return world
@@ -95,7 +109,7 @@ def init_or_alone() -> Communicator:
     return world
 
 
-def _join(timeout: float | None, *, children: bool = False) -> Communicator:
+def _join(timeout: float | None, deterministic: bool | None = None, *, children: bool = False) -> Communicator:
     """Return the communicator of this process, which joins its job if it has not; `children` of a rank are alone."""
     global _world, _config, _joined
     if _joined is not None:
@@ -108,6 +122,8 @@ def _join(timeout: float | None, *, children: bool = False) -> Communicator:
             if not children:
                 child_processes.refuse(config.parent)
             config = WorkerConfig(pickle=config.pickle)
+        if deterministic is not None:
+            config = replace(config, deterministic=deterministic)
         _fold_uncaught_errors(config)
         network = _network(config)
         if not config.hosted and config.rank == 0:
@@ -119,7 +135,8 @@ def _join(timeout: float | None, *, children: bool = False) -> Communicator:
             _joined = _listen_to_children(config, group)
             _config = config = replace(config, key="")
         else:
-            group = Group(thread_endpoints(1)[0], WORLD, network, pickle=config.pickle)
+            endpoint, fixed = thread_endpoints(1)[0], config.deterministic
+            group = Group(endpoint, WORLD, network, pickle=config.pickle, deterministic=fixed)
         if config.debug and config.rank == 0:
             group.on_stage = stage_log(network, sys.stderr)
         world = Communicator(group, timeout if timeout is not None else config.timeout)
@@ -148,6 +165,11 @@ def finalize() -> None:
     """
     if _world is not None:
         _world.finalize()
+
+
+def thread_group(endpoint: Endpoint) -> Group:
+    """Return the world of a rank that is a thread of this process."""
+    return Group(endpoint, WORLD, NETWORKS["threads"], deterministic=worker.deterministic())
 
 
 def adopt(communicator: Communicator | None) -> None:
@@ -261,7 +283,7 @@ def join(info: JoinInfo, network: Network) -> Group:
     endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     hosts = hosts_of([each.address.rpartition(":")[0] for each in cards])
-    return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle)
+    return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle, deterministic=config.deterministic)
 
 
 def _tell_strangers(endpoint: Endpoint) -> None:

@@ -115,8 +115,15 @@ def explain(group: Group, collective: str, size: Size, op: Op, root: int, distan
     )
     options = [_option(group, one, _buffer(collective, data)) for one in stages.values()]
     options.sort(key=lambda option: (option.algorithm != stage.algorithm, option.seconds))
+    fixed = group.deterministic and COLLECTIVES[collective].combines and not op.exact(data.dtype)
     return Explanation(
-        collective, group.size, data.nbytes, options[0], tuple(options), reasons_not, _remarks(collective, data, choice)
+        collective,
+        group.size,
+        data.nbytes,
+        options[0],
+        tuple(options),
+        reasons_not,
+        _remarks(collective, data, choice, fixed=fixed),
     )
 
 
@@ -181,8 +188,10 @@ def _rides_along(collective: str, data: _Data, choice: Choice) -> bool:
     return collective == "bcast" and data.nbytes <= RIDE_ALONG and choice.automatic
 
 
-def _remarks(collective: str, data: _Data, choice: Choice) -> tuple[str, ...]:
+def _remarks(collective: str, data: _Data, choice: Choice, *, fixed: bool) -> tuple[str, ...]:
     remarks = []
+    if fixed:
+        remarks.append("deterministic: chosen by the number of ranks and the data alone, not by these times")
     if data.dtype is None:
         remarks.append("Python objects: ranks do not know each other's sizes, so this is the choice for no data")
     if _rides_along(collective, data, choice):

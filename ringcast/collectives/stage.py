@@ -12,7 +12,7 @@ import numpy as np
 from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
 from ringcast.algorithms import CallFacts, Params, build, find
-from ringcast.algorithms.cost import Network, choose, granted
+from ringcast.algorithms.cost import FIXED, Network, choose, granted
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
@@ -64,6 +64,7 @@ class Group:
     vote: Vote | None = None  # the last one, until the program has its result
     decision: Decision | None = None  # on that vote
     pickle: bool = True  # whether Python objects are sent and taken
+    deterministic: bool = False  # whether the order of reductions depends on neither `network` nor `hosts`
     derived: bool = False  # whether it was made from another one, and is not the world of the job
 
     rank: int = field(init=False)
@@ -193,9 +194,11 @@ def plan(
     if known is not None:
         return known
     _, _, nbytes, itemsize, counts = data
-    facts = CallFacts(group.size, nbytes, itemsize, root or 0, counts, distance or 0, group.hosts, *properties)
+    fixed = group.deterministic and op is not None and not exact
+    network, hosts = (FIXED, ()) if fixed else (group.network, group.hosts)
+    facts = CallFacts(group.size, nbytes, itemsize, root or 0, counts, distance or 0, hosts, *properties)
     try:
-        made = _decide(group.network, collective, operation, choice, facts, data, root, distance, text)
+        made = _decide(network, collective, operation, choice, facts, data, root, distance, text)
     except ValueError as error:
         raise ArgumentError(group.endpoint.rank, operation, "algorithm or nblocks", str(error)) from None
     keep_plan(group, key, made)

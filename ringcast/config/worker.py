@@ -18,6 +18,7 @@
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
 | RINGCAST_GRACE | seconds that ranks have to end after a signal to the launcher (read by the launcher) |
 | RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
+| RINGCAST_DETERMINISTIC | 1: reductions combine in an order that neither transport, hosts nor constants change |
 | RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
@@ -80,6 +81,7 @@ class WorkerConfig:
     timeout: float | None = None
     grace: float | None = None
     file: str = ""
+    deterministic: bool = False
     debug: str = ""
     terminal: str = ""
     columns: int = 0
@@ -123,6 +125,7 @@ class WorkerConfig:
             "RINGCAST_TIMEOUT": "" if self.timeout is None else str(self.timeout),
             "RINGCAST_GRACE": "" if self.grace is None else str(self.grace),
             "RINGCAST_CONFIG": self.file,
+            "RINGCAST_DETERMINISTIC": str(int(self.deterministic)),
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_COLUMNS": str(self.columns or ""),
@@ -195,6 +198,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
         grace=_seconds(env, "RINGCAST_GRACE"),
         file=env.get("RINGCAST_CONFIG", ""),
+        deterministic=deterministic(env),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         columns=_integer(env, "RINGCAST_COLUMNS", 0),
@@ -203,6 +207,15 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         temporary=temporary,
         launch_context=context,
     )
+
+
+def deterministic(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether reductions are to combine in the same order everywhere (RINGCAST_DETERMINISTIC).
+
+    Raises:
+        ConfigError: the variable is not a number.
+    """
+    return _integer(os.environ if env is None else env, "RINGCAST_DETERMINISTIC", 0) != 0
 
 
 def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:

@@ -87,6 +87,7 @@ class ControlClient:
             socket.gethostname(),
             network,
             config.pickle,
+            config.deterministic,
         )
         self._outbox: queue.SimpleQueue[ToServer] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[tuple[EndpointCard, ...] | str] = queue.SimpleQueue()

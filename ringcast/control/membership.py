@@ -449,6 +449,12 @@ def _disagreement(mine: Hello, theirs: Hello) -> str:
             f"rank {without.rank} has RINGCAST_NO_PICKLE=1, but rank {with_pickle.rank} takes Python objects; "
             "give all ranks the same RINGCAST_NO_PICKLE"
         )
+    if mine.deterministic != theirs.deterministic:
+        fixed, free = (mine, theirs) if mine.deterministic else (theirs, mine)
+        return (
+            f"rank {fixed.rank} is deterministic, but rank {free.rank} is not: they would choose different algorithms; "
+            "give all ranks the same RINGCAST_DETERMINISTIC, or the same to ringcast.init"
+        )
     return ""
 
 

@@ -37,6 +37,7 @@ class Hello:
     host: str = ""
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
     pickle: bool = True  # whether it takes Python objects; all must agree
+    deterministic: bool = False  # whether it chooses the order of reductions without `network`; all must agree
 
 
 @dataclass(frozen=True, slots=True)

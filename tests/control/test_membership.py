@@ -87,6 +87,10 @@ def sent(actions: list[Action]) -> dict[str, list[ToWorker]]:
             {"pickle": False},
             "rank 0 has RINGCAST_NO_PICKLE=1, but rank 2 takes Python objects; give all ranks",
         ),
+        (
+            {"deterministic": True},
+            "rank 0 is deterministic, but rank 2 is not: .* same RINGCAST_DETERMINISTIC, or the same to ringcast.init",
+        ),
     ],
 )
 def test_ranks_that_differ_in_what_they_let_in_are_refused(differs: dict[str, object], words: str) -> None:

@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.member import Member
 from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.time_limit import GRACE, left
-from ringcast.bootstrap.world import WORLD
-from ringcast.collectives.stage import Group
+from ringcast.bootstrap.world import thread_group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import abort, thread_endpoints
@@ -95,7 +93,7 @@ class ThreadRanks:
 
 def _serve(endpoint: Endpoint, calls: Calls, outcomes: Outcomes) -> None:
     """Be a rank: make the calls that come, to the end."""
-    member = Member(Group(endpoint, WORLD, NETWORKS["threads"]))
+    member = Member(thread_group(endpoint))
     while (call := calls.get()) is not None:
         outcome = member.run(call)
         del call  # or it would keep the arguments until the next one
