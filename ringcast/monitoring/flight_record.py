@@ -17,6 +17,7 @@ from ringcast.monitoring.recorder import FILE, SIZE, Entry, Flight, decode
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
 ONE_BY_ONE = 8  # ranks that get a line each
+MOST_WAITS = 4  # groups of ranks that wait for the same ones, and are named
 
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
@@ -78,6 +79,26 @@ def waits(entry: Entry) -> str:
     """Return the ranks that an operation was seen waiting for, in words; "" for none."""
     more = entry.waiting - len(entry.waiting_for)
     return in_words(entry.waiting_for) + (f" and {more} more" if more > 0 else "") if entry.waiting_for else ""
+
+
+def who_waits(flights: Flights) -> str:
+    """Return in words which ranks wait for which, first those that are in no call; empty if none waits."""
+    groups: dict[str, list[int]] = {}
+    for rank, flight in enumerate(flights):
+        entry = flight.entries[-1] if flight is not None and flight.entries else None
+        waiting = entry is not None and entry.state != "done" and waits(entry)
+        if waiting or (flight is not None and flight.left is None):
+            groups.setdefault(waiting or "", []).append(rank)
+    idle = groups.pop("", [])
+    told = [f"{in_words(ranks)} {_verb(ranks, 'wait')} for {others}" for others, ranks in groups.items()]
+    more = [f"{len(told) - MOST_WAITS} more groups wait for others"] if len(told) > MOST_WAITS else []
+    first = [f"{in_words(idle)} {_verb(idle, 'be')} in no call"] if idle else []
+    return "; ".join([*first, *told[:MOST_WAITS], *more]) if told else ""
+
+
+def _verb(ranks: Sequence[int], verb: str) -> str:
+    one, several = {"be": ("is", "are")}.get(verb, (f"{verb}s", verb))
+    return one if len(ranks) == 1 else several
 
 
 def last(flights: Flights, raised: str = "", *, how_far: bool = True) -> str:

@@ -257,6 +257,7 @@ def test_a_blamed_rank_that_left_early_is_named_also_if_it_was_ended_while_it_cl
         2,
         "exited with code 0 while rank 0 still communicated with it; every rank has to make every collective call",
         "Traceback of 0",
+        0,
     )
 
 
@@ -267,6 +268,7 @@ def test_a_blamed_rank_that_left_early_is_named_with_exit_code_1() -> None:
         2,
         "exited with code 0 while rank 0 still communicated with it; every rank has to make every collective call",
         "Traceback of 0",
+        0,
     )
 
 
@@ -279,7 +281,7 @@ def test_a_rank_that_never_joins_is_named_when_the_others_fail_for_it(attempt: t
     ]
     actions = replay(2, history)
     assert actions[:2] == [(1.0, Fence(1)), (1.0, Declare(1, Failure("it exited with code 0 without joining")))]
-    assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0")
+    assert verdict(actions) == Verdict(1, 1, "exited with code 0 without joining", "Traceback of 0", 0)
 
 
 def test_who_never_wanted_to_join_is_not_blamed() -> None:
@@ -361,10 +363,7 @@ def dies(rank: int, time: float, *blames: int) -> list[tuple[float, Event]]:
         ([*leaves(0, 1), *dies(1, 2, 0), *dies(2, 3, 1), *leaves(3, 4, 1)], None),
         ([*leaves(0, 1), *dies(3, 2), *dies(2, 3), *leaves(1, 4)], None),
         ([*leaves(0, 1), *dies(3, 2), *leaves(1, 3), *dies(2, 4)], 3),  # rank 1 has not outlived rank 2
-        (
-            [*dies(3, 1), *leaves(0, 2), *dies(2, 3, 3), *dies(1, 4, 2)],
-            None,
-        ),  # what follows from it is none
+        ([*dies(3, 1), *leaves(0, 2), *dies(2, 3, 3), *dies(1, 4, 2)], None),  # one failure, and what follows
         ([*leaves(0, 1, 3), *dies(3, 1.1), *dies(2, 3, 3), *dies(1, 4, 3)], None),  # it knew before the launcher
         ([*dies(2, 1, 3), *dies(3, 1, 2), *leaves(0, 2), *leaves(1, 2)], None),
         ([*dies(0, 1), *dies(1, 1, 0), *dies(2, 1, 0), *dies(3, 1, 0)], 0),
@@ -375,7 +374,7 @@ def test_a_job_that_goes_on_succeeds_if_a_rank_outlives_its_failures(
 ) -> None:
     found = verdict(replay(4, [*all_join(4), *history], continue_on_failure=True))
     assert (found.code, found.rank) == (0 if named is None else 1, named)
-    if named is not None and any(isinstance(event, Finished) for _, event in history):
+    if named and any(isinstance(event, Finished) for _, event in history):
         assert found.how.endswith("; no rank that finished has outlived it"), found
 
 

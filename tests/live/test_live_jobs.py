@@ -232,9 +232,9 @@ STUCK = {
 SHORT = "C code that holds the interpreter"  # of these the one that is tried without the long tests
 
 
-def stacks_of(errors: list[str], rank: int) -> str:
-    """Return what stands under a rank's heading."""
-    lines = errors[errors.index(f"rank {rank}:") + 1 :]
+def stacks_of(errors: list[str], ranks: str) -> str:
+    """Return what stands under the heading of ranks."""
+    lines = errors[errors.index(f"{ranks}:") + 1 :]
     end = next(i for i, line in enumerate(lines) if not line.startswith("  "))
     return "\n".join(lines[:end])
 
@@ -256,17 +256,43 @@ time.sleep(1000)
 """
     code, errors = outside.end(outside.launch("-n", "2", "--timeout", "8", program=program))
     assert code == 124
-    assert errors[-1].endswith("the job did not end within 8 s; still running: ranks 0, 1")
-    assert 'program.py", line 10 in <module>' in stacks_of(errors, 0)
-    assert 'program.py", line 7 in stuck' in stacks_of(errors, 1)
-    assert 'program.py", line 9 in <module>' in stacks_of(errors, 1)
+    assert "the job did not end within 8 s; still running: ranks 0, 1" in errors[-1]
+    assert 'program.py", line 10 in <module>' in stacks_of(errors, "rank 0")
+    assert 'program.py", line 7 in stuck' in stacks_of(errors, "rank 1")
+    assert 'program.py", line 9 in <module>' in stacks_of(errors, "rank 1")
+
+
+WAIT = """
+import time, ringcast
+comm = ringcast.init()
+if comm.rank == 2:
+    time.sleep(1000)
+comm.sendrecv(None, None, 2)
+"""
+
+
+def test_a_timeout_shows_each_place_once_and_at_last_who_waits_for_whom(outside: Outside) -> None:
+    code, errors = outside.end(outside.launch("-n", "4", "--timeout", "8", program=WAIT))
+    assert code == 124
+    assert errors[-1].endswith("still running: ranks 0, 1, 2, 3; rank 2 is in no call; ranks 0, 1, 3 wait for rank 2")
+    file = f'    File "{outside.folder}/program.py", line'
+    assert stacks_of(errors, "rank 2") == f"{file} 5 in <module>"
+    assert stacks_of(errors, "ranks 0, 1, 3") == f"{file} 6 in <module>\n    ... in sendrecv of ringcast"
+
+
+@pytest.mark.long
+def test_with_verbose_all_frames_of_all_threads_are_shown(outside: Outside) -> None:
+    code, errors = outside.end(outside.launch("-v", "-n", "4", "--timeout", "8", program=WAIT))
+    assert code == 124
+    assert "sendrecv" in stacks_of(errors, "rank 1")
+    assert "(most recent call first)" in stacks_of(errors, "rank 2")
 
 
 def test_a_rank_that_has_not_joined_has_no_stacks(outside: Outside) -> None:
     program = "import time\ntime.sleep(1000)"
     code, errors = outside.end(outside.launch("-n", "2", "--timeout", "1", program=program))
     assert code == 124
-    assert stacks_of(errors, 0) == stacks_of(errors, 1) == NO_STACKS
+    assert stacks_of(errors, "ranks 0, 1") == NO_STACKS
 
 
 NO_STACKS = "  no stacks: it has not called ringcast.init, or has ended"

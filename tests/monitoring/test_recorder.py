@@ -338,3 +338,41 @@ def test_what_processes_take_is_measured_and_who_has_ended_takes_nothing() -> No
     assert mine is not None
     assert mine.memory > 1_000_000
     assert none is None
+
+
+def waiting(rank: int, *peers: int, left: float | None = None, state: str = "running") -> Flight:
+    """The record of a rank whose last call waits for these ranks; of none if it has made no call."""
+    facts = ("barrier", "census", "", "", "", None, 1, state, 0, 2, len(peers), peers, 0.0, 0.0, None, "prog.py", 7)
+    return Flight(rank, 4, 1, "host", 0.0, 0.0, left, (Entry(1, 1, 1, 0, 1, *facts),) if peers else ())
+
+
+@pytest.mark.parametrize(
+    ("flights", "words"),
+    [
+        ([], ""),
+        ([waiting(0), waiting(1)], ""),
+        ([waiting(0, 1), waiting(1)], "rank 1 is in no call; rank 0 waits for rank 1"),
+        ([waiting(0, 1), waiting(1, 0)], "rank 0 waits for rank 1; rank 1 waits for rank 0"),
+        (
+            [waiting(0, 2, state="failed"), None, waiting(2), waiting(3, 2)],
+            "rank 2 is in no call; ranks 0, 3 wait for rank 2",
+        ),
+        (
+            [waiting(0, 1), waiting(1, 0, state="done"), waiting(2)],
+            "ranks 1, 2 are in no call; rank 0 waits for rank 1",
+        ),
+        ([waiting(0, 1), waiting(1, left=1.0)], "rank 0 waits for rank 1"),
+        ([waiting(0, 1, 2), waiting(1), waiting(2)], "ranks 1, 2 are in no call; rank 0 waits for ranks 1, 2"),
+    ],
+)
+def test_who_waits_for_whom_in_words(flights: list[Flight | None], words: str) -> None:
+    assert flight_record.who_waits(flights) == words
+
+
+@pytest.mark.parametrize("p", [7, 100, 5000])
+def test_who_waits_for_whom_is_short_however_many_they_are(p: int) -> None:
+    ring = flight_record.who_waits([waiting(rank, (rank + 1) % p) for rank in range(p)])
+    star = flight_record.who_waits([waiting(rank, *([0] if rank else [])) for rank in range(p)])
+    assert ring.endswith(f"; {p - flight_record.MOST_WAITS} more groups wait for others")
+    assert star.startswith("rank 0 is in no call; ranks 1, 2, 3")
+    assert max(len(ring), len(star)) < 250

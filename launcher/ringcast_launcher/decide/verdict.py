@@ -34,6 +34,7 @@ class Verdict:
     rank: int | None = None
     how: str = ""
     traceback: str = ""
+    witness: int | None = None  # the rank that raised it, if another one is named
 
 
 @dataclass(slots=True)
@@ -149,7 +150,9 @@ class Past:
                     how += f" (PeerFailed {caught.how})"
                 elif worker.joined:
                     how += f"; {EVERY_CALL}"
-                return Verdict(1, other, f"exited with code 0 {how}", report.traceback)
+                return Verdict(
+                    1, other, f"exited with code 0 {how}", report.traceback, rank if report.traceback else None
+                )
         return self._own_failure(rank)
 
     def _blamed_by(self, rank: int) -> set[int]:

@@ -121,8 +121,8 @@ class LocalHost:
             case Stop():
                 self._signal(signal.SIGSTOP)
                 self._reports.append(Stopped())
-            case AskStacks():
-                self._reports.append(Stacks(stacks.collect(self._directory, self._pids)))
+            case AskStacks(whole):
+                self._reports.append(Stacks(stacks.collect(self._directory, self._pids, whole=whole)))
             case AskStates():
                 self._reports.append(States(self._states()))
             case AskProgress():

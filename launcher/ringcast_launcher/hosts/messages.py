@@ -62,7 +62,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class AskStacks:
-    """Ask for the Python stacks of all ranks; answered by Stacks."""
+    """Ask for the Python stacks of all ranks, or of their programs only; answered by Stacks."""
+
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ringcast._util.dataclass import dataclass
 from ringcast.monitoring.stacks import FILE
 from ringcast.procs.portable import STACKS
+from ringcast_launcher.decide.program_stacks import of_program
 
 LIMIT = 1.0  # seconds for all ranks together
 STILL = 0.05  # seconds without growth after which a file counts as written
@@ -28,13 +29,16 @@ class _Growing:
     grown: float | None = None
 
 
-def collect(directory: str, workers: Mapping[int, int]) -> dict[int, str]:
-    """Return the stacks of each rank; `workers` are their processes, by rank. At most a second."""
+def collect(directory: str, workers: Mapping[int, int], *, whole: bool = False) -> dict[int, str]:
+    """Return the stacks of each rank; `workers` are their processes, by rank. At most a second.
+
+    They are those of the program's own threads; of all, with all frames, if `whole`.
+    """
     files = {rank: _ask(Path(directory, FILE.format(rank=rank)), worker) for rank, worker in workers.items()}
     deadline = time.monotonic() + LIMIT
     while any(_grows(file) for file in files.values() if file is not None) and time.monotonic() < deadline:
         time.sleep(_STEP)
-    return {rank: _written(file) for rank, file in files.items()}
+    return {rank: _written(file, whole) for rank, file in files.items()}
 
 
 def _ask(path: Path, worker: int) -> _Growing | None:
@@ -65,7 +69,7 @@ def _grows(file: _Growing) -> bool:
     return file.grown is None or now - file.grown < STILL
 
 
-def _written(file: _Growing | None) -> str:
+def _written(file: _Growing | None, whole: bool) -> str:
     if STACKS is None:
         return f"  no stacks: {sys.platform} has no signal for them\n"
     if file is None:
@@ -73,5 +77,5 @@ def _written(file: _Growing | None) -> str:
     with file.path.open("rb") as stream:
         stream.seek(file.start)
         text = stream.read(MOST).decode("utf-8", "replace")
-    lines = [f"  {line}" for line in text.splitlines() if line]
+    lines = [f"  {line}" for line in (text if whole else of_program(text)).splitlines() if line]
     return "\n".join(lines or ["  no stacks: it did not answer within a second"]) + "\n"

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from math import inf
 
 from ringcast_launcher.decide.equal_errors import Said, only_stopped, told_once
+from ringcast_launcher.decide.verdict import Verdict
 from ringcast_launcher.output.held_errors import HeldErrors
 from ringcast_launcher.output.output import Both, Sink, Stream, Tail, Writer, open_sinks, parse
 from ringcast_launcher.plan.job import Job, JobError, shown_ranks
@@ -83,9 +84,16 @@ class Outputs:
         for said in told_once(stopped, None)[0]:
             self._writer.put(2, os.fsencode(self._lines(said)))
 
-    def last_errors(self, cause: int | None) -> tuple[str, str]:
-        """Return what is still held back, each thing once, and at last what the rank wrote that is the cause."""
-        others, named = told_once({rank: text for rank, held in self._held.items() if (text := held.text)}, cause)
+    def last_errors(self, verdict: Verdict) -> tuple[str, str]:
+        """Return what is still held back, each thing once, and at last what the rank wrote that is the cause.
+
+        If a witness has raised the error, its traceback stands there, and in place of what it wrote.
+        """
+        texts = {rank: text for rank, held in self._held.items() if (text := held.text)}
+        raised = verdict.rank if verdict.witness is None else verdict.witness
+        if raised is not None and verdict.traceback and (raised == verdict.witness or raised not in texts):
+            texts[raised] = verdict.traceback
+        others, named = told_once(texts, raised)
         for held in self._held.values():
             held.drop()
         return "".join(map(self._lines, others)), "" if named is None else self._lines(named)

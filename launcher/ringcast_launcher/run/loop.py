@@ -30,9 +30,11 @@ from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.equal_errors import named_error
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
+from ringcast_launcher.decide.program_stacks import told_once
 from ringcast_launcher.decide.same_signal import LAUNCHER, SameSignal
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
+    TIMED_OUT,
     AbortJob,
     Action,
     Declare,
@@ -257,10 +259,12 @@ class _Running:
         if self._verdict.code not in (0, BROKEN_PIPE):
             lost = {rank for rank, i in self._node.items() if i not in self._all_hosts}
             raised = self._supervisor.raised
-            self._last_words = report.last_words(
+            self._last_words, waits = report.last_words(
                 self._directory, self._job.size, self._job.flight_recorder, lost, raised
             )
-            self._errors, self.error_of_cause = self._outputs.last_errors(self._verdict.rank)
+            if self._verdict.code == TIMED_OUT and waits:
+                self._verdict = replace(self._verdict, how=f"{self._verdict.how}; {waits}")
+            self._errors, self.error_of_cause = self._outputs.last_errors(self._verdict)
         if not self._joined and self._verdict.code == 0 and self._job.size > 1:
             self._note(f"no rank called ringcast.init: {self._job.size} processes ran the program, each by itself")
         if self._server.dropped:
@@ -475,10 +479,9 @@ class _Running:
             self._say(f"rank {rank} ({self._on(rank)}) {missed(failure)}")
 
     def _all_stacks(self) -> str:
-        self._all_hosts.send_all(AskStacks())
+        self._all_hosts.send_all(AskStacks(self._job.verbose))
         answers = self._all_hosts.answers((Stacks,), ANSWER).values()
-        texts = {rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()}
-        return "".join(f"rank {rank}:\n{texts[rank]}" for rank in sorted(texts))
+        return told_once({rank: text for one in answers if isinstance(one, Stacks) for rank, text in one.texts.items()})
 
     def _finish(self, verdict: Verdict) -> None:
         """Have all hosts end the remaining processes, and take the rest of the output."""

@@ -1,0 +1,78 @@
+"""Picks from the stacks of ranks what their programs do: pure, over the text that Python's faulthandler writes.
+
+Of each rank that is the main thread, and any other thread that has come from the program into a call of ringcast. The
+threads of ringcast itself, and those that wait for work of the program, are left out. Frames inside ringcast are one
+line, and the outermost frame comes first, as in a traceback. Ranks that are at the same place are shown together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from ringcast.control.events import in_words
+from ringcast.wire.error_text import inside
+
+_HEAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*:")
+_FRAME = re.compile(r'  File "(?P<file>.*)", line \d+ in (?P<name>.*)')
+_STARTS = ("_bootstrap", "_bootstrap_inner", "run")  # functions of Python's module threading that start a thread
+
+
+def of_program(text: str) -> str:
+    """Return the stacks of a program's threads; the text itself where it has none."""
+    threads: list[list[str]] = []
+    for line in text.splitlines():
+        if _HEAD.fullmatch(line):
+            threads.append([])
+        elif threads and line:
+            threads[-1].insert(0, line)  # the faulthandler begins with the innermost frame
+    main = [frames for frames in threads if frames and not _is_started(frames)]
+    calling = [own for frames in threads if _calls(own := _without_start(frames))]
+    shown = [_folded(frames) for frames in main] + [["another thread:", *_folded(frames)] for frames in calling]
+    return "".join(f"{line}\n" for lines in shown for line in lines) or text
+
+
+def told_once(texts: Mapping[int, str]) -> str:
+    """Return the texts of all ranks, equal ones together."""
+    ranks: dict[str, list[int]] = {}
+    for rank in sorted(texts):
+        ranks.setdefault(texts[rank], []).append(rank)
+    return "".join(f"{in_words(who)}:\n{text}" for text, who in ranks.items())
+
+
+def _is_started(frames: Sequence[str]) -> bool:
+    """Return whether a thread was started by Python's module threading: any but the main one."""
+    found = _FRAME.fullmatch(frames[0])
+    return found is not None and found["name"] == _STARTS[0]
+
+
+def _without_start(frames: Sequence[str]) -> Sequence[str]:
+    """Return the frames of a thread that was started, without those of the start; none of any other."""
+    if not frames or not _is_started(frames):
+        return ()
+    first = next((i for i, line in enumerate(frames) if (f := _FRAME.fullmatch(line)) and f["name"] not in _STARTS), 0)
+    return frames[first:]
+
+
+def _calls(frames: Sequence[str]) -> bool:
+    """Return whether a thread of the program is in a call of ringcast."""
+    return bool(frames) and not _is_inside(frames[0]) and any(map(_is_inside, frames))
+
+
+def _is_inside(line: str) -> bool:
+    found = _FRAME.fullmatch(line)
+    return found is not None and inside(found["file"])
+
+
+def _folded(frames: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for hidden, run in groupby(frames, _is_inside):
+        of_ringcast = [*run]
+        lines += [f"  ... in {_call(of_ringcast[0])} of ringcast"] if hidden else of_ringcast
+    return lines
+
+
+def _call(line: str) -> str:
+    found = _FRAME.fullmatch(line)
+    return found["name"] if found is not None else "a call"
