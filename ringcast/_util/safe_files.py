@@ -40,18 +40,22 @@ def is_ours(folder: os.stat_result, file: os.stat_result) -> bool:
     return file.st_nlink == 1 or (folder.st_uid in (0, os.geteuid()) and not folder.st_mode & 0o022)
 
 
-def open_regular(name: bytes | str, folder: int | None = None, access: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
+def open_regular(
+    name: bytes | str, folder: int | None = None, access: int = os.O_RDONLY, *, follow: bool = False
+) -> tuple[int, os.stat_result]:
     """Open a regular file that is there, and return its descriptor and status; it never waits, as for a pipe.
 
     Args:
         name: of the file, or a path whose directories are trusted.
         folder: descriptor of the directory; None for the working directory.
         access: O_RDONLY, O_WRONLY or O_RDWR, and flags.
+        follow: a link is followed, as one that the user has named.
 
     Raises:
         OSError: it cannot be opened, or is a link, pipe, device or directory.
     """
-    file = os.open(name, access | os.O_NONBLOCK | os.O_NOCTTY | _NEVER_THROUGH, dir_fd=folder)
+    links = 0 if follow else os.O_NOFOLLOW
+    file = os.open(name, access | links | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         os.close(file)
@@ -140,8 +144,9 @@ class Folders:
     A directory that is opened again must be the one that it was: others can exchange those that they own.
     """
 
-    def __init__(self, root: int) -> None:
-        """Take over the descriptor of the root."""
+    def __init__(self, root: int, *, of_anybody: bool = False) -> None:
+        """Take over the descriptor of the root; `of_anybody`: foreign directories are opened too, to read in them."""
+        self._of_anybody = of_anybody
         self._open = {b"": (root, os.fstat(root))}
         self._inodes: dict[bytes, int] = {}
 
@@ -196,11 +201,14 @@ class Folders:
         while above != path:
             end = path.find(b"/", len(above) + 1)
             below = path if end < 0 else path[:end]
-            file = _open_below(*found, below[len(above) :].lstrip(b"/"))
-            found = file, os.fstat(file)
+            found = self._enter(*found, below[len(above) :].lstrip(b"/"))
             self._keep(below, found)
             above = below
         return found
+
+    def _enter(self, folder: int, status: os.stat_result, name: bytes) -> tuple[int, os.stat_result]:
+        file = os.open(name, _FOLDER, dir_fd=folder) if self._of_anybody else _open_below(folder, status, name)
+        return file, os.fstat(file)
 
     def _keep(self, path: bytes, found: tuple[int, os.stat_result]) -> None:
         inode = found[1].st_ino

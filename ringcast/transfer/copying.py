@@ -25,7 +25,8 @@ from ringcast.transfer.compression import Compressor, zstd
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.framing import AHEAD, Lengths
 from ringcast.transfer.layout import CHUNK, Piece, segments
-from ringcast.transfer.manifest import Manifest, scan
+from ringcast.transfer.listing import scan
+from ringcast.transfer.manifest import Manifest
 from ringcast.transfer.options import FULL, NONE, SIZE, ZSTD, Options
 from ringcast.transfer.pipeline import Buffers, Filled
 from ringcast.transfer.reader import Reader
@@ -138,7 +139,7 @@ class _Copy:
         if comm.rank == root:
             try:
                 if self._source is None:
-                    self._source = Source(*scan(self._sources, self._options.recursive))
+                    self._source = Source(scan(self._sources, self._options.recursive))
                     self._check_zstd()
                 record = {"manifest": self._source.manifest.encode()}
             except TransferError as error:

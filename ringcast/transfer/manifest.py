@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgpack
 
@@ -15,7 +15,8 @@ from ringcast.errors import TransferError
 FILE, DIRECTORY, LINK = "file", "directory", "link"
 _KINDS = (FILE, DIRECTORY, LINK)
 _USUAL = b"", None  # target and data of most entries
-_SHOWN = 5  # problems that an error names, of all
+_SECOND = 10**9  # ns
+_LARGEST = 2**63 - 1  # bytes of all files, with their holes
 
 Extent = tuple[int, int]  # (offset, length) of data in a file; between extents there are holes
 
@@ -59,7 +60,8 @@ class Entries(Sequence[Entry]):
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._paths: list[bytes] = []
         self._kinds, self._modes = bytearray(), array("H")
-        self._mtimes, self._sizes = array("q"), array("q")
+        self._seconds, self._nanoseconds = array("q"), array("I")  # of times, which may be after 2262
+        self._sizes = array("q")
         self._rare: dict[int, tuple[bytes, tuple[Extent, ...] | None]] = {}  # targets, and data between holes
         for entry in entries:
             self.append(entry)
@@ -70,7 +72,9 @@ class Entries(Sequence[Entry]):
         self._paths.append(entry.path)
         self._kinds.append(_KINDS.index(entry.kind))
         self._modes.append(entry.mode)
-        self._mtimes.append(entry.mtime)
+        seconds, nanoseconds = divmod(entry.mtime, _SECOND)
+        self._seconds.append(seconds)
+        self._nanoseconds.append(nanoseconds)
         self._sizes.append(entry.size)
 
     def __len__(self) -> int:
@@ -78,15 +82,23 @@ class Entries(Sequence[Entry]):
 
     def __getitem__(self, number: int) -> Entry:  # type: ignore[override] # nobody needs slices
         path, kind = self._paths[number], _KINDS[self._kinds[number]]
+        mtime = self._seconds[number] * _SECOND + self._nanoseconds[number]
         target, data = self._rare.get(number, _USUAL)
-        return Entry(path, kind, self._modes[number], self._mtimes[number], self._sizes[number], target, data)
+        return Entry(path, kind, self._modes[number], mtime, self._sizes[number], target, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All entries, each directory before what is in it; their contents follow each other in one stream of bytes."""
+    """All entries, each directory before what is in it; their contents follow each other in one stream of bytes.
+
+    Attributes:
+        entries: files, directories and links.
+        owner: user and group of the process that listed them. Set-user and set-group bits are listed of files of theirs
+            only, and mean nothing in files of others.
+    """
 
     entries: Sequence[Entry]
+    owner: tuple[int, int] = (-1, -1)
 
     @property
     def nbytes(self) -> int:
@@ -95,9 +107,10 @@ class Manifest:
 
     def encode(self) -> bytes:
         packer = msgpack.Packer(autoreset=False)  # one by one: a list of all would need more memory than the entries
+        packer.pack(self.owner)
         packer.pack_array_header(len(self.entries))
         for e in self.entries:
-            packer.pack((e.path, _KINDS.index(e.kind), e.mode, e.mtime, e.size, e.target, e.data))
+            packer.pack((e.path, _KINDS.index(e.kind), e.mode, divmod(e.mtime, _SECOND), e.size, e.target, e.data))
         packed: bytes = packer.bytes()
         return packed
 
@@ -106,20 +119,23 @@ class Manifest:
         """Return the manifest of another rank.
 
         Raises:
-            TransferError: an entry would lie outside of the destination, or below something that is no directory.
+            TransferError: an entry would lie outside of the destination, or below something that is no directory; or
+                this is no manifest at all.
         """
         unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(data))
-        unpacker.feed(data)
-        entries = Entries()
-        for _ in range(unpacker.read_array_header()):
-            path, kind, mode, mtime, size, target, extents = unpacker.unpack()
-            entries.append(Entry(path, _KINDS[kind], mode & 0o7777, mtime, size, target, extents))
-        manifest = cls(entries)
+        try:
+            unpacker.feed(data)
+            uid, gid = unpacker.unpack()
+            entries = Entries(_decoded(unpacker.unpack()) for _ in range(unpacker.read_array_header()))
+        except (ValueError, TypeError, OverflowError, IndexError, msgpack.UnpackException) as error:
+            raise TransferError(f"the list of files is damaged ({error!r})") from None
+        manifest = cls(entries, (int(uid), int(gid)))
         manifest.check()
         return manifest
 
     def check(self) -> None:
         """Raise TransferError unless every entry lies below the destination, in a directory of the manifest."""
+        nbytes = 0
         seen: set[bytes] = set()
         directories: set[bytes] = set()  # whose own paths were looked at: of what is in them the name is left
         for entry in self.entries:
@@ -131,109 +147,29 @@ class Manifest:
             seen.add(entry.path)
             if entry.kind == DIRECTORY:
                 directories.add(entry.path)
+            nbytes += entry.size
+        if nbytes > _LARGEST:
+            raise TransferError(f"{nbytes:,} bytes are more than can be copied at once")
 
 
-def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> tuple[Manifest, tuple[bytes, ...]]:
-    """Return the manifest of files and directories of this host, and what stands before each entry's path here.
-
-    A source that is a link is followed; links within a directory are copied as links. `NAME/` means what is in the
-    directory, without its name.
+def _decoded(fields: tuple[Any, ...]) -> Entry:
+    """Return an entry that was packed.
 
     Raises:
-        TransferError: a source is missing, unreadable, a directory without `recursive`, or something that cannot be
-            copied (socket, device, pipe); or two sources have the same name. Names the first five.
+        ValueError, TypeError, IndexError: it is none.
     """
-    entries = Entries()
-    bases: list[bytes] = []
-    problems: list[str] = []
-    for source in sources:
-        path = os.fsencode(source)
-        try:
-            status = os.stat(path)
-            if stat.S_ISDIR(status.st_mode) and not recursive:
-                problems.append(f"{shown(path)}: a directory; -r copies it with all that is in it")
-                continue
-            for base, name in _walk(path, stat.S_ISDIR(status.st_mode)):
-                place = base + name
-                try:
-                    entries.append(_entry(name, place, follow=place == path))
-                    bases.append(base)
-                except OSError as error:
-                    problems.append(f"{shown(place)}: {error.strerror}")
-        except OSError as error:
-            problems.append(f"{shown(error.filename or path)}: {error.strerror}")
-    twice = "two sources have this name; they would overwrite each other"
-    problems += [f"{shown(name)}: {twice}" for name in _twice(entries)]
-    if problems:
-        more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise TransferError("\n".join(problems[:_SHOWN]) + more)
-    return Manifest(entries), tuple(bases)
-
-
-def _twice(entries: Iterable[Entry]) -> Iterator[bytes]:
-    """Yield paths that were there before."""
-    seen: set[bytes] = set()
-    for entry in entries:
-        if entry.path in seen:
-            yield entry.path
-        seen.add(entry.path)
+    path, kind, mode, (seconds, nanoseconds), size, target, extents = fields
+    end = 0
+    for start, length in extents or ():
+        if not end <= start < start + length <= size:
+            raise ValueError(f"data from {start} to {start + length}, of {size} bytes")
+        end = start + length
+    if size < 0 or not (isinstance(path, bytes) and isinstance(target, bytes) and 0 <= nanoseconds < _SECOND):
+        raise ValueError("no entry")
+    return Entry(path, _KINDS[kind], mode & 0o7777, seconds * _SECOND + nanoseconds, size, target, extents)
 
 
 def shown(path: bytes | str) -> str:
     """Return a name for people: control characters and bytes that are no text are written as escapes."""
     text = os.fsdecode(path)
     return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _walk(path: bytes, directory: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield a source and all that is in it: what stands before the name here, alike for all, and the name there."""
-    name = os.path.basename(path)
-    contents_only = directory and name in (b"", b".", b"..")
-    base = os.path.join(path, b"") if contents_only else path[: len(path) - len(name)]
-    if not contents_only:
-        yield base, name
-    if not directory:
-        return
-
-    def below(folder: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with os.scandir(base + folder) as found:
-            inside = sorted((item.name, item.is_dir(follow_symlinks=False)) for item in found)
-        for each, deeper in inside:
-            yield base, folder + each
-            if deeper:
-                yield from below(folder + each + b"/")
-
-    yield from below(b"" if contents_only else name + b"/")
-
-
-def _entry(name: bytes, place: bytes, follow: bool) -> Entry:
-    status = os.stat(place, follow_symlinks=follow)
-    mode, mtime = stat.S_IMODE(status.st_mode), status.st_mtime_ns
-    if stat.S_ISDIR(status.st_mode):
-        return Entry(name, DIRECTORY, mode, mtime)
-    if stat.S_ISLNK(status.st_mode):
-        return Entry(name, LINK, mode, mtime, target=os.readlink(place))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(0, "neither file, directory nor link; it cannot be copied")
-    if name.endswith(PART):
-        raise OSError(0, "is part of a copy that was broken off; finish that copy, or remove it")
-    if not os.access(place, os.R_OK):
-        raise OSError(0, "no permission to read it")
-    holes = status.st_blocks * 512 < status.st_size
-    data = tuple(_extents(place, status.st_size)) if holes else None
-    return Entry(name, FILE, mode, mtime, status.st_size, data=data)
-
-
-def _extents(place: bytes, size: int) -> Iterator[Extent]:
-    """Yield where a file with holes has data."""
-    file, end = os.open(place, os.O_RDONLY | os.O_CLOEXEC), 0
-    try:
-        while end < size:
-            try:
-                start = os.lseek(file, end, os.SEEK_DATA)
-            except OSError:  # nothing but a hole follows
-                return
-            end = os.lseek(file, start, os.SEEK_HOLE)
-            yield start, min(end, size) - start
-    finally:
-        os.close(file)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby, pairwise
 from operator import itemgetter
 
 import numpy as np
+
+from ringcast.transfer.manifest import Entry
 
 BLOCK = 4096  # bytes: file systems allocate so many, or more
 
@@ -30,3 +34,16 @@ def runs(data: memoryview, offset: int) -> Iterator[slice]:
         places = [place for _, place in run]
         if wanted and places[0][0] < places[-1][1]:
             yield slice(places[0][0], places[-1][1])
+
+
+def is_hollow(file: int, entry: Entry) -> bool:
+    """Return whether a file that is open has no data where the entry has holes; always true where that has none."""
+    if entry.data is None:
+        return True
+    end = 0
+    for start, length in (*entry.extents, (entry.size, 0)):
+        with suppress(OSError):  # no data from there on
+            if os.lseek(file, end, os.SEEK_DATA) < start:
+                return False
+        end = start + length
+    return True

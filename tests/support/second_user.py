@@ -13,19 +13,22 @@ UID = 65534  # has no files of its own
 _BECOME = f"import os, sys; os.setgroups([]); os.setgid({UID}); os.setuid({UID}); os.umask(0)\n"
 
 
-def act(code: str, *paths: str | os.PathLike[str]) -> str:
-    """Run Python code as the second user; return its output. `sys.argv[1:]` are the paths; `os` is imported.
+def act(code: str, *paths: str | os.PathLike[str], given: bytes = b"") -> bytes:
+    """Run Python code as the second user; return its output.
+
+    `sys.argv[1:]` are the paths, `sys.stdin` has what is given; `os` is imported.
 
     Raises:
         CalledProcessError: it failed, maybe because the system has refused what it tried.
     """
     command = [sys.executable, "-I", "-S", "-c", _BECOME + code, *map(os.fspath, paths)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=patience(60), cwd="/").stdout
+    done = subprocess.run(command, check=True, capture_output=True, input=given, timeout=patience(60), cwd="/")
+    return done.stdout
 
 
 def plant(path: Path, content: bytes = b"planted", mode: int = 0o666) -> None:
     """Let the second user write a file."""
-    act(f"open(sys.argv[1], 'wb').write({content!r}); os.chmod(sys.argv[1], {mode})", path)
+    act(f"open(sys.argv[1], 'wb').write(sys.stdin.buffer.read()); os.chmod(sys.argv[1], {mode})", path, given=content)
 
 
 def exchange(path: Path, target: Path) -> None:

@@ -136,7 +136,7 @@ class SlowDisk:
         write = Destination.write
 
         def slow(this: Destination, piece: layout.Piece, data: memoryview) -> None:
-            rank = int(Path(this._base.decode()).name)
+            rank = int(Path(this._places.base.decode()).name)
             self.free.wait(seconds.get(rank, 0.0))
             write(this, piece, data)
 

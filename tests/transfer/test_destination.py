@@ -10,14 +10,14 @@ import pytest
 from ringcast.errors import TransferError
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import CHUNK, Piece
-from ringcast.transfer.manifest import scan
+from ringcast.transfer.listing import scan
 
 NOT_ALONE = "big: another copy writes it at the same time"
 
 
 def begun(source: Path, out: Path) -> Destination:
     """Return a destination that is ready for content."""
-    made = Destination(scan([str(source)], recursive=False)[0], f"{out}/", preserve=False)
+    made = Destination(scan([str(source)], recursive=False).manifest, f"{out}/", preserve=False)
     made.prepare()
     made.reserve()
     return made

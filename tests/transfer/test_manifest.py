@@ -8,21 +8,24 @@ import msgpack
 import pytest
 
 from ringcast import TransferError
-from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, scan, shown
+from ringcast.transfer.listing import scan
+from ringcast.transfer.manifest import DIRECTORY, FILE, LINK, Entry, Manifest, shown
 from support.trees import make_tree
 
 
 def test_a_manifest_lists_what_the_system_finds_and_travels_unchanged(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
-    manifest, bases = scan([str(tree)], recursive=True)
+    listing = scan([str(tree)], recursive=True)
+    manifest = listing.manifest
     expected = {b"tree"}
     for folder, directories, files in os.walk(os.fsencode(tree)):
         below = os.path.relpath(folder, os.fsencode(tmp_path))
         expected |= {os.path.join(below, name) for name in [*directories, *files]}
     assert {entry.path for entry in manifest.entries} == expected
-    for entry, base in zip(manifest.entries, bases, strict=True):
-        place = base + entry.path
+    for number, entry in enumerate(manifest.entries):
+        place = listing.place(number)
         status = os.lstat(place)
+        assert listing.inodes[number] == status.st_ino
         assert entry.mtime == status.st_mtime_ns
         assert (entry.kind == LINK) == os.path.islink(place)
         assert (entry.kind == DIRECTORY) == (os.path.isdir(place) and not os.path.islink(place))
@@ -37,8 +40,8 @@ def test_a_manifest_lists_what_the_system_finds_and_travels_unchanged(tmp_path: 
 
 def test_a_slash_means_what_is_in_the_directory(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
-    named = {entry.path for entry in scan([str(tree)], recursive=True)[0].entries}
-    inside = {entry.path for entry in scan([f"{tree}/"], recursive=True)[0].entries}
+    named = {entry.path for entry in scan([str(tree)], recursive=True).manifest.entries}
+    inside = {entry.path for entry in scan([f"{tree}/"], recursive=True).manifest.entries}
     assert named == {b"tree"} | {b"tree/" + path for path in inside}
 
 
@@ -91,5 +94,5 @@ def test_names_are_shown_without_control_characters() -> None:
 
 
 def test_modes_of_a_manifest_are_permission_bits_only() -> None:
-    packed = msgpack.packb([(b"a", 0, 0o177777, 0, 0, b"", [])])
+    packed = msgpack.packb((0, 0)) + msgpack.packb([(b"a", 0, 0o177777, (0, 0), 0, b"", [])])
     assert Manifest.decode(packed).entries[0].mode == 0o7777

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from ringcast.transfer import layout
 from ringcast.transfer.layout import CHUNK
 from ringcast.transfer.report import CopyReport
 from support.any_order import AnyOrder
+from support.trees import described
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -64,11 +66,22 @@ def test_the_longest_names_arrive(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "there" / "tree" / name).read_text() == "content"
 
 
-def test_a_part_file_is_no_source(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    part_of(tmp_path / "tree" / "file").write_text("half")
-    with pytest.raises(ringcast.RunFailed, match=r"\.file\.ringcast-part: is part of a copy that was broken off"):
-        copied(tmp_path / "tree", tmp_path / "there")
+def test_trees_with_names_of_part_files_are_copied_twice_too(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "more").mkdir(parents=True)
+    for name in "file", "other", "l" * 255:
+        (tree / name).write_text(name)
+    part_of(tree / "file").write_text("half a file")
+    part_of(part_of(tree / "file")).write_text("a quarter")
+    part_of(tree / "other").symlink_to("file")
+    part_of(tree / "more").mkdir()
+    part_of(part_of(tree / "more") / "file").mkdir()
+    (tree / part_of(Path(hashlib.sha256(b"l" * 255).hexdigest()))).write_text("taken")
+    for change in "", "changed":
+        (tree / "file").write_text(f"file {change}")
+        part_of(tree / "file").write_text(f"half a file {change}")
+        assert all(report.ok for report in copied(tree, tmp_path / "there"))
+        assert described(tmp_path / "there" / "tree") == described(tree)
 
 
 def write_with_holes(path: Path, chunks: list[bytes]) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import Piece
-from ringcast.transfer.manifest import FILE, Entries, Entry, Manifest, scan
+from ringcast.transfer.listing import scan
+from ringcast.transfer.manifest import FILE, Entries, Entry, Manifest
 
 COUNT, SIZE = 200, 1000  # all in one chunk
 PIECE = Piece(0, 1)
@@ -24,7 +25,7 @@ def small_files(folder: Path, mode: int) -> tuple[Manifest, bytes]:
     for number, content in enumerate(contents):
         (folder / f"{number:03}").write_bytes(content)
         (folder / f"{number:03}").chmod(mode)
-    return scan([str(folder)], recursive=True)[0], b"".join(contents)
+    return scan([str(folder)], recursive=True).manifest, b"".join(contents)
 
 
 def contents(folder: Path) -> bytes:

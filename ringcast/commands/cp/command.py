@@ -20,9 +20,10 @@ from ringcast.commands.cp.order import Order, below_home
 from ringcast.config.worker import allocated_hosts
 from ringcast.errors import ConfigError, TransferError
 from ringcast.net.hostlist import Host, HostError, is_own, listed
-from ringcast.transfer.destination import placed
-from ringcast.transfer.manifest import DIRECTORY, Manifest, scan, shown
+from ringcast.transfer.listing import Listing, scan
+from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
 from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
+from ringcast.transfer.places import placed
 from ringcast.transfer.report import CopyReport
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -49,14 +50,14 @@ def main(argv: Sequence[str]) -> int:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
         job = _job(options)
-        manifest, bases = scan(job.order.sources, options.recursive)
+        listing = scan(job.order.sources, options.recursive)
         if is_own(job.hosts[0], socket.gethostname()):
-            _refuse_itself(manifest, bases, job.order.target)
+            _refuse_itself(listing, job.order.target)
     except (TransferError, HostError, ConfigError, ValueError, OSError) as error:
         _complain(str(error))
         return USAGE
     if options.dry_run:
-        _describe(manifest, job)
+        _describe(listing.manifest, job)
         return OK
     outcome, code = _run(job)
     if options.json_report is not None:
@@ -186,15 +187,15 @@ def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
     return (*here, *(host for host in hosts if host not in here))
 
 
-def _refuse_itself(manifest: Manifest, bases: Sequence[bytes], target: str) -> None:
+def _refuse_itself(listing: Listing, target: str) -> None:
     """Raise ValueError if a file would be copied onto itself on this host."""
-    there, names = placed(manifest, os.fsencode(below_home(target)))
-    for entry, base in zip(manifest.entries, bases, strict=True):
-        source = os.path.realpath(base + entry.path)
-        if entry.kind == DIRECTORY and os.path.realpath(there).startswith(os.path.join(source, b"")):
-            raise ValueError(f"{shown(base + entry.path)}: would be copied into itself on this host")
-    for name, base, entry in zip(names, bases, manifest.entries, strict=True):
-        path, place = os.path.join(there, name), base + entry.path
+    there, names = placed(listing.manifest, os.fsencode(below_home(target)))
+    for number, entry in enumerate(listing.manifest.entries):
+        place = listing.place(number)
+        if entry.kind == DIRECTORY and os.path.realpath(there).startswith(os.path.join(os.path.realpath(place), b"")):
+            raise ValueError(f"{shown(place)}: would be copied into itself on this host")
+    for number, name in enumerate(names):
+        path, place = os.path.join(there, name), listing.place(number)
         if os.path.isfile(path) and os.path.samefile(path, place):
             raise ValueError(f"{shown(place)}: source and destination are the same file on this host")
 
