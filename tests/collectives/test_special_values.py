@@ -59,7 +59,7 @@ COUNTS = [(SUM, np.sum), (np.add, np.sum), (np.prod, np.prod)]
 OWN_ADD = Op(np.add, commutative=True, elementwise=True)
 
 
-@pytest.mark.parametrize(("op", "oracle"), [*COUNTS, (OWN_ADD, np.sum)], ids=str)
+@pytest.mark.parametrize(("op", "oracle"), [*COUNTS, (OWN_ADD, np.sum)], ids=["SUM", "np.add", "np.prod", "Op"])
 @pytest.mark.parametrize("p", SIZES)
 def test_booleans_are_counted_as_numpy_counts_them(jobs: Jobs, p: int, op: Any, oracle: Any) -> None:
     for shape in (), (0,), (1,), (3, 5000):
