@@ -14,14 +14,14 @@ from ringcast.config.worker import unattended
 
 Item = TypeVar("Item")
 EVERY = 0.1  # seconds from one drawing to the next
-_MARGIN = 6  # columns for what the launcher writes before a line, and one at the end
+MARGIN = 6  # columns for what the launcher writes before a line, and one at the end
 
 
 def progress(iterable: Iterable[Item], total: float | None = None, description: str | None = None) -> Iterator[Item]:
     """Yield the items of `iterable` unchanged; meanwhile rank 0 shows on standard error how many have been yielded.
 
     The bar is drawn where a person may see it: on the terminal of the launcher, in a program started alone on its own
-    terminal, and in a notebook whose ranks are threads (there rich needs ipywidgets). Elsewhere, on other ranks, and
+    terminal, and in a notebook (whose ranks, as threads, need rich's ipywidgets). Elsewhere, on other ranks, and
     where CI is set, nothing is. Not collective: ranks may have different numbers of items. One bar at a time is drawn.
 
     Args:
@@ -42,7 +42,7 @@ def progress(iterable: Iterable[Item], total: float | None = None, description: 
     if rank != 0 or sys.stderr is None or unattended():
         yield from iterable
     elif config.control:
-        width = config.columns - _MARGIN
+        width = config.columns - MARGIN
         yield from _through_launcher(iterable, total, description, width) if width > 0 else iterable
     else:
         yield from _here(iterable, total, description)

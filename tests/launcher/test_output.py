@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast_launcher.output import output, redrawn
+from ringcast._util import redrawn
+from ringcast_launcher.output import output
 from ringcast_launcher.output.output import Lines, Tail, Writer, file_name, open_sinks, parse
 from support.cases import each
 from support.patience import patience
@@ -237,4 +238,4 @@ def test_a_line_that_was_split_is_told_of_once(monkeypatch: pytest.MonkeyPatch, 
 
 def test_the_examples_of_redrawn_lines_are_true() -> None:
     result = doctest.testmod(redrawn)
-    assert (result.attempted, result.failed) == (3, 0)
+    assert (result.attempted, result.failed) == (4, 0)

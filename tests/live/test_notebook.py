@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ class Cell:
                 self.result = content["data"]["text/plain"]
             case "error":
                 self.error = content["ename"]
-                self.traceback = "\n".join(content["traceback"])
+                self.traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
             case "status":
                 return bool(content["execution_state"] == "idle")
         return False
@@ -140,6 +141,9 @@ def work(comm, start):
         "def endless(comm):\n    print('endless', flush=True)\n    while True: pass\nranks.run(endless)", interrupt
     )
     assert cell.error == "KeyboardInterrupt", cell
+    assert len(cell.traceback.splitlines()) <= 20, cell.traceback
+    assert "4 ranks.run(endless)" in cell.traceback
+    assert "BrokenOff" not in cell.traceback
     cell = notebook.run("ranks.run(lambda comm: (os.getpid(), comm.allreduce(1)))")
     assert cell.result == str([(pid, 2) for pid in pids]), cell
 
@@ -148,3 +152,33 @@ def work(comm, start):
         [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=patience(PATIENCE)
     )
     assert alive == []
+
+
+BARS = {
+    "ringcast.progress": "import ringcast; bar = ringcast.progress(range(4))",
+    "tqdm": "import tqdm; bar = tqdm.tqdm(range(4), disable=comm.rank != 1)",
+    "rich": "from rich.progress import track; bar = track(range(4), disable=comm.rank != 1)",
+    "carriage returns": r"bar = (print(f'{25 * i}%', end='\r', flush=True) for i in range(1, 5))",
+    "an unfinished line": "bar = (print(25 * i, '%', end=' ', flush=True) for i in range(1, 5))",
+}
+
+
+@pytest.mark.filterwarnings("default")  # those of the notebook's libraries are not ours
+def test_progress_is_shown_while_a_function_runs_and_errors_name_cell_and_line(notebook: Notebook) -> None:
+    needs.package("tqdm")
+    assert notebook.run("import ringcast, time\nranks = ringcast.cluster(2)").error == ""
+    for name, bar in BARS.items():
+        shown: list[str] = []
+        cell = notebook.run(
+            f"def work(comm):\n    {bar}\n    for _ in bar:\n        time.sleep(0.3)  # tqdm and rich draw ten times a "
+            "second\nranks.run(work)",
+            lambda cell, shown=shown: shown.append("".join(cell.streams.values())),  # type: ignore[misc]
+        )
+        assert cell.error == "", cell
+        assert len(shown) >= 3, f"{name}: {shown}"
+        assert "100" in shown[-1], f"{name}: {shown}"
+        assert "100" not in shown[0], f"{name}: {shown}"
+
+    failed = notebook.run("def share(comm):\n    parts = comm.rank\n    return 1 // parts\nranks.run(share)")
+    assert 'File "Cell In[' in failed.traceback
+    assert "line 3, in share\n    return 1 // parts" in failed.traceback

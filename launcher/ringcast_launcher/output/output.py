@@ -17,9 +17,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from ringcast._util.redrawn import RETURN, as_shown, plain_text, shortened
 from ringcast._util.streams import write_all
 from ringcast_launcher.decide.lost_output import Losses, place_of
-from ringcast_launcher.output.redrawn import RETURN, as_shown, plain_text, shortened
 from ringcast_launcher.output.status_line import Line, wanted
 
 MAX_LINE = 1 << 24  # bytes; a longer line is split, so that a worker that never ends its line cannot fill the memory

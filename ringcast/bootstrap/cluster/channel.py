@@ -21,6 +21,7 @@ class Channel:
         connection.setblocking(False)
         self.connection = connection
         self._unsent: deque[memoryview] = deque()
+        self._file: int | None = None
         self._received = bytearray()
         _open.add(self)
 
@@ -29,8 +30,12 @@ class Channel:
         """Whether `flush` has something to send."""
         return bool(self._unsent)
 
-    def put(self, kind: int, body: bytes) -> None:
-        """Keep a message for `flush`."""
+    def put(self, kind: int, body: bytes, file: int | None = None) -> None:
+        """Keep a message for `flush`; the other end gets a copy of the descriptor `file` with its first bytes.
+
+        Messages with a descriptor are put while nothing else is unsent.
+        """
+        self._file = file
         self._unsent += (memoryview(part) for part in (HEAD.pack(kind, len(body)), body) if part)
 
     def flush(self) -> None:
@@ -41,7 +46,11 @@ class Channel:
         """
         try:
             while self._unsent:
-                sent = self.connection.send(self._unsent[0])
+                if self._file is None:
+                    sent = self.connection.send(self._unsent[0])
+                else:
+                    sent = socket.send_fds(self.connection, [self._unsent[0]], [self._file])
+                    self._file = None
                 if sent < len(self._unsent[0]):
                     self._unsent[0] = self._unsent[0][sent:]
                 else:

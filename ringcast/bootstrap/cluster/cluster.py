@@ -138,7 +138,10 @@ class Cluster:
         call = self._ranks.prepare(fn, args)
         with Interrupts(self._ranks.wake) as interrupts, self._held():
             self._check()
-            return self._run(call, until, timeout, interrupts)
+            results = self._run(call, until, timeout, interrupts)
+        if isinstance(results, BaseException):
+            raise results.with_traceback(None)  # how the ranks were ended is of no use to the program
+        return results
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -158,11 +161,14 @@ class Cluster:
             why = f": {self._why}" if self._why else ""
             raise UsageError(f"the cluster is closed{why}; make another one: ringcast.cluster({self._size})")
 
-    def _run(self, call: Any, until: float | None, timeout: float | None, interrupts: Interrupts) -> list[Any]:
+    def _run(
+        self, call: Any, until: float | None, timeout: float | None, interrupts: Interrupts
+    ) -> list[Any] | BaseException:
+        """Return the results by rank, or the error of a run that failed or was ended from outside."""
         try:
             outcomes = self._ranks.run(call, until, interrupts)
         except BrokenOff as off:
-            self._broken_off(off, timeout)
+            return self._broken_off(off, timeout)
         except BaseException as error:  # a rank has died; or nobody knows what the ranks have been told
             self._give_up(message(error).partition("\n")[0] or class_name(type(error)))
             raise
@@ -173,16 +179,16 @@ class Cluster:
         if failed is None and broken:
             failed = RunFailed(outcomes[0].rank, broken)
         if failed is not None:
-            raise self._noted(failed)
+            return self._noted(failed)
         return [one.result for one in sorted(outcomes, key=lambda one: one.rank)]
 
-    def _broken_off(self, off: BrokenOff, timeout: float | None) -> NoReturn:
+    def _broken_off(self, off: BrokenOff, timeout: float | None) -> BaseException:
         broken = off.broken or next((one.broken for one in off.outcomes if one.broken), "")
         if broken:
             self._give_up(broken)
         if isinstance(off.error, TimeoutError) and timeout is not None:
-            raise self._noted(_late(timeout, off.outcomes, self._size)) from None
-        raise self._noted(off.error)
+            return self._noted(_late(timeout, off.outcomes, self._size))
+        return self._noted(off.error)
 
     def _noted(self, error: BaseException) -> BaseException:
         """Return an error with a note on the cluster, if that is of no use any more."""

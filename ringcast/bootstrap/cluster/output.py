@@ -1,4 +1,9 @@
-"""What the ranks of a cluster print: shown in this process, in whole lines with the rank before them."""
+"""Output of the ranks of a cluster, shown as it comes, with the rank before each line.
+
+On a terminal and in a notebook an unfinished line is shown too, and drawn again as it changes: a progress bar moves.
+Only one line can be drawn in place. It belongs to the first rank that begins one; whole lines of other ranks are put
+before it, and their unfinished ones wait until they are whole. Elsewhere, as in a file, whole lines are written.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,73 @@ import os
 import sys
 from collections import deque
 
+from ringcast._util.redrawn import RETURN, as_shown, plain_text, shortened, without_orders
 from ringcast._util.streams import flush, write_text
 
 CHUNK = 1 << 16
 MOST = 1 << 20  # bytes: no pipe holds more, unless a privileged process asks for it
 TAIL = 60  # lines that are kept
+NOTEBOOK = 88  # columns that each notebook has
+
+
+def width(name: str) -> int:
+    """Return the columns of one of this process's streams, if a line can be drawn again there; else 0."""
+    sink = getattr(sys, name)
+    if type(sink).__module__.partition(".")[0] == "ipykernel":
+        return NOTEBOOK
+    try:
+        return os.get_terminal_size(sink.fileno()).columns or 80
+    except (AttributeError, OSError, ValueError):  # there is none, or it is no terminal, or closed
+        return 0
+
+
+class Screen:
+    """One of this process's output streams, on which the ranks' lines are shown."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._owner: Stream | None = None  # of the line that is not finished
+        self._drawn = ""
+
+    def show(self, stream: Stream, lines: list[str], rest: str) -> None:
+        """Show whole lines of a stream, and the beginning of the next one, as far as there is room for it."""
+        text = ""
+        if lines and self._owner is not stream:
+            text = "\n".join([self._over(lines[0]), *lines[1:], self._drawn])
+        elif lines:
+            text = self._continued(lines[0]) + "\n" + "".join(f"{line}\n" for line in lines[1:])
+            self._owner, self._drawn = None, ""
+        if rest and self._owner in (None, stream) and width(self._name):
+            self._owner, text = stream, text + self._continued(rest)
+        self._write(text)
+
+    def _over(self, line: str) -> str:
+        """Return the text that puts a line in the place of the drawn one, the cursor at its end."""
+        if not self._drawn:
+            return line
+        blank = f"\r{'':{len(self._drawn)}}" if len(line) < len(self._drawn) else ""
+        return f"{blank}\r{line}"
+
+    def _continued(self, line: str) -> str:
+        """Return the text that makes `line` of the drawn one, which it becomes."""
+        text = line[len(self._drawn) :] if line.startswith(self._drawn) else self._over(line)
+        self._drawn = line
+        return text
+
+    def _write(self, text: str) -> None:
+        sink = getattr(sys, self._name)  # as it is now: a notebook's has the cell that runs
+        if text and sink is not None:
+            write_text(sink, text)
+            flush(sink)
 
 
 class Stream:
     """One of the two output streams of a rank; `file` does not block."""
 
-    def __init__(self, rank: int, file: int, name: str) -> None:
+    def __init__(self, rank: int, file: int, screen: Screen) -> None:
         os.set_blocking(file, False)
         self.file = file
-        self._rank, self._name = rank, name
+        self._rank, self._screen = rank, screen
         self._rest = b""  # of a line
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.open = True
@@ -31,7 +89,8 @@ class Stream:
         except BlockingIOError:
             return 0
         self.open = self.open and bool(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = shortened(rest) if RETURN in rest else rest
         self._show(lines)
         return len(data)
 
@@ -40,16 +99,17 @@ class Stream:
         taken = 0
         while taken < MOST and (size := self.take()):
             taken += size
-        if self._rest:
-            rest, self._rest = self._rest, b""
+        rest, self._rest = self._rest, b""
+        if plain_text(rest):
             self._show([rest])
 
     def _show(self, lines: list[bytes]) -> None:
-        if not lines:
-            return
-        text = "".join(f"[{self._rank}] {line.decode(errors='replace')}\n" for line in lines)
-        self.tail += text.splitlines(keepends=True)
-        sink = getattr(sys, self._name)  # as it is now: a notebook's has the cell that runs
-        if sink is not None:
-            write_text(sink, text)
-            flush(sink)
+        whole = [f"[{self._rank}] {_shown(line)}" for line in lines]
+        self.tail += (f"{line}\n" for line in whole)
+        rest = plain_text(self._rest)
+        self._screen.show(self, whole, f"[{self._rank}] {rest}" if rest else "")
+
+
+def _shown(line: bytes) -> str:
+    """Return a whole line as a terminal shows it at the end, with its colours."""
+    return without_orders(as_shown(line).rstrip(RETURN).decode(errors="replace"))

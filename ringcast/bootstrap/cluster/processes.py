@@ -23,10 +23,11 @@ from typing import Any
 
 from ringcast._util import socket_path
 from ringcast.bootstrap.cluster import worker
+from ringcast.bootstrap.cluster.call import Call, packed
 from ringcast.bootstrap.cluster.channel import CALL, INTERRUPT, OUTCOME, Channel
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome
-from ringcast.bootstrap.cluster.output import Stream
+from ringcast.bootstrap.cluster.output import Screen, Stream, width
 from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.launched import failure, read_report
 from ringcast.bootstrap.run import SHARED
@@ -57,6 +58,7 @@ class ProcessRanks:
         green_threads.refuse("a cluster of processes")
         self._size, self._runs, self._closed = size, 0, False
         self._channels: dict[int, Channel] = {}
+        self._screens = Screen("stdout"), Screen("stderr")
         self._streams: list[Stream] = []
         self._launcher: subprocess.Popen[bytes] | None = None
         self._waking, self._woken = os.pipe()[::-1]
@@ -79,7 +81,7 @@ class ProcessRanks:
         if not bases:
             raise UsageError(f"no folder is fit for the sockets of a cluster; {socket_path.REMEDY}")
         self._folder = Path(tempfile.mkdtemp(prefix="ringcast-cluster-", dir=bases[0]))  # mode 0700: pickles are safe
-        (self._folder / worker.PATH).write_bytes(pickle.dumps(sys.path))
+        (self._folder / worker.SETTINGS).write_bytes(pickle.dumps((sys.path, width("stderr"))))
         # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
         command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(self._size)]
         command += ["--json-report", str(self._report)]
@@ -107,7 +109,7 @@ class ProcessRanks:
                 data, ends, *_ = socket.recv_fds(connection, worker.RANK.size, 2)
                 (rank,) = worker.RANK.unpack(data)
                 self._channels[rank] = Channel(connection)
-                self._streams += (Stream(rank, end, name) for end, name in zip(ends, ("stdout", "stderr"), strict=True))
+                self._streams += map(Stream, (rank, rank), ends, self._screens)
             elif self._launched.poll() is not None:
                 raise self._verdict(0)
             elif time.monotonic() > until:
@@ -122,21 +124,22 @@ class ProcessRanks:
     def _report(self) -> Path:
         return self._folder / "report"
 
-    def prepare(self, fn: Callable[..., Any], args: Sequence[Any]) -> bytes:
-        return worker.call(fn, args)
+    def prepare(self, fn: Callable[..., Any], args: Sequence[Any]) -> Call:
+        return packed(fn, args)
 
-    def run(self, call: bytes, until: float | None, interrupts: Interrupts) -> list[Outcome]:
+    def run(self, call: Call, until: float | None, interrupts: Interrupts) -> list[Outcome]:
         self._runs += 1
         outcomes: list[Outcome] = []
         try:
-            for channel in self._channels.values():
-                channel.put(CALL, call)
-            while len(outcomes) < self._size:
-                interrupts.deliver()
-                self._exchange(outcomes, until)
-                if until is not None and time.monotonic() >= until and len(outcomes) < self._size:
-                    raise TimeoutError
-            self._drain()
+            with call.memory() as memory:
+                for channel in self._channels.values():
+                    channel.put(CALL, call.body, memory)
+                while len(outcomes) < self._size:
+                    interrupts.deliver()
+                    self._exchange(outcomes, until)
+                    if until is not None and time.monotonic() >= until and len(outcomes) < self._size:
+                        raise TimeoutError
+                self._drain()
             return [replace(one, result=_loaded(one)) for one in outcomes] if _good(outcomes) else outcomes
         except _Died as died:
             raise self._verdict(died.rank, "its process ended in the middle of a run") from None

@@ -13,18 +13,20 @@ import struct
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import cloudpickle
 
+from ringcast.bootstrap.cluster.call import unpacked
 from ringcast.bootstrap.cluster.channel import CALL, CHUNK, HEAD, INTERRUPT, OUTCOME, messages
 from ringcast.bootstrap.cluster.member import Member
+from ringcast.bootstrap.progress_bar import MARGIN
 from ringcast.bootstrap.world import init
 from ringcast.communicator import Communicator
 
-SOCKET, PATH = "ranks", "path"  # names in the folder
+SOCKET, SETTINGS = "ranks", "settings"  # names in the folder
 RANK = struct.Struct("<I")
 NUMBER = struct.Struct("<Q")
 
@@ -35,7 +37,7 @@ class _Worker:
     def __init__(self, connection: socket.socket, folder: Path) -> None:
         self._folder = folder
         self._connection = connection
-        self._calls: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[bytes, int | None] | None] = queue.SimpleQueue()
         self._made = 0  # calls
         self._running = 0  # number of the one that may be interrupted now
         self._interrupted = 0  # number of the last one that is to be
@@ -45,9 +47,9 @@ class _Worker:
         """Make calls until the caller is gone."""
         signal.signal(signal.SIGINT, self._on_interrupt)
         threading.Thread(target=self._read, name="ringcast-calls", daemon=True).start()
-        while (data := self._calls.get()) is not None:
+        while (call := self._calls.get()) is not None:
             self._made += 1
-            outcome = member.run(lambda comm, data=data: self._call(data, comm))  # type: ignore[misc]
+            outcome = member.run(partial(self._call, *call))
             for stream in sys.stdout, sys.stderr:
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # the function may have closed them
                     stream.flush()
@@ -57,16 +59,16 @@ class _Worker:
                 self._connection.sendall(HEAD.pack(OUTCOME, len(body)) + body)
             except OSError:
                 return  # nobody waits for it
-            del data, outcome, body
+            del call, outcome, body
         member.leave()
 
-    def _call(self, data: bytes, comm: Communicator) -> bytes:
-        """Return the pickle of what the function returns."""
+    def _call(self, body: bytes, memory: int | None, comm: Communicator) -> bytes:
+        """Return the pickle of the function's result."""
         self._running = self._made
         try:
             if self._interrupted == self._running:  # it came before the call was begun
                 raise KeyboardInterrupt
-            fn, args = pickle.loads(data)
+            fn, args = unpacked(body, memory)
             return cloudpickle.dumps(fn(comm, *args))  # type: ignore[no-any-return]
         finally:
             self._running = 0
@@ -78,14 +80,15 @@ class _Worker:
 
     def _read(self) -> None:
         """Take what the caller sends, in a thread."""
-        received = bytearray()
+        received, files = bytearray(), []
         with contextlib.suppress(OSError):
-            while data := self._connection.recv(CHUNK):
-                received += data
+            while (come := socket.recv_fds(self._connection, CHUNK, 1))[0]:
+                received += come[0]
+                files += come[1]
                 for kind, body in messages(received):
                     if kind == CALL:
                         self._busy = True
-                        self._calls.put(body)
+                        self._calls.put((body, files.pop() if files else None))
                     elif kind == INTERRUPT:
                         (self._interrupted,) = NUMBER.unpack(body)
                         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -113,7 +116,11 @@ def _streams() -> list[int]:
 
 def main(folder: Path) -> None:
     """Join the job, and make the calls of its caller."""
-    sys.path[:] = pickle.loads((folder / PATH).read_bytes())  # functions may need modules beside the caller's script
+    columns: int
+    # Functions may need modules beside the caller's script.
+    sys.path[:], columns = pickle.loads((folder / SETTINGS).read_bytes())
+    if columns:  # progress bars of ringcast, tqdm and rich are shown there, behind the rank
+        os.environ |= {"RINGCAST_COLUMNS": str(columns), "COLUMNS": str(columns - MARGIN), "TTY_COMPATIBLE": "1"}
     member = Member.of(init())
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(folder / SOCKET))
@@ -122,11 +129,6 @@ def main(folder: Path) -> None:
         for end in ends:
             os.close(end)
         _Worker(connection, folder).serve(member)
-
-
-def call(fn: Any, args: Any) -> bytes:
-    """Return a call as a rank takes it: what is defined in `__main__` as values."""
-    return cloudpickle.dumps((fn, args))  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

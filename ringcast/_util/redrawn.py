@@ -39,6 +39,15 @@ def plain_text(rest: bytes) -> str:
     return _SEQUENCE.sub("", _overlaid(rest).decode("utf-8", "replace")).rstrip()
 
 
+def without_orders(line: str) -> str:
+    """Return a line without the orders to a terminal that move its cursor or hide it; colours stay.
+
+    >>> without_orders("\\x1b[2K\\x1b[32m100%\\x1b[0m\\x1b[?25h")
+    '\\x1b[32m100%\\x1b[0m'
+    """
+    return _SEQUENCE.sub(lambda found: found[0] if found[0].endswith("m") else "", line)
+
+
 def _overlaid(line: bytes) -> bytes:
     """Write one state over the other, from the left; orders to the terminal, which we do not follow, begin afresh."""
     shown = ""
