@@ -25,7 +25,6 @@ from support.beds import make_bed, on
 from support.patience import patience
 
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
-SETTINGS = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"  # of this user: ssh does not ask $HOME
 UP = 60.0  # seconds that a busy machine may take until every sshd listens
 
 CLIENT = """\
@@ -109,7 +108,8 @@ def _write(folder: Path, profile: Mapping[str, str]) -> None:
 
 def _mounts(folder: Path) -> str:
     """Return the script that puts a host's settings in their place, and the directory that sshd wants empty."""
-    cover = f"mount -t tmpfs -o mode=700 tmpfs {shlex.quote(str(SETTINGS))}" if SETTINGS.is_dir() else ""
+    settings = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"  # of this user: ssh does not ask $HOME
+    cover = f"mount -t tmpfs -o mode=700 tmpfs {shlex.quote(str(settings))}" if settings.is_dir() else ""
     return f"""\
 mount --bind {shlex.quote(str(folder))} /etc/ssh
 mount -t tmpfs tmpfs /run
