@@ -115,8 +115,9 @@ class Files(Calls):
     ) -> Path:
         """Return the path of a copy of a file that rank 0 alone reads: from its disks, or from an http(s) server.
 
-        Rank 0 writes a copy on its host, and each other host whose ranks do not see that one gets its own. A copy with
-        the size and the time of change that the source has is kept, and the source is not read. Files are written under
+        Rank 0 writes a copy on its host, and each other host whose ranks do not see that one gets its own. A copy of
+        this user with the size and the time of change that the source has is kept, and the source is not read. A copy
+        has no more permissions than the source, in the cache none for others. Files are written under
         another name, and get theirs when they are whole. Two jobs must not fetch the same file into the same directory
         of a host at the same time.
 

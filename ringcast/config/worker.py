@@ -244,6 +244,11 @@ def safe_path(env: Mapping[str, str] | None = None) -> bool:
     return bool((os.environ if env is None else env).get("PYTHONSAFEPATH"))
 
 
+def without_pickles(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a job in which nothing is unpickled."""
+    return {**(os.environ if env is None else env), "RINGCAST_NO_PICKLE": "1"}
+
+
 def unattended(env: Mapping[str, str] | None = None) -> bool:
     """Return whether this runs where no person looks at it, as CI says."""
     return bool((os.environ if env is None else env).get("CI"))

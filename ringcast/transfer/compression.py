@@ -14,6 +14,7 @@ from types import ModuleType
 
 from ringcast.transfer.options import AUTO
 
+_WINDOW_LOG = 23  # of bytes: twice as long as a piece, at least
 _LEVEL = 1  # the fastest: the processor is shared with hashing and encryption
 _WORTH = 0.9  # of the plain length; what stays longer is not worth the time
 _SAMPLE = 1 << 18  # bytes
@@ -31,14 +32,32 @@ def zstd() -> ModuleType | None:
 
 
 def decompressed(data: memoryview, length: int) -> memoryview | None:
-    """Return the plain bytes; None if these are not what a piece of that length was compressed to."""
+    """Return the plain bytes; None if these are not what a piece of that length was compressed to.
+
+    However much the data would become, no more than `length` bytes and a window of 8 MB are taken.
+    """
     module = zstd()
     assert module is not None
     try:
-        plain = memoryview(module.decompress(data))
+        of_python = hasattr(module, "DecompressionParameter")
+        plain = (_plain_of_python if of_python else _plain)(module, data, length)
     except Exception:  # of any kind, as bits may have flipped on the way: it will be sent again
         return None
-    return plain if len(plain) == length else None
+    return memoryview(plain) if len(plain) == length else None
+
+
+def _plain(module: ModuleType, data: memoryview, length: int) -> bytes:
+    """Return at most one byte more than `length`, by the package zstandard."""
+    stream = module.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).stream_reader(data)
+    found: bytes = stream.read(length + 1)
+    return found
+
+
+def _plain_of_python(module: ModuleType, data: memoryview, length: int) -> bytes:
+    """Return at most one byte more than `length`, by the library of Python 3.14."""
+    options = {module.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    found: bytes = module.ZstdDecompressor(options=options).decompress(data, max_length=length + 1)
+    return found
 
 
 class Compressor:

@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,12 +31,28 @@ from ringcast.transfer.manifest import Manifest
 from ringcast.transfer.options import FULL, NONE, SIZE, ZSTD, Options
 from ringcast.transfer.pipeline import Buffers, Filled
 from ringcast.transfer.reader import Reader
-from ringcast.transfer.records import Ranks, announced, exchanged
-from ringcast.transfer.report import CopyReport, Progress, RankReport, whole
+from ringcast.transfer.records import (
+    Digests,
+    Disk,
+    Ended,
+    FirstLengths,
+    Framing,
+    Listing,
+    Ranks,
+    Settled,
+    Standing,
+    announced,
+    brief,
+    exchanged,
+)
+from ringcast.transfer.report import CopyReport, Progress, RankReport, report_of, whole
 from ringcast.transfer.route import route
 from ringcast.transfer.source import Source
 from ringcast.transfer.stalls import Stalls
 from ringcast.transfer.writer import Writer
+
+if TYPE_CHECKING:
+    from ringcast.transfer.seal import Seal
 
 UNDER_WAY = AHEAD  # broadcasts at the same time: the next one fills the rounds in which one begins and ends
 TRIES = 3  # of chunks that arrive with a wrong digest
@@ -46,7 +63,13 @@ Watch = Callable[[Progress], object]
 
 
 def copy_files(
-    comm: Ranks, sources: Sequence[str], target: str, root: int, options: Options, watch: Watch | None = None
+    comm: Ranks,
+    sources: Sequence[str],
+    target: str,
+    root: int,
+    options: Options,
+    watch: Watch | None = None,
+    seal: Seal | None = None,
 ) -> CopyReport:
     """Copy files of the root to all other ranks; return what became of them, alike on all ranks.
 
@@ -54,7 +77,7 @@ def copy_files(
         TransferError: the root cannot read its files, or was lost; or, without `keep_going`, a rank cannot take them,
             and nothing was sent.
     """
-    copy = _Copy(comm.members[root], sources, target, options, watch or (lambda _: None))
+    copy = _Copy(comm.members[root], sources, target, options, watch, seal)
     try:
         while True:
             try:
@@ -67,7 +90,7 @@ def copy_files(
 
 def copy_files_together(comm: Ranks, sources: Sequence[str], target: str, root: int, options: Options) -> CopyReport:
     """Copy as `copy_files` does, but the loss of a rank is an error on those that live, as in any other call."""
-    copy = _Copy(comm.members[root], sources, target, options, lambda _: None)
+    copy = _Copy(comm.members[root], sources, target, options)
     try:
         return copy.run(comm)
     finally:
@@ -77,9 +100,18 @@ def copy_files_together(comm: Ranks, sources: Sequence[str], target: str, root: 
 class _Copy:
     """State of a copy on this rank, which outlives the loss of other ranks."""
 
-    def __init__(self, root: int, sources: Sequence[str], target: str, options: Options, watch: Watch) -> None:
+    def __init__(
+        self,
+        root: int,
+        sources: Sequence[str],
+        target: str,
+        options: Options,
+        watch: Watch | None = None,
+        seal: Seal | None = None,
+    ) -> None:
         self._root, self._sources, self._target, self._options = root, sources, target, options
-        self._watch = watch
+        self._watch: Watch = watch or (lambda _: None)
+        self._announced = partial(announced, seal=seal)
         self._began = time.monotonic()
         self._buffers = Buffers()
         self._source: Source | None = None
@@ -135,25 +167,20 @@ class _Copy:
                 side.close()
 
     def _agree_on_manifest(self, comm: Ranks, root: int) -> Manifest:
-        record: dict[str, Any] = {}
-        if comm.rank == root:
-            try:
-                if self._source is None:
-                    self._source = Source(scan(self._sources, self._options.recursive))
-                    self._check_zstd()
-                record = {"manifest": self._source.manifest.encode()}
-            except TransferError as error:
-                record = {"error": str(error)}
-        record = announced(comm, root, record)
-        if "error" in record:
-            raise TransferError(record["error"])
+        listing = self._announced(comm, root, Listing, self._list)
         if self._source is not None:
             return self._source.manifest
-        manifest = Manifest.decode(record["manifest"])
+        manifest = Manifest.decode(listing.manifest)
         if self._destination is None:
             self._destination = Destination(manifest, self._target, self._options.preserve, self._options.sparse)
             self._writer = Writer(self._destination, self._buffers, self._stalls)
         return manifest
+
+    def _list(self) -> Listing:
+        if self._source is None:
+            self._source = Source(scan(self._sources, self._options.recursive))
+            self._check_zstd()
+        return Listing(self._source.manifest.encode())
 
     def _prepare(self, comm: Ranks) -> bool:
         """Make directories, agree on compression; return whether any rank may have some of the content."""
@@ -161,10 +188,10 @@ class _Copy:
         if destination is not None and not self._compared:
             self._attempt(self._check_zstd)
             existing = self._attempt(destination.prepare) or 0
-        records = self._told(comm, {"existing": existing, "zstd": zstd() is not None})
-        if self._options.compress != NONE and all(record["zstd"] for record in records if not record["error"]):
+        records = self._told(comm, existing=existing > 0)
+        if self._options.compress != NONE and all(record.zstd for record in records if not record.error):
             self._compressor = self._compressor or Compressor(self._options.compress, self._options.rate)
-        return any(record["existing"] for record in records)
+        return any(record.existing for record in records)
 
     def _compare(self, comm: Ranks, root: int, there: bool) -> None:
         """Find out what ranks have already."""
@@ -181,21 +208,13 @@ class _Copy:
 
     def _agree_on_digests(self, comm: Ranks, root: int) -> dict[int, bytes]:
         """Return the digests of all that the root has, on all ranks."""
-        record: dict[str, Any] = {}
-        if comm.rank == root:
-            try:
-                record = {"digests": list(self._digests_of_all().items())}
-            except TransferError as error:
-                record = {"error": str(error)}
-        record = announced(comm, root, record)
-        if "error" in record:
-            raise TransferError(record["error"])
-        return dict(record["digests"])
+        record = self._announced(comm, root, Digests, self._digests_of_all)
+        return record.of(range(self._layout.chunks))
 
     def _reserve(self, comm: Ranks) -> None:
         if self._usable is not None:
             self._attempt(self._usable.reserve)
-        self._told(comm, {})
+        self._told(comm)
 
     def _missing(self, comm: Ranks, manifest: Manifest) -> list[int]:
         """Return the chunks that any rank lacks, in order."""
@@ -213,15 +232,15 @@ class _Copy:
         slowest: int | None = None
         self._begun = True
         if self._compressor is not None:
-            self._framed = announced(comm, root, {"framed": self._try_compression(missing)})["framed"]
+            self._framed = self._announced(comm, root, Framing, lambda: Framing(self._try_compression(missing))).framed
         for pieces in segments(missing):
             if comm.rank == root:
                 self._send(comm, root, pieces, total, slowest)
             else:
                 self._receive(comm, root, pieces)
             records = self._settle(comm, root)
-            slowest = max(comm.members, key=lambda member: records[comm.members.index(member)]["seconds"])
-            if not any(record["writes"] for record in records):
+            slowest = max(comm.members, key=lambda member: records[comm.members.index(member)].seconds)
+            if not any(record.writes for record in records):
                 break
         self._watch(Progress(self._sent, total, slowest))
 
@@ -248,7 +267,7 @@ class _Copy:
         self, comm: Ranks, root: int, pieces: Sequence[Piece], reader: Reader, total: int, slowest: int | None
     ) -> None:
         if self._framed:
-            announced(comm, root, {"lengths": reader.first_lengths()})
+            self._announced(comm, root, FirstLengths, lambda: FirstLengths(tuple(reader.first_lengths())))
         before = time.monotonic()
         with closing(self._broadcast(comm, root, pieces, reader.take)) as sent:
             for filled in sent:
@@ -264,7 +283,7 @@ class _Copy:
     def _receive(self, comm: Ranks, root: int, pieces: Sequence[Piece]) -> None:
         writer, writes, following = self._writer, self._usable is not None, iter(pieces)
         assert writer is not None
-        lengths = Lengths(announced(comm, root, {})["lengths"]) if self._framed else None
+        lengths = self._first_lengths(comm, root, pieces) if self._framed else None
 
         def room(wait: bool) -> Filled | None:
             if (buffer := writer.buffer(wait)) is None:
@@ -286,20 +305,25 @@ class _Copy:
             writer.drain()
             self._digests, self._error = writer.digests, self._error or writer.error
 
-    def _settle(self, comm: Ranks, root: int) -> list[dict[str, Any]]:
+    def _first_lengths(self, comm: Ranks, root: int, pieces: Sequence[Piece]) -> Lengths:
+        first = self._announced(comm, root, FirstLengths)
+        return Lengths(first.lengths, [self._layout.length(piece) for piece in pieces])
+
+    def _settle(self, comm: Ranks, root: int) -> list[Disk]:
         """Compare digests at the end of a segment, and tell the others about the disks."""
-        record: dict[str, Any] = {}
-        if comm.rank == root:
-            framed = self._compressor is not None and self._compressor.wins
-            record = {"digests": list(self._digests.items()), "error": self._error, "framed": framed}
-        record = announced(comm, root, record)
-        if record["error"]:
-            raise TransferError(record["error"])
-        self._framed = record["framed"]
+        record = self._announced(comm, root, Settled, self._settled)
+        self._framed = record.framed
         if self._usable is not None:
-            right = [chunk for chunk, digest in record["digests"] if self._digests.get(chunk) == digest]
+            digests = record.digests.of(record.chunks)
+            right = [chunk for chunk, digest in digests.items() if self._digests.get(chunk) == digest]
             self._keep([chunk for chunk in right if chunk not in self._usable.have])
         return self._compare_disks(comm)
+
+    def _settled(self) -> Settled:
+        if self._error:
+            raise TransferError(self._error)
+        framed = self._compressor is not None and self._compressor.wins
+        return Settled(tuple(self._digests), Digests(b"".join(self._digests.values())), framed)
 
     def _keep(self, chunks: Sequence[int]) -> None:
         """Take chunks that have arrived as right."""
@@ -310,12 +334,10 @@ class _Copy:
         self._error = self._writer.error
         self._written += sum(self._layout.length(Piece(chunk, 1)) for chunk in chunks)
 
-    def _compare_disks(self, comm: Ranks) -> list[dict[str, Any]]:
+    def _compare_disks(self, comm: Ranks) -> list[Disk]:
         """Exchange how long the disks took in a segment; from then on, one that took too long is not used."""
-        records = exchanged(
-            comm, {"seconds": self._disk_seconds, "stalled": self._stalls.segment, "writes": self._usable is not None}
-        )
-        others = (each["stalled"] for i, each in enumerate(records) if each["writes"] and i != comm.rank)
+        records = exchanged(comm, Disk(self._disk_seconds, self._stalls.segment, self._usable is not None))
+        others = (each.stalled for i, each in enumerate(records) if each.writes and i != comm.rank)
         self._stalls.next_segment(min(others, default=self._stalls.segment))
         if self._usable is not None and self._stalls.exceeded:
             self._error = self._stalls.told()
@@ -329,16 +351,15 @@ class _Copy:
             elif self._writer is not None:
                 self._writer.call(self._usable.finish)
                 self._error = self._writer.error
-        mine = RankReport(
-            comm.members[comm.rank],
+        mine = Ended(
             socket.gethostname(),
             self._written,
             self._found,
             self._disk_seconds,
             self._stalls.total,
-            self._error,
+            brief(self._error),
         )
-        reports = [RankReport(*record["report"]) for record in exchanged(comm, {"report": mine.plain()})]
+        reports = [report_of(member, each) for member, each in zip(comm.members, exchanged(comm, mine), strict=True)]
         lost = [RankReport(each, "", error=why) for each, why in self._lost.items()]
         others = [report for report in (*reports, *lost) if report.rank != self._root]
         return whole(manifest, self._sent, self._travelled, time.monotonic() - self._began, others)
@@ -403,20 +424,20 @@ class _Copy:
             self._error = str(error)
             return None
 
-    def _told(self, comm: Ranks, record: dict[str, Any]) -> list[dict[str, Any]]:
-        """Exchange records with all ranks, with this rank's error in it; raise where one has one and all shall work."""
-        records = exchanged(comm, {**record, "error": self._error, "begun": self._begun})
-        wrong = [(comm.members[i], each["error"]) for i, each in enumerate(records) if each["error"]]
-        if any(each["begun"] for each in records):  # a rank was lost meanwhile; who had an error before is left out
+    def _told(self, comm: Ranks, *, existing: bool = False) -> list[Standing]:
+        """Tell all ranks how this one stands; raise where one has an error, and all shall work."""
+        records = exchanged(comm, Standing(existing, zstd() is not None, brief(self._error), self._begun))
+        wrong = [(comm.members[i], brief(each.error)) for i, each in enumerate(records) if each.error]
+        if any(each.begun for each in records):  # a rank was lost meanwhile; who had an error before is left out
             return records
         if wrong and (not self._options.keep_going or len(wrong) == len(records) - 1):
             raise TransferError("\n".join(f"rank {member}: {error}" for member, error in wrong))
         return records
 
-    def _digests_of_all(self) -> dict[int, bytes]:
+    def _digests_of_all(self) -> Digests:
         """Hash all that the root has, a segment at a time."""
         assert self._source is not None
-        found: dict[int, bytes] = {}
+        found: list[bytes] = []
         everything = segments(range(self._source.layout.chunks))
         for pieces in everything:
             with Reader(self._source, pieces, self._buffers) as reader:
@@ -426,5 +447,5 @@ class _Copy:
                     self._buffers.give_back(filled.buffer)
             if reader.error:
                 raise TransferError(reader.error)
-            found.update(reader.digests)
-        return found
+            found += reader.digests.values()
+        return Digests(b"".join(found))

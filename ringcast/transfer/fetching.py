@@ -9,23 +9,28 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Annotated, Any, Protocol, Self
 
-from ringcast._util.output_files import write_whole
+from ringcast._util.dataclass import dataclass
+from ringcast._util.printable import printable
+from ringcast._util.safe_files import is_ours, open_folder, open_new, open_regular
 from ringcast.config.worker import cache_directory
 from ringcast.errors import RingcastError, TransferError
 from ringcast.net.colocation import host
 from ringcast.procs import portable
 from ringcast.transfer import records
 from ringcast.transfer.copying import copy_files_together
-from ringcast.transfer.manifest import shown
 from ringcast.transfer.options import Options
 from ringcast.transfer.origin import Origin, name_of, opened
-from ringcast.transfer.records import announced, exchanged
+from ringcast.transfer.records import announced, brief, exchanged
+from ringcast.wire.codec import Count, Within
+
+_SHARED, _PRIVATE = 0o644, 0o600  # permissions of a copy at most: of one at a target, and of one in the cache
+_WRITABLE = 0o022  # by others, who may have changed the file
 
 
 class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
@@ -35,43 +40,113 @@ class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
     def revoke(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is equal on ranks that write the same file, as far as can be known."""
+
+    host: str
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The copy of rank 0."""
+
+    name: bytes
+    cached: bytes  # its name in the cache
+    place: Place
+    size: Count
+    mtime: Annotated[int, Within(-(1 << 63), (1 << 63) - 1)]
+    mode: Annotated[int, Within(0, 0o777)]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a rank has, or lacks, its copy."""
+
+    place: Place
+    has: bool
+    error: str
+
+
 def fetch(comm: Ranks, source: str, target: str | None, sha256: str | None) -> Path:
     """Return the path of this rank's copy of a file that rank 0 can read.
 
     Raises:
         TransferError: rank 0 cannot read it, or a rank cannot write it; alike on all ranks.
     """
-    record: dict[str, Any] = {}
-    if comm.rank == 0:
-        try:
-            record = _read_once(comm.members[0], source, target, sha256)
-        except TransferError as error:
-            record = {"error": str(error)}
-    record = announced(comm, 0, record)
-    if "error" in record:
-        raise TransferError(record["error"])
-    path = _placed(target, os.fsdecode(record["name"]), os.fsdecode(record["cached"]))
-    _spread(comm, path, record, believed=sha256 is None)
+    first = announced(comm, 0, First, lambda: _read_once(comm.members[0], source, target, sha256))
+    path = _placed(target, _checked(first.name), _checked(first.cached))
+    _spread(comm, path, first, believed=sha256 is None)
     return path
 
 
-def _read_once(rank: int, source: str, target: str | None, sha256: str | None) -> dict[str, Any]:
+def _read_once(rank: int, source: str, target: str | None, sha256: str | None) -> First:
     """Have the file at its place on this host; return what the others must know of it; `rank` is this one."""
     name = name_of(source)
     whole = source if "://" in source else os.path.abspath(source)
     cached = f"{hashlib.sha256(os.fsencode(whole)).hexdigest()[:16]}-{name}"  # other sources may have the same name
     path = _placed(target, name, cached)
+    widest = _SHARED if target is not None else _PRIVATE
     try:
-        if sha256 is None or _digest(path) != sha256:
-            with opened(source) as origin:
-                if sha256 is not None or not _looks_like(path, origin.size, origin.mtime):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(path, partial(_write, origin, sha256))
-        status = path.stat()
+        status = _file_of(path, source, widest, sha256)
     except OSError as error:
-        raise TransferError(f"rank {rank}: {shown(str(path))}: {error.strerror}") from error
-    known = {"name": os.fsencode(name), "cached": os.fsencode(cached), "place": _place(path)}
-    return known | {"size": status.st_size, "mtime": status.st_mtime_ns}
+        raise TransferError(f"rank {rank}: {printable(str(path))}: {error.strerror}") from error
+    mode = stat.S_IMODE(status.st_mode)
+    return First(os.fsencode(name), os.fsencode(cached), _place(path), status.st_size, status.st_mtime_ns, mode)
+
+
+def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.stat_result:
+    """Have the source's content in a file of ours with no more permissions than `widest`; return its status.
+
+    Raises:
+        OSError: the file cannot be written.
+        TransferError: the source cannot be read.
+    """
+    folder = open_folder(str(path.parent), make=True)
+    try:
+        if sha256 is not None and (kept := _kept(folder, path.name, partial(_has, sha256), widest)):
+            return kept
+        with opened(source) as origin:
+            mode = origin.mode & widest & ~_umask()
+            same = partial(_looks_like, origin.size, origin.mtime)
+            kept = None if sha256 is not None else _kept(folder, path.name, same, mode)
+            return kept or _written(folder, path.name, partial(_write, origin, sha256), mode)
+    finally:
+        os.close(folder)
+
+
+def _kept(folder: int, name: str, same: Callable[[int, os.stat_result], bool], widest: int) -> os.stat_result | None:
+    """Return the status of a copy that is there, with no more permissions than `widest`; None if there is none.
+
+    A copy of another user is none, nor is one that others could have changed: as a link they could have laid it.
+    """
+    try:
+        file, status = open_regular(name, folder)
+    except OSError:
+        return None
+    try:
+        if not is_ours(os.fstat(folder), status) or status.st_mode & _WRITABLE or not same(file, status):
+            return None
+        if stat.S_IMODE(status.st_mode) & ~widest:
+            os.fchmod(file, stat.S_IMODE(status.st_mode) & widest)
+        return os.fstat(file)
+    finally:
+        os.close(file)
+
+
+def _written(folder: int, name: str, write: Callable[[IO[bytes]], None], mode: int) -> os.stat_result:
+    """Let `write` write a new file with these permissions, then give it its name; return its status."""
+    part = f".ringcast-{os.urandom(8).hex()}"
+    with open(open_new(part, folder), "wb") as file:
+        try:
+            write(file)
+            os.fchmod(file.fileno(), mode)
+            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(part, dir_fd=folder)
+            raise
+        return os.fstat(file.fileno())
 
 
 def _write(origin: Origin, sha256: str | None, file: IO[bytes]) -> None:
@@ -91,30 +166,30 @@ def _write(origin: Origin, sha256: str | None, file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _spread(comm: Ranks, path: Path, record: dict[str, Any], *, believed: bool) -> None:
+def _spread(comm: Ranks, path: Path, first: First, *, believed: bool) -> None:
     """Give the file to all ranks that lack it; `believed`: one of its size and time is it, without a look inside."""
     place, has = _place(path), comm.rank == 0
-    error = f"rank {comm.members[comm.rank]}: {shown(str(path))}: is a directory" if os.path.isdir(path) else ""
-    believed = believed or place == record["place"]
+    error = f"rank {comm.members[comm.rank]}: {printable(str(path))}: is a directory" if os.path.isdir(path) else ""
+    believed = believed or place == first.place
     while True:
-        has = has or (believed and _looks_like(path, record["size"], record["mtime"]))
-        told = _told(comm, {"place": place, "has": has, "error": error})
-        first = {each["place"]: rank for rank, each in reversed([*enumerate(told)]) if not each["has"]}
-        if not first:
+        has = has or (believed and _is_there(path, first))
+        told = _told(comm, Copy(place, has, brief(error)))
+        lacking = {each.place: rank for rank, each in reversed([*enumerate(told)]) if not each.has}
+        if not lacking:
             return
-        part = comm.create([0, *sorted(first.values())])
+        part = comm.create([0, *sorted(lacking.values())])
         if part is not None:
             error, has = _copy_among(comm, part, path), True
-        _told(comm, {"error": error})  # and wait: only now all copies can be seen
+        _told(comm, Copy(place, has, brief(error)))  # and wait: only now all copies can be seen
         believed = True
 
 
-def _told(comm: Ranks, record: dict[str, Any]) -> list[dict[str, Any]]:
+def _told(comm: Ranks, record: Copy) -> list[Copy]:
     """Exchange records with all ranks; raise where one has an error in it."""
     records = exchanged(comm, record)
     for each in records:
-        if each["error"]:
-            raise TransferError(each["error"])
+        if each.error:
+            raise TransferError(brief(each.error))
     return records
 
 
@@ -131,6 +206,17 @@ def _copy_among(comm: Ranks, part: Ranks, path: Path) -> str:
     return "\n".join(f"rank {each.rank}: {each.error}" for each in report.ranks if each.error)
 
 
+def _checked(name: bytes) -> str:
+    """Return a name that has come from another host.
+
+    Raises:
+        TransferError: it names no file in a directory.
+    """
+    if b"/" in name or b"\0" in name or name in (b"", b".", b".."):
+        raise TransferError(f"{records.WRONG}: {printable(name)!r} names no file")
+    return os.fsdecode(name)
+
+
 def _placed(target: str | None, name: str, cached: str) -> Path:
     """Return where the file goes on this host."""
     if target is None:
@@ -138,23 +224,32 @@ def _placed(target: str | None, name: str, cached: str) -> Path:
     return Path(target, name) if target.endswith("/") or os.path.isdir(target) else Path(target)
 
 
-def _place(path: Path) -> tuple[str, bytes]:
-    """Return what is equal on ranks that write the same file, as far as can be known."""
-    return host(), os.fsencode(path.absolute())
+def _place(path: Path) -> Place:
+    return Place(host(), os.fsencode(path.absolute()))
 
 
-def _looks_like(path: Path, size: int | None, mtime: int | None) -> bool:
-    """Return whether there is a file of this size and time of change."""
+def _is_there(path: Path, first: First) -> bool:
+    """Return whether there is a copy of ours that looks like the first one; it gets no more permissions than that."""
     try:
-        status = path.stat()
+        folder = open_folder(str(path.parent))
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == (size, mtime)
+    try:
+        return _kept(folder, path.name, partial(_looks_like, first.size, first.mtime), first.mode) is not None
+    finally:
+        os.close(folder)
 
 
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file; "" if there is none."""
-    if not os.path.isfile(path):
-        return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _looks_like(size: int | None, mtime: int | None, _: int, status: os.stat_result) -> bool:
+    return (status.st_size, status.st_mtime_ns) == (size, mtime)
+
+
+def _has(sha256: str, file: int, _: os.stat_result) -> bool:
+    with open(file, "rb", closefd=False) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == sha256
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from ringcast.errors import TransferError
 from ringcast.ops import Array
+from ringcast.transfer.records import WRONG
 
 AHEAD = 3  # messages: as many as are under way
 TRAILER = 8  # bytes
@@ -24,14 +26,36 @@ def write_trailer(message: Array, length: int) -> None:
 class Lengths:
     """Lengths of the messages of a segment, as they get known on a rank."""
 
-    def __init__(self, first: Sequence[int]) -> None:
-        self._known = deque(first)
+    def __init__(self, first: Sequence[int], plain: Sequence[int]) -> None:
+        """Begin with the first lengths of payloads; `plain` are those of the pieces, of which no payload is longer.
+
+        Raises:
+            TransferError: these are not the lengths of payloads.
+        """
+        self._plain = iter(plain)
+        self._known: deque[int] = deque()
+        if len(first) != min(AHEAD, len(plain)):
+            raise TransferError(f"{WRONG}: lengths of {len(first)} of the first pieces, of {len(plain)}")
+        for length in first:
+            self._take_note(length)
 
     def next_message(self) -> int:
         """Return the length of the next message."""
         return self._known.popleft() + TRAILER
 
     def payload(self, message: Array) -> Array:
-        """Return a message without its trailer, which is noted."""
-        self._known.append(int.from_bytes(message[-TRAILER:].tobytes(), "little"))
+        """Return a message without its trailer, which is noted.
+
+        Raises:
+            TransferError: the trailer is no length of a payload.
+        """
+        self._take_note(int.from_bytes(message[-TRAILER:].tobytes(), "little"))
         return message[:-TRAILER]
+
+    def _take_note(self, length: int) -> None:
+        plain = next(self._plain, None)
+        if plain is None:  # the last messages have nothing to announce
+            return
+        if not 0 < length <= plain:
+            raise TransferError(f"{WRONG}: a payload of {length:,} bytes for a piece of {plain:,}")
+        self._known.append(length)

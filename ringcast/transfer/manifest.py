@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgpack
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.printable import printable
 from ringcast.errors import TransferError
 
 FILE, DIRECTORY, LINK = "file", "directory", "link"
@@ -161,15 +161,18 @@ def _decoded(fields: tuple[Any, ...]) -> Entry:
     path, kind, mode, (seconds, nanoseconds), size, target, extents = fields
     end = 0
     for start, length in extents or ():
-        if not end <= start < start + length <= size:
+        if not (type(start) is type(length) is int and end <= start < start + length <= size):
             raise ValueError(f"data from {start} to {start + length}, of {size} bytes")
         end = start + length
-    if size < 0 or not (isinstance(path, bytes) and isinstance(target, bytes) and 0 <= nanoseconds < _SECOND):
+    if (
+        size < 0
+        or kind < 0
+        or not (isinstance(path, bytes) and isinstance(target, bytes) and 0 <= nanoseconds < _SECOND)
+    ):
         raise ValueError("no entry")
     return Entry(path, _KINDS[kind], mode & 0o7777, seconds * _SECOND + nanoseconds, size, target, extents)
 
 
 def shown(path: bytes | str) -> str:
     """Return a name for people: control characters and bytes that are no text are written as escapes."""
-    text = os.fsdecode(path)
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return printable(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
 
@@ -29,10 +31,10 @@ class Options:
 
     recursive: bool = False
     preserve: bool = False
-    verify: str = FULL
+    verify: Literal["full", "size", "none"] = "full"
     keep_going: bool = False
     rate: float | None = None
-    compress: str = AUTO
+    compress: Literal["auto", "zstd", "none"] = "auto"
     sparse: bool = False
     slow: float | None = None
 

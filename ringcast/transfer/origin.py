@@ -19,12 +19,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import url2pathname
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.printable import printable
 from ringcast.errors import TransferError
-from ringcast.transfer.manifest import shown
 from ringcast.version import __version__
 
 SILENCE = 60.0  # seconds without a byte, after which a server is given up
 _PIECE = 1 << 20
+_BEYOND = 1 << 63  # of sizes and times
+_LONGEST = 200  # characters of what a server says that are shown
 _HANDLERS = (  # of urllib; without those for files, ftp and data, to which a server could redirect
     urllib.request.ProxyHandler,
     urllib.request.HTTPHandler,
@@ -48,12 +50,14 @@ class Origin:
         shown: its name for people.
         size: number of bytes; None where the server does not tell.
         mtime: time of the last change, in ns; None likewise.
+        mode: its permissions; of a URL those of a file that all may read.
     """
 
     shown: str
     size: int | None
     mtime: int | None
     stream: _Stream
+    mode: int = 0o666
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield the content; each piece is valid until the next one.
@@ -107,14 +111,14 @@ def _url(source: str) -> SplitResult | None:
     if not colon:
         return None
     if scheme.lower() not in ("http", "https", "file"):
-        raise TransferError(f"{shown(scheme)}://…: expected http, https, file, or a path")
+        raise TransferError(f"{printable(scheme)}://…: expected http, https, file, or a path")
     if " " in source or not (source.isascii() and source.isprintable()):
-        raise TransferError(f"{shown(scheme)}://…: a URL writes spaces and other characters than ASCII as %XX")
+        raise TransferError(f"{printable(scheme)}://…: a URL writes spaces and other characters than ASCII as %XX")
     try:
         url = urlsplit(source)
         _ = url.port  # which is looked at only now
     except ValueError:
-        raise TransferError(f"{shown(scheme)}://…: no valid URL") from None
+        raise TransferError(f"{printable(scheme)}://…: no valid URL") from None
     if url.scheme == "file" and url.hostname not in (None, "localhost"):
         raise TransferError("file://…: the file is on another host")
     return url
@@ -124,19 +128,23 @@ def _shown(source: str) -> str:
     """Return the source for people, without what may be credentials."""
     url = _url(source)
     if url is None:
-        return shown(source)
+        return printable(source)
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}{'?…' if url.query else ''}"
 
 
 @contextmanager
 def _file(path: str) -> Iterator[Origin]:
-    with _naming(shown(path)):
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):  # to open a pipe could take for ever
+    with _naming(printable(path)):
+        # Without O_NONBLOCK a pipe that nobody writes into would not even open.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(file)
             raise OSError(0, "no file; comm.bcast_file copies directories")
-        file = open(path, "rb", buffering=0)  # noqa: SIM115  # errors of the caller are not those of the path
-    with file:
-        yield Origin(shown(path), status.st_size, status.st_mtime_ns, file)
+    with open(file, "rb", buffering=0) as stream:
+        yield Origin(
+            printable(path), status.st_size, _in_range(status.st_mtime_ns), stream, stat.S_IMODE(status.st_mode)
+        )
 
 
 def _request(url: SplitResult) -> urllib.request.Request:
@@ -159,12 +167,19 @@ def _opener() -> urllib.request.OpenerDirector:
 def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
     if response.status != http.client.OK:
         raise TransferError(f"{name}: HTTP {response.status}, not the whole file")
-    changed = response.headers.get("Last-Modified", "")
+    if response.length is not None and response.length >= _BEYOND:
+        raise TransferError(f"{name}: it announces {response.length:,} bytes, which no file can have")
     try:
-        mtime = int(parsedate_to_datetime(changed).timestamp()) * 10**9
-    except ValueError:
+        changed = parsedate_to_datetime(response.headers.get("Last-Modified", ""))
+        mtime = _in_range(int(changed.timestamp()) * 10**9)
+    except (ValueError, TypeError, OverflowError):
         mtime = None
     return Origin(name, response.length, mtime, response)
+
+
+def _in_range(mtime: int) -> int | None:
+    """Return a time in ns, unless it is one that not every file system can keep."""
+    return mtime if 0 <= mtime < _BEYOND else None
 
 
 @contextmanager
@@ -176,17 +191,19 @@ def _naming(name: str) -> Iterator[None]:
         with error:
             reason = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".rstrip()
         raise TransferError(f"{name}: {reason}") from None  # whose cause could tell where it was redirected to
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last one of a redirect
         raise TransferError(f"{name}: {_reason(error)}") from None
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: object) -> str:
+    """Return what to say of an error; what the server has sent is in it with escapes, and not whole."""
     if isinstance(error, URLError):
-        return _reason(error.reason) if isinstance(error.reason, BaseException) else error.reason
+        return _reason(error.reason)
     if isinstance(error, TimeoutError):
         return f"no answer within {SILENCE:g} s"
     if isinstance(error, http.client.IncompleteRead):
         return "the connection ended before the file; fetch it again"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "no valid URL" if isinstance(error, UnicodeError) else str(error).strip()
+    reason = isinstance(error, OSError) and error.strerror
+    if not reason and isinstance(error, ValueError | http.client.InvalidURL):
+        return "no valid URL"
+    return printable(reason or str(error).strip())[:_LONGEST]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ringcast._util.dataclass import dataclass
 from ringcast.transfer.manifest import DIRECTORY, Manifest
+from ringcast.transfer.records import Ended, Seconds, brief
+from ringcast.wire.codec import Count, Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,13 @@ class RankReport:
         error: why files are missing there; empty if every byte is there.
     """
 
-    rank: int
+    rank: Rank
     host: str
-    written: int = 0
-    found: int = 0
-    seconds: float = 0.0
-    stalled: float = 0.0
+    written: Count = 0
+    found: Count = 0
+    seconds: Seconds = 0.0
+    stalled: Seconds = 0.0
     error: str = ""
-
-    def plain(self) -> list[Any]:
-        return [self.rank, self.host, self.written, self.found, self.seconds, self.stalled, self.error]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +44,11 @@ class CopyReport:
         ranks: of each rank but the root, in order.
     """
 
-    files: int
-    nbytes: int
-    sent: int
-    travelled: int
-    seconds: float
+    files: Count
+    nbytes: Count
+    sent: Count
+    travelled: Count
+    seconds: Seconds
     ranks: tuple[RankReport, ...]
 
     @property
@@ -70,9 +67,15 @@ class Progress:
         slowest: the rank whose disk took longest in the last segment; None before the end of the first one.
     """
 
-    done: int
-    total: int
-    slowest: int | None = None
+    done: Count
+    total: Count
+    slowest: Rank | None = None
+
+
+def report_of(rank: int, told: Ended) -> RankReport:
+    """Return the report of a rank from what it tells; where it stands decides whose it is."""
+    error, host = brief(told.error), brief(told.host)
+    return RankReport(rank, host, told.written, told.found, told.seconds, told.stalled, error)
 
 
 def whole(manifest: Manifest, sent: int, travelled: int, seconds: float, ranks: list[RankReport]) -> CopyReport:

@@ -75,7 +75,7 @@ def decode(data: bytes, kinds: tuple[type[Any], ...]) -> Any:
     return parse(unpack(data), kinds)
 
 
-def unpack(data: bytes, **options: Any) -> Any:
+def unpack(data: bytes | memoryview, **options: Any) -> Any:
     """Return the plain values that msgpack has made bytes of.
 
     Raises:

@@ -260,3 +260,34 @@ def test_ctrl_c_before_the_ranks_run(hosts: Fleet, source: Path, tmp_path: Path,
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("ringcast cp: interrupted; ")
     assert len(done.stderr.splitlines()) == 1
+
+
+LIES = r"""
+import json, os, socket, sys
+if os.environ.get("LIES") and "ringcast.commands.cp.worker" in sys.orig_argv:
+    with open(os.environ["LIES"], "w") as file:
+        file.write(os.environ["RINGCAST_NO_PICKLE"])
+    print(json.dumps(["CopyReport", 1, 2, 2, 2, 0.5, [[99, "h1", 0, 0, 0.0, 0.0, "\x1b]0;x"]]]), flush=True)
+    print(json.dumps(["Failed", "rank 1: \x1b[2Jit is h1"]), flush=True)
+    socket.gethostname = lambda: "\x1b[2Jh1"
+    from ringcast.transfer import copying, destination
+    def prepare(self):
+        raise copying.TransferError("full\x1b[2J\nrank 1: it is h1")
+    destination.Destination.prepare = prepare
+"""
+
+
+def test_a_host_that_lies_stands_alone_in_what_is_said(hosts: Fleet, source: Path, tmp_path: Path) -> None:
+    """It prints reports of its own, and in its error lines of another host and orders to the terminal."""
+    (tmp_path / "sitecustomize.py").write_text(LIES)
+    lies = f"env PYTHONPATH={tmp_path} LIES={tmp_path}/environment"
+    start = f'[ "$1" != h2 ] || exec ssh "$1" "{lies} $2"; exec ssh "$1" "$2"'
+    report = tmp_path / "report.json"
+    told = ["--keep-going", "--json-report", str(report), *starter(tmp_path, start)]
+    done = cp(hosts, *told, str(source), "-H", f"h1,h2:{THERE}/")
+    assert done.returncode == 1
+    assert errors(done) == {"h2": r"full\x1b[2J\nrank 1: it is h1"}
+    assert done.stdout.startswith("1 of 2 hosts have 1 files, 3,000,000 bytes: 3,000,000 sent")
+    assert [has(hosts, host, source) for host in (1, 2)] == [True, False]
+    assert (tmp_path / "environment").read_text() == "1"  # RINGCAST_NO_PICKLE
+    assert [host["host"] for host in json.loads(report.read_text())["hosts"] if host["error"]] == ["h2"]

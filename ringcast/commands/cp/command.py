@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ringcast._util import output_files, sizes
 from ringcast._util.dataclass import dataclass
+from ringcast._util.printable import printable
 from ringcast.commands.cp.hosts import copy_to_all
 from ringcast.commands.cp.launch import KEPT, Outcome, run_job
 from ringcast.commands.cp.order import Order, below_home
@@ -50,9 +51,9 @@ def main(argv: Sequence[str]) -> int:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
         job = _job(options)
-        listing = scan(job.order.sources, options.recursive)
+        listing = scan([os.fsdecode(source) for source in job.order.sources], options.recursive)
         if is_own(job.hosts[0], socket.gethostname()):
-            _refuse_itself(listing, job.order.target)
+            _refuse_itself(listing, os.fsdecode(job.order.target))
     except (TransferError, HostError, ConfigError, ValueError, OSError) as error:
         _complain(str(error))
         return USAGE
@@ -170,7 +171,8 @@ def _job(options: argparse.Namespace) -> _Job:
     if twice := [host.name for host in hosts if host.slots > 1]:
         raise ValueError(f"{twice[0]} is named twice, or with a number; each host gets one copy")
     sources = [os.path.join(os.getcwd(), path) for path in paths]  # the ranks start elsewhere
-    order = Order(sources, target, Options(**{field.name: getattr(options, field.name) for field in fields(Options)}))
+    copied = Options(**{field.name: getattr(options, field.name) for field in fields(Options)})
+    order = Order(tuple(map(os.fsencode, sources)), os.fsencode(target), copied)
     return _Job(order, _in_order([host.name for host in hosts]), rsh_agent)
 
 
@@ -236,7 +238,7 @@ def _slow(text: str) -> float | None:
 
 def _complain(text: str) -> None:
     for line in text.splitlines() or [""]:
-        print(f"ringcast cp: {line}", file=sys.stderr)
+        print(f"ringcast cp: {printable(line)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

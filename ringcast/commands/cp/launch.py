@@ -7,14 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from tempfile import TemporaryFile
 from typing import IO, Any
 
 from ringcast._util.dataclass import dataclass
-from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order
+from ringcast.commands.cp.order import Order, answer
 from ringcast.commands.cp.progress_line import ProgressLine
-from ringcast.transfer.report import CopyReport, Progress, RankReport
+from ringcast.config.worker import without_pickles
+from ringcast.transfer.records import Failed
+from ringcast.transfer.report import CopyReport, Progress
+from ringcast.transfer.seal import new_keys
+from ringcast.wire.codec import encode
 
 _PATIENCE = 3.0  # seconds in which a job ends after its report
 KEPT = "what has arrived is kept, and the same command sends only what is missing"
@@ -57,21 +61,22 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
         KeyboardInterrupt: it was interrupted; the ranks have ended.
     """
     line = ProgressLine(sys.stderr, hosts)
+    public, secret = new_keys()
     with TemporaryFile() as job_report, TemporaryFile("w+", errors="replace") as said:
         with subprocess.Popen(
-            _argv(hosts, rsh_agent, job_report.fileno()),
+            _argv(hosts, rsh_agent, job_report.fileno(), public),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            text=True,
-            errors="replace",
+            env=without_pickles(),
             pass_fds=[job_report.fileno()],
         ) as launcher:
             assert launcher.stdin is not None
             assert launcher.stdout is not None
             try:
+                # Not an argument: these are bounded, and names of files are many.
                 with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
-                    first.write(order.encode())  # not an argument: these are bounded, and names of files are many
+                    first.write(encode(replace(order, secret=secret)))
                 report, error = _follow(launcher.stdout, line)
                 _end(launcher)
             except KeyboardInterrupt:
@@ -85,7 +90,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
         return _of_ranks(error, hosts) if error else _of_launcher(job_report, said)
 
 
-def _end(launcher: subprocess.Popen[str]) -> None:
+def _end(launcher: subprocess.Popen[bytes]) -> None:
     """Wait for the end of the job; a process whose disk is stuck cannot end, and is left to its host."""
     try:
         launcher.wait(_PATIENCE)
@@ -96,29 +101,28 @@ def _end(launcher: subprocess.Popen[str]) -> None:
         launcher.kill()
 
 
-def _argv(hosts: Sequence[str], rsh_agent: str, report: int) -> list[str]:
+def _argv(hosts: Sequence[str], rsh_agent: str, report: int, public: bytes) -> list[str]:
     """Return the command that starts the ranks, in a directory that every host has."""
     agent = ["--rsh-agent", rsh_agent] if rsh_agent else []
     names = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *hosts))
     launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", names, *agent, "--on-failure", "continue"]
-    told = ["--wdir", "/", "--output", "none", "--stdin", "0", "--json-report", f"/dev/fd/{report}"]
-    return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker"]
+    # What other hosts print is neither shown nor taken for the answer of the rank that has the files.
+    told = ["--wdir", "/", "--output", "none", "--ranks-filter", "0", "--stdin", "0"]
+    told += ["--json-report", f"/dev/fd/{report}"]
+    return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker", public.hex()]
 
 
-def _follow(lines: Iterable[str], line: ProgressLine) -> tuple[CopyReport | None, str]:
-    """Show what the rank with the files prints, to its report; return that, or its error."""
-    report, error = None, ""
+def _follow(lines: Iterable[bytes], line: ProgressLine) -> tuple[CopyReport | None, str]:
+    """Show how far the rank with the files is, to its report; return that, or its error."""
     for text in lines:
-        with suppress(ValueError, TypeError):  # whatever else a host prints
-            kind, value = json.loads(text)
-            if kind == PROGRESS:
-                line.show(Progress(**value))
-            elif kind == ERROR:
-                error = value
-            elif kind == REPORT:
-                report = CopyReport(**{**value, "ranks": tuple(RankReport(**each) for each in value["ranks"])})
-                break
-    return report, error
+        told = answer(text.decode("utf-8", "replace"))  # None: whatever else is printed
+        if isinstance(told, Progress):
+            line.show(told)
+        elif isinstance(told, Failed):
+            return None, told.error
+        elif told is not None:
+            return told, ""
+    return None, ""
 
 
 def _of_ranks(text: str, hosts: Sequence[str]) -> Outcome:

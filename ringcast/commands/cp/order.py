@@ -1,32 +1,46 @@
-"""Order: what the command tells the ranks that copy, and what the first of them tells the command."""
+"""Order: what the command tells the ranks that copy; and lines in which the rank with the files answers."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.transfer.options import Options
+from ringcast.transfer.records import Failed
+from ringcast.transfer.report import CopyReport, Progress
+from ringcast.wire.codec import CodecError, parse, plain
 
-PROGRESS, REPORT, ERROR = "progress", "report", "error"  # of a line that the rank with the files prints
+Answer: TypeAlias = Progress | CopyReport | Failed
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The files to copy, their destination, and the options."""
+    """The files to copy, their destination, and the options; names are bytes, as the system has them.
 
-    sources: list[str]
-    target: str
+    Attributes:
+        secret: with which the rank that has the files signs what it announces; the others get neither it nor `sources`.
+    """
+
+    sources: tuple[bytes, ...]
+    target: bytes
     options: Options
+    secret: bytes = b""
 
-    def encode(self) -> str:
-        return json.dumps(asdict(self))  # names that are no text have escapes of their own, which JSON keeps
 
-    @classmethod
-    def decode(cls, text: str) -> Order:
-        fields = json.loads(text)
-        return cls(fields["sources"], fields["target"], Options(**fields["options"]))
+def line(answer: Answer) -> str:
+    """Return an answer as a line."""
+    return json.dumps(plain(answer))
+
+
+def answer(line: str) -> Answer | None:
+    """Return the answer in a line; None if it is another one."""
+    try:
+        found: Answer = parse(json.loads(line), (Progress, CopyReport, Failed))
+    except (CodecError, ValueError, RecursionError):
+        return None
+    return found
 
 
 def below_home(target: str) -> str:

@@ -1,50 +1,45 @@
-"""A rank of `ringcast cp`: rank 0 has the files, reads the order, and prints how far they are, as lines of JSON."""
+"""A rank of `ringcast cp`: rank 0 has the files, reads the order, and prints how far they are."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import time
-from dataclasses import asdict, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
 
 import ringcast
-from ringcast.commands.cp.order import ERROR, PROGRESS, REPORT, Order, below_home
+from ringcast.commands.cp.order import Answer, Order, below_home, line
+from ringcast.transfer.copying import copy_files
+from ringcast.transfer.records import Failed, announced
 from ringcast.transfer.report import Progress
+from ringcast.transfer.seal import Seal
+from ringcast.wire.codec import decode
 
 _PAUSE = 0.1  # seconds between two lines of progress
 
 
 def main() -> int:
-    """Copy, and return the exit code of this rank."""
+    """Copy, and return the exit code of this rank; its argument is the public key of the copy."""
     comm = ringcast.init()
-    first = comm.rank == 0
-    order = _order(comm, sys.stdin.read() if first else "")
+    public = bytes.fromhex(sys.argv[1])
     try:
-        report = comm.bcast_file(
-            order.sources,
-            below_home(order.target),
-            progress=_Reporter() if first else None,
-            **asdict(order.options),
-        )
+        if comm.rank == 0:
+            own: Order = decode(sys.stdin.buffer.read(), (Order,))
+            seal = Seal(public, own.secret)
+            order = announced(comm, 0, Order, lambda: replace(own, sources=(), secret=b""), seal)
+            sources, watch = [os.fsdecode(source) for source in own.sources], _Reporter()
+        else:
+            seal = Seal(public)
+            order = announced(comm, 0, Order, seal=seal)
+            sources, watch = [], None
+        report = copy_files(comm, sources, below_home(os.fsdecode(order.target)), 0, order.options, watch, seal)
     except ringcast.TransferError as error:
-        if first:
-            _print(ERROR, str(error))
+        if comm.rank == 0:
+            _print(Failed(str(error)))
         return 1
-    if first:
-        _print(REPORT, asdict(report))
-    return 0
-
-
-def _order(comm: ringcast.Communicator, text: str) -> Order:
-    """Return the order that rank 0 has read; on other ranks without the sources, which mean nothing there."""
     if comm.rank == 0:
-        order = Order.decode(text)
-        comm.bcast(np.frombuffer(replace(order, sources=[]).encode().encode(), np.uint8))
-        return order
-    return Order.decode(comm.bcast().tobytes().decode())
+        _print(report)
+    return 0
 
 
 class _Reporter:
@@ -54,12 +49,12 @@ class _Reporter:
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if now >= self._next or progress.done == progress.total:
-            _print(PROGRESS, asdict(progress))
+            _print(progress)
             self._next = now + _PAUSE
 
 
-def _print(kind: str, value: Any) -> None:
-    print(json.dumps([kind, value]), flush=True)
+def _print(answer: Answer) -> None:
+    print(line(answer), flush=True)
 
 
 if __name__ == "__main__":
