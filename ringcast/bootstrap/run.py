@@ -22,6 +22,7 @@ from ringcast._util.streams import flush, write_text
 from ringcast.bootstrap.launched import failure, note_of, read_report
 from ringcast.bootstrap.time_limit import GRACE, deadline, left
 from ringcast.bootstrap.world import adopt, thread_group
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
@@ -109,9 +110,10 @@ def _run_threads(
     results: list[Any] = [None] * n
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     endpoints = thread_endpoints(n)
+    groups = [thread_group(endpoint) for endpoint in endpoints]
 
-    def work(endpoint: Endpoint) -> None:
-        comm = Communicator(thread_group(endpoint))
+    def work(group: Group) -> None:
+        comm, endpoint = Communicator(group), group.endpoint
         adopt(comm)
         try:
             results[comm.rank] = fn(comm, *args)
@@ -123,7 +125,7 @@ def _run_threads(
             comm.finalize()
 
     # Those that a time limit leaves running must not keep the interpreter from its end.
-    threads = [threading.Thread(target=work, args=(e,), name=f"ringcast-rank-{e.rank}", daemon=True) for e in endpoints]
+    threads = [threading.Thread(target=work, args=(g,), name=f"ringcast-rank-{g.rank}", daemon=True) for g in groups]
     try:
         for thread in threads:
             thread.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcast._util.safe_text import safe_text
+from ringcast._util.safe_text import class_name, safe_text
 from ringcast.collectives.rows import even, no_out, rows_of
 from ringcast.collectives.stage import (
     AUTOMATIC,
@@ -67,7 +67,7 @@ def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | 
     given = counted(op, value)
     array = as_array(given)
     if array is None and counts_booleans(op) and of_booleans(given):
-        kind = in_words(value).partition("; pass ")[0]
+        kind = class_name(type(value))
         expected = f"expected values that {op} counts, got booleans in a {kind}; pass them as integers"
         raise ArgumentError(group.endpoint.rank, collective, "value", f"{expected}, as value.astype(int)")
     return array, given

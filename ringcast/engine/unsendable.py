@@ -6,7 +6,7 @@ Types of other packages are known by their names, so that nothing is imported.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -64,11 +64,14 @@ def in_words(value: Any, texts: str = "") -> str:
 
 def of_booleans(value: Any) -> bool:
     """Return whether a value of another package holds booleans, of which `+` makes booleans again."""
-    dtypes = getattr(value, "dtypes", getattr(value, "dtype", None))  # of its columns or variables, or of all items
+    try:
+        dtypes = getattr(value, "dtypes", getattr(value, "dtype", None))  # of its columns or variables, or of all items
+    except Exception:  # an object of the program, whose properties may fail
+        return False
     if isinstance(dtypes, Mapping):
         dtypes = dtypes.values()
-    several = dtypes if isinstance(dtypes, Iterable) else [dtypes]
-    return not _BOOLEAN.isdisjoint(map(str, several))
+    several = dtypes if isinstance(dtypes, Collection) else [dtypes]
+    return not _BOOLEAN.isdisjoint(safe_text(one, str) for one in several)
 
 
 def _kind_of_array(value: np.ndarray[Any, Any]) -> str:

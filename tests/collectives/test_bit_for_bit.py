@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import MAX, MIN, PROD, SUM, Communicator, Op, UsageError
+from ringcast import MAX, MIN, PROD, SUM, Communicator, ConfigError, Op, UsageError
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import FIXED, NETWORKS, Network
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Data, Group, plan
@@ -209,6 +209,10 @@ def test_threads_take_it_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert "chosen by the number of ranks and the data alone" in words
     with ringcast.cluster(2, backend="threads") as ranks:
         assert ranks.run(chosen)[0][0]
+    monkeypatch.setenv("RINGCAST_DETERMINISTIC", "often")
+    for begun in (lambda: ringcast.run(chosen, 2, backend="threads")), (lambda: ringcast.cluster(2, backend="threads")):
+        with pytest.raises(ConfigError, match="RINGCAST_DETERMINISTIC='often': must be a whole number"):
+            begun()
 
 
 def test_a_world_that_is_there_cannot_become_deterministic() -> None:

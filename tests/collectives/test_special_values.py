@@ -17,6 +17,7 @@ import pytest
 
 from ringcast import LAND, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Params
+from ringcast.engine.unsendable import of_booleans
 from support.jobs import KINDS, Job, Jobs
 
 SIZES = [1, 2, 3, 5, 8]
@@ -184,9 +185,25 @@ def test_booleans_of_other_packages_are_refused_with_what_to_pass(value: Any) ->
         assert all("pass them as integers, as value.astype(int)" in str(error) for error in errors), errors
 
 
+class HalfBuilt:
+    """An object of a program whose attributes fail, as before its `__init__` has run."""
+
+    @property
+    def dtype(self) -> str:
+        raise KeyError("not there yet")
+
+    dtypes = dtype
+
+    def __add__(self, other: object) -> int:
+        return 5
+
+
 def test_columns_of_numbers_are_added(jobs: Jobs) -> None:
+    generator = table(str(1 / 0) for _ in "a")  # which is the program's to look into
     for value in column(np.dtype(int)), table(["f8"]), table({"a": "f8"}), Decimal(2), "text":
         jobs("threads", 2).ask(lambda c, value=value: c.allreduce(value))
+    assert not of_booleans(generator)
+    assert jobs("threads", 2).ask(lambda c: c.allreduce(HalfBuilt())) == [5, 5]
 
 
 # NaN.

@@ -14,8 +14,8 @@ from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.time_limit import GRACE, left
 from ringcast.bootstrap.world import thread_group
+from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import abort, thread_endpoints
 
 Call: TypeAlias = Callable[[Communicator], Any]
@@ -33,7 +33,9 @@ class ThreadRanks:
         self._calls: list[Calls] = [queue.SimpleQueue() for _ in range(size)]
         # Idle threads must not keep the interpreter from its end.
         self._threads = [
-            threading.Thread(target=_serve, args=(endpoint, calls, self._outcomes), name=name, daemon=True)
+            threading.Thread(
+                target=_serve, args=(thread_group(endpoint), calls, self._outcomes), name=name, daemon=True
+            )
             for endpoint, calls in zip(self._endpoints, self._calls, strict=True)
             for name in [f"ringcast-rank-{endpoint.rank}"]
         ]
@@ -91,9 +93,9 @@ class ThreadRanks:
                 thread.join(left(until))
 
 
-def _serve(endpoint: Endpoint, calls: Calls, outcomes: Outcomes) -> None:
+def _serve(group: Group, calls: Calls, outcomes: Outcomes) -> None:
     """Be a rank: make the calls that come, to the end."""
-    member = Member(thread_group(endpoint))
+    member = Member(group)
     while (call := calls.get()) is not None:
         outcome = member.run(call)
         del call  # or it would keep the arguments until the next one
