@@ -33,7 +33,9 @@ def reason_not(given: str) -> str:
         problem = "no file can be made there"
     if problem:
         return f"TMPDIR={given}: {problem}; {REMEDY}, or unset it"
-    return "" if temporary() else f"there is no directory for temporary files; {REMEDY}, with a short path"
+    if not (own := temporary()):
+        return f"there is no directory for temporary files; {REMEDY}, with a short path"
+    return f"{own}: {problem}; {REMEDY}" if (problem := _problem(own)) else ""
 
 
 def folders(below: str, session: str) -> list[str]:
@@ -46,7 +48,7 @@ def folders(below: str, session: str) -> list[str]:
         session: the directory of the user's session (XDG_RUNTIME_DIR); "" for none.
     """
     own = temporary()
-    if own and fits(os.path.join(own, below)):
+    if own and not open_to_all(own) and fits(os.path.join(own, below)):
         return [own]
     return [each for each in elsewhere(session) if fits(os.path.join(each, below))]
 
@@ -71,6 +73,20 @@ def elsewhere(session: str) -> list[str]:
     return [folder for folder in ("/tmp", session, "/dev/shm") if os.path.isabs(folder) and _is_safe(folder)]
 
 
+def open_to_all(folder: str | os.PathLike[str]) -> str:
+    """Return the directory, of a path and those above it, in which everybody can rename what others made, or "".
+
+    It is writable for all, and not sticky: another user can put a directory of his in the place of ours.
+    """
+    path = os.path.realpath(folder)
+    while True:
+        mode = os.stat(path).st_mode if os.path.exists(path) else 0
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return path
+        if path == (path := os.path.dirname(path)):
+            return ""
+
+
 def _is_safe(folder: str) -> bool:
     """Return whether only its owner can rename what is made there: who else may write has no right to (sticky)."""
     try:
@@ -85,4 +101,6 @@ def _problem(folder: str) -> str:
     """Return why no file can be made in a folder, or nothing."""
     if not os.path.isdir(folder):
         return "there is no such directory"
+    if found := open_to_all(folder):
+        return f"all users can rename what is in {found} (chmod +t it)"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "no permission to write there"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 
+from ringcast._util.socket_path import open_to_all
 from ringcast.config.worker import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net import colocation, interfaces
@@ -289,6 +290,8 @@ def _check_private(directory: str) -> None:
         raise ConfigError(f"{directory}, the directory of the job's sockets: {error.strerror}") from None
     if not colocation.is_private(directory):
         raise ConfigError(f"{directory}: sockets need a directory that is yours alone (chmod 700, or mktemp -d)")
+    if found := open_to_all(directory):
+        raise ConfigError(f"{directory}: all users can rename what is in {found}; use another one (mktemp -d)")
 
 
 def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:

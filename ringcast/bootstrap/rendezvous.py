@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.socket_path import open_to_all
 from ringcast.config import cluster
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
@@ -97,6 +98,8 @@ def private(folder: Path, instead: str = _NEW_DIRECTORY) -> None:
 
 def _made(folder: Path, instead: str) -> os.stat_result:
     """Make a directory unless something has that name; return what is there. A link is none: it leads to others'."""
+    if found := open_to_all(folder.parent):
+        raise ConfigError(f"{folder}, where the ranks are to meet: all users can rename what is in {found}; {instead}")
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)

@@ -17,7 +17,9 @@ import psutil
 import pytest
 
 from ringcast._util import socket_path
+from ringcast.bootstrap.rendezvous import private
 from ringcast.config.worker import from_environment
+from ringcast.errors import ConfigError
 from ringcast.monitoring import jobs
 from support.fleets import QUIET
 from support.patience import patience
@@ -201,6 +203,31 @@ def test_a_tmpdir_that_is_not_there_is_one_sentence(short: Path) -> None:
 def test_a_tmpdir_without_permission_is_one_sentence(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert socket_path.reason_not(str(short)).startswith(f"TMPDIR={short}: no permission to write there; set TMPDIR to")
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_tmpdir_in_which_all_can_rename_our_directories_is_refused(short: Path, above: bool) -> None:
+    (short / "open" / "below").mkdir(parents=True)
+    (short / "open").chmod(0o777)
+    named = short / "open" / "below" if above else short / "open"
+    done = launch(named, "-n", "2", "true")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"ringcast-launch: TMPDIR={named}: all users can rename what is in {short}/open (chmod +t it); "
+        "set TMPDIR to a directory in which you can make files, or unset it\n"
+    )
+    (short / "open").chmod(0o1777)
+    assert socket_path.reason_not("") == ""
+    assert not socket_path.open_to_all(named)
+
+
+def test_ranks_do_not_meet_where_all_can_rename_their_directory(short: Path) -> None:
+    (short / "open").mkdir()
+    (short / "open").chmod(0o777)
+    meeting = Path(short, "open", "job")
+    with pytest.raises(ConfigError, match=r"all users can rename what is in .*/open; before the job: export"):
+        private(meeting)
+    assert not meeting.exists()
 
 
 def test_a_tmpdir_that_takes_no_files_is_one_sentence() -> None:
