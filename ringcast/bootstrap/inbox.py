@@ -1,6 +1,6 @@
 """A rank's inbox: its addresses, and the endpoint card that the other ranks get.
 
-Only the transport that is used is imported: on one host no start waits for TLS, and epoll need not be there.
+Only what the transport needs is imported: on one host no start waits for TLS, and epoll need not be there.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import zmq
 from ringcast._util.socket_path import open_to_all
 from ringcast.config.worker import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
-from ringcast.net import colocation, interfaces
+from ringcast.net import colocation
 from ringcast.net.fd_limits import raise_files
-from ringcast.net.interfaces import ListenAddress, in_brackets
 from ringcast.net.keys import is_key
 from ringcast.net.ports import endpoints
 from ringcast.procs.libc import reason_not_shared
@@ -31,6 +30,7 @@ from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP
 from ringcast.wire.endpoint_card import EndpointCard
 
 if TYPE_CHECKING:
+    from ringcast.net.interfaces import ListenAddress
     from ringcast.transports.shm import ShmTransport
     from ringcast.transports.sockets import SocketTransport
     from ringcast.transports.zeromq import ZeroMQTransport
@@ -59,6 +59,8 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, Inbox]:
     raise_files(config.size)
     place = _place(config)
     if place is not None and config.control.startswith(TCP.scheme):  # a name may have more than one, and 127.0.1.1 too
+        from ringcast.net.interfaces import in_brackets
+
         port = config.control.rpartition(":")[2]
         config = replace(config, control=f"{TCP.scheme}{in_brackets(place.rendezvous)}:{port}")
     return config, OPENERS[config.transport](config, place)
@@ -109,6 +111,8 @@ def _open_ipc(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
 
 def _open_tcp(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     assert place is not None
+    from ringcast.net.interfaces import in_brackets
+
     near = colocation.socket_path(config.directory, config.rank) if config.near else ""
     transport = _bind(config, _tcp_addresses(config, in_brackets(place.address)), near)
     if config.debug and transport.near:
@@ -129,6 +133,7 @@ def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     assert place is not None
     if reason := reason_not_sockets():
         raise ConfigError(f"RINGCAST_TRANSPORT={SOCKETS.name}: {reason}; use {TCP.name}")
+    from ringcast.net.interfaces import in_brackets
     from ringcast.transports.sockets import SocketTransport
 
     addresses = _tcp_addresses(config, in_brackets(place.address))
@@ -248,9 +253,14 @@ def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int,
 
 def _place(config: WorkerConfig) -> ListenAddress | None:
     """Return the tcp addresses of this rank and of the rendezvous; None where all is ipc."""
-    if config.control.startswith(TCP.scheme):
-        return interfaces.place(config.control.removeprefix(TCP.scheme).rpartition(":")[0], config.iface)
-    return interfaces.place("127.0.0.1", config.iface) if not KINDS[config.transport].local else None
+    named = config.control.startswith(TCP.scheme)
+    if not named and KINDS[config.transport].local:
+        return None
+    from ringcast.net import interfaces
+
+    return interfaces.place(
+        config.control.removeprefix(TCP.scheme).rpartition(":")[0] if named else "127.0.0.1", config.iface
+    )
 
 
 def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:

@@ -19,7 +19,6 @@ from ringcast._util.socket_path import open_to_all
 from ringcast.config import cluster
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
-from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import ConfigError, RendezvousError
 
 LOOK_AGAIN = 0.05  # seconds
@@ -130,6 +129,8 @@ def _by_file(config: WorkerConfig, path: Path) -> Iterator[JoinInfo]:
 
 def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
     """Start the control plane on a free port of this host; return its lifeline and its address."""
+    from ringcast.control.process import START_SERVER, start_server
+
     deadline = time.monotonic() + max(config.start_timeout, START_SERVER)
     return start_server(replace(config, control=f"tcp://{host}:*"), deadline)
 

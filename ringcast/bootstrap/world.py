@@ -25,7 +25,6 @@ from ringcast.config import worker
 from ringcast.config.worker import NONE, WorkerConfig, from_environment, misspelled
 from ringcast.control import PACE, ControlClient
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RingcastError, UsageError
 from ringcast.monitoring import progress, recorder, stacks
 from ringcast.net.keys import OPEN
@@ -135,6 +134,8 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
             _joined = _listen_to_children(config, group)
             _config = config = replace(config, key="")
         else:
+            from ringcast.engine.in_process import thread_endpoints  # with a control plane of its own
+
             endpoint, fixed = thread_endpoints(1)[0], config.deterministic
             group = Group(endpoint, WORLD, network, pickle=config.pickle, deterministic=fixed)
         if config.debug and config.rank == 0:

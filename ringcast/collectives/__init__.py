@@ -8,12 +8,6 @@ from ringcast.collectives.alltoall import alltoall, alltoallv
 from ringcast.collectives.broadcast import bcast
 from ringcast.collectives.gather import allgather, allgatherv, gather, gatherv
 from ringcast.collectives.merge import merge_sorted
-from ringcast.collectives.neighbors import (
-    neighbor_allgather,
-    neighbor_allgatherv,
-    neighbor_alltoall,
-    neighbor_alltoallv,
-)
 from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.reduce import allreduce, barrier, reduce, reduce_scatter
 from ringcast.collectives.scan import exscan, scan
@@ -32,10 +26,6 @@ __all__ = [
     "gather",
     "gatherv",
     "merge_sorted",
-    "neighbor_allgather",
-    "neighbor_allgatherv",
-    "neighbor_alltoall",
-    "neighbor_alltoallv",
     "reduce",
     "reduce_scatter",
     "scan",

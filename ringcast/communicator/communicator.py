@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringcast.collectives.explain import Explanation, Size, explain
 from ringcast.collectives.stage import Choice
 from ringcast.communicator.distribution import Distribution
 from ringcast.communicator.exchange import Exchange
@@ -20,6 +19,9 @@ from ringcast.communicator.recovery import Recovery
 from ringcast.communicator.reduction import Reduction
 from ringcast.ops import SUM, as_op
 from ringcast.requests.types import Operator
+
+if TYPE_CHECKING:
+    from ringcast.collectives.explain import Explanation
 
 
 class Communicator(
@@ -127,5 +129,7 @@ class Communicator(
         >>> comm.explain("bcast", nbytes=1000).collective
         'bcast'
         """
+        from ringcast.collectives.explain import Size, explain  # only people ask
+
         size = Size(value, nbytes, counts, dtype)
         return explain(self._group, collective, size, as_op(op), root, distance, Choice(algorithm, nblocks))

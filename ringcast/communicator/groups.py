@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
-from ringcast.collectives import graph as edges
 from ringcast.collectives import split
 from ringcast.collectives.stage import Group
 from ringcast.errors import ArgumentError
 from ringcast.requests.calls import Calls
-from ringcast.topology.cartesian import Grid, grid_of
-from ringcast.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from ringcast.topology.cartesian import Grid
+    from ringcast.topology.graph import Topology
 
 
 class Groups(Calls):
@@ -130,6 +131,8 @@ class Groups(Calls):
         >>> comm.cart([0, 0]).dims
         (1, 1)
         """
+        from ringcast.topology.cartesian import Grid, grid_of  # no start waits for topologies
+
         shape, rings = grid_of(self._group.endpoint.rank, self.size, dims, periods)
         part = self._part(self._call(split.cart(self._group, shape, rings), timeout))
         return None if part is None else Grid(part, shape, rings)
@@ -161,7 +164,10 @@ class Groups(Calls):
         >>> comm.graph([0, 0]).neighbor_alltoall(["a", "b"])
         ['a', 'b']
         """
-        made = self._call(edges.graph(self._group, destinations, sources), timeout)
+        from ringcast.collectives.graph import graph
+        from ringcast.topology.graph import Topology
+
+        made = self._call(graph(self._group, destinations, sources), timeout)
         if isinstance(made, ArgumentError):
             raise made
         group, neighborhood = made

@@ -30,7 +30,6 @@ Where these are not set, an engine that runs processes may give them: see `ringc
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -40,7 +39,6 @@ from ringcast._util.dataclass import dataclass
 from ringcast._util.near_words import did_you_mean
 from ringcast.config import cluster
 from ringcast.errors import ConfigError
-from ringcast.net import interfaces
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
 from ringcast.procs.child_processes import RankProcess, parse
@@ -314,10 +312,13 @@ def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str
 
 def _iface(env: Mapping[str, str]) -> str:
     text = env.get("RINGCAST_IFACE", "")
-    try:
-        interfaces.parse(text)
-    except ConfigError as error:
-        raise ConfigError(f"RINGCAST_IFACE: {error}") from None
+    if text:
+        from ringcast.net import interfaces  # most jobs name none
+
+        try:
+            interfaces.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"RINGCAST_IFACE: {error}") from None
     return text
 
 
@@ -337,6 +338,10 @@ def _advertise(env: Mapping[str, str]) -> str:
     text = env.get("RINGCAST_ADVERTISE", "")
     if not text:
         return ""
+    import ipaddress
+
+    from ringcast.net import interfaces
+
     try:
         return interfaces.in_brackets(ipaddress.ip_address(text.strip("[]")))
     except ValueError:

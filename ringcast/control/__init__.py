@@ -10,10 +10,31 @@ The server runs in the launcher's loop, or, where no launcher is, in a process o
 `python -m ringcast.control`, and that ends with the job.
 """
 
-from ringcast.control.client import ControlClient
-from ringcast.control.envelope import PACE, Pace, version
-from ringcast.control.process import main, serve
-from ringcast.control.server import ControlServer
-from ringcast.net.keys import new_key
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringcast.control.client import ControlClient
+    from ringcast.control.envelope import PACE, Pace, version
+    from ringcast.control.process import main, serve
+    from ringcast.control.server import ControlServer
+    from ringcast.net.keys import new_key
 
 __all__ = ["PACE", "ControlClient", "ControlServer", "Pace", "main", "new_key", "serve", "version"]
+
+_HOMES = {
+    "ringcast.control.client": {"ControlClient"},
+    "ringcast.control.envelope": {"PACE", "Pace", "version"},
+    "ringcast.control.process": {"main", "serve"},
+    "ringcast.control.server": {"ControlServer"},
+    "ringcast.net.keys": {"new_key"},
+}  # imported when needed: no rank waits for the server, and no launcher for the client
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

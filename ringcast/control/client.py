@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import zmq
 
@@ -24,10 +24,8 @@ from ringcast.control.envelope import (
     seal,
     version,
 )
-from ringcast.control.process import START_SERVER, start_server
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, member_pair
-from ringcast.net.link_watch import LinkWatch
 from ringcast.procs.portable import Bell
 from ringcast.transports.registry import TCP
 from ringcast.wire.codec import CodecError, parse
@@ -50,6 +48,9 @@ from ringcast.wire.control_messages import (
     notice_frames,
 )
 from ringcast.wire.endpoint_card import EndpointCard
+
+if TYPE_CHECKING:
+    from ringcast.net.link_watch import LinkWatch
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
 
@@ -110,6 +111,8 @@ class ControlClient:
         """
         config = self._config
         if not config.hosted and config.rank == 0 and self._lifeline is None:
+            from ringcast.control.process import START_SERVER, start_server  # with the server, which others do not need
+
             self._lifeline, _ = start_server(config, time.monotonic() + max(timeout, START_SERVER))
         deadline = time.monotonic() + timeout
         conversation = _Conversation(self, _connect(config, self._context))
@@ -124,6 +127,8 @@ class ControlClient:
 
     def watch(self, links: Callable[[], Mapping[int, str]]) -> None:
         """Monitor these connections (address by rank) from now on, and report dead ones."""
+        from ringcast.net.link_watch import LinkWatch  # ranks that share memory have no links
+
         self._watch = LinkWatch(links)
 
     def send(self, message: ToServer) -> None:

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import process
 from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
@@ -88,6 +87,9 @@ def refuse(parent: RankProcess) -> None:
 
 
 def _of_multiprocessing() -> bool:
+    process = sys.modules.get("multiprocessing.process")  # which each of its processes has imported
+    if process is None:
+        return False
     # Its server of forks imports the program's file before it has a parent in this sense.
     return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
 

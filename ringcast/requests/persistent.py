@@ -6,11 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringcast.collectives.neighbors import Neighbors
 from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
@@ -20,6 +19,9 @@ from ringcast.protocol.operations import Operation
 from ringcast.requests.caller import Caller
 from ringcast.requests.request import Request, Returned
 from ringcast.wire.call import Site
+
+if TYPE_CHECKING:
+    from ringcast.collectives.neighbors import Neighbors
 
 
 class Persistent(Request[Returned]):

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from ringcast.net.ports import BACKLOG
 from ringcast.transports.registry import TCP
-from ringcast.transports.zeromq import KEEPALIVE
 
+KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
 SILENCE = 60_000  # ms without an answer after which a connection that is being made is given up
 _NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 _UNDER_WAY = (0, errno.EINPROGRESS)

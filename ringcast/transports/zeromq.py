@@ -27,6 +27,7 @@ from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.net.zmq_monitor import read_event_type
 from ringcast.transports.base import LINGER, Frame, NoLoans
+from ringcast.transports.tcp import KEEPALIVE
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 
@@ -37,7 +38,6 @@ _BROKEN = {
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
-KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
 _LAST = int(zmq.DONTWAIT)
 _MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # once, as an enum takes its time for this
 SLICE = 1000  # ms after which a wait looks at its deadline again

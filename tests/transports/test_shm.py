@@ -408,7 +408,7 @@ def test_a_process_of_an_ordinary_user_that_has_ended_has_left() -> None:
     needs.root()
     a = ShmTransport(0, 2)
     done = subprocess.run(
-        [*MATE, str(a.card), "map what has ended"], capture_output=True, text=True, timeout=60, check=False
+        [*MATE, str(a.card), "map what has ended"], capture_output=True, text=True, timeout=patience(60), check=False
     )
     a.close()
     assert done.stdout == "FileNotFoundError: its segment has been closed\n", done.stderr

@@ -27,7 +27,7 @@ from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key
 from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream, encrypted
-from ringcast.transports import sockets, tcp, zeromq
+from ringcast.transports import sockets, tcp
 from ringcast.transports.base import HURRIED, Transport
 from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.framing import in_records
@@ -277,7 +277,7 @@ def test_connections_have_their_options(pair: tuple[SocketTransport, SocketTrans
     for sock in a._links[1].sock, connection.sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == zeromq.KEEPALIVE
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == tcp.KEEPALIVE
         # The kernel would end a connection to a rank that computes for long, and takes nothing meanwhile.
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
     with contextlib.closing(tcp.connecting(tcp.with_route(tcp.resolve(a.address)))) as sock:
