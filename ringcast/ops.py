@@ -247,5 +247,5 @@ def counted(op: Op, value: Any) -> Any:
     if not counts_booleans(op):
         return value
     if isinstance(value, np.ndarray | np.generic):
-        return value.astype(np.int_) if value.dtype == bool else value
+        return value.astype(np.int_) if value.dtype.kind == "b" else value
     return int(value) if isinstance(value, bool) else value

@@ -64,13 +64,15 @@ def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | 
     Raises:
         ArgumentError: it holds booleans that cannot be counted.
     """
+    array = as_array(value)
+    if not counts_booleans(op) or (array is not None and array.dtype.kind != "b"):
+        return array, value
     given = counted(op, value)
-    array = as_array(given)
-    if array is None and counts_booleans(op) and of_booleans(given):
+    if given is value and of_booleans(value):
         kind = class_name(type(value))
         expected = f"expected values that {op} counts, got booleans in a {kind}; pass them as integers"
         raise ArgumentError(group.endpoint.rank, collective, "value", f"{expected}, as value.astype(int)")
-    return array, given
+    return as_array(given), given
 
 
 def plan_combine(

@@ -77,7 +77,9 @@ def check_bcast(job: Job, arrays: list[Array], root: int = 0, buffers: Sequence[
 
 
 def fold(op: Any, arrays: Sequence[Array]) -> Array:
-    """The combination in rank order."""
+    """The combination in rank order; booleans are counted as np.sum and np.prod count them."""
+    if arrays[0].dtype == bool and op in (SUM, PROD):
+        return np.asarray((np.sum if op is SUM else np.prod)(arrays, axis=0))
     fn = op.fn if isinstance(op, Op) else op
     return functools.reduce(lambda a, b: np.asarray(fn(a, b)).astype(arrays[0].dtype), arrays)
 
