@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,20 @@ def test_a_host_that_is_killed_does_not_keep_the_others_from_all(links: Fleet, b
     again = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
     assert again.returncode == 0
     assert digest(links, 2, "big.bin") == expected
+
+
+@pytest.mark.parametrize("whose", ["the launcher's", "all"])
+def test_nothing_is_left_on_other_hosts_when_the_command_is_killed(links: Fleet, big: Path, whose: str) -> None:
+    """The launcher, or all that runs on the host which has the files, ssh and watchdog too."""
+    with started(links, str(big), "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) > BIG // 8)
+        there = links.processes(0)
+        ours = [pid for pid, command in there.items() if whose == "all" or " -m ringcast_launcher -H" in command]
+        assert ours
+        for pid in ours:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        finished(process)
 
 
 def test_the_sender_is_killed_at_half_and_run_again(links: Fleet, big: Path) -> None:

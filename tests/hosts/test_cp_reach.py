@@ -176,7 +176,7 @@ esac"""
 def test_this_host_among_others_is_named_rightly(hosts: Fleet, source: Path, tmp_path: Path) -> None:
     on(hosts.bed, 0, "touch", THERE)  # a file where a directory shall be
     done = cp(hosts, "--keep-going", str(source), "-H", f"h1,h0,h2:{THERE}/")
-    assert (done.returncode, errors(done)) == (1, {"h0": f"{THERE}/: File exists"})
+    assert (done.returncode, errors(done)) == (1, {"h0": f"{THERE}/: Not a directory"})
     assert [has(hosts, host, source) for host in (1, 2)] == [True, True]
 
 
@@ -190,7 +190,7 @@ def test_a_directory_that_other_hosts_have_not(hosts: Fleet, source: Path) -> No
 READ_ONLY = f"mkdir {THERE} && mount -t tmpfs -o ro tmpfs {THERE}"
 IN_THE_WAY = {
     "a directory for a file": (f"mkdir -p {THERE}/source", f"{THERE}/source: is a directory there"),
-    "a file for a directory": (f"touch {THERE}", f"{THERE}/: File exists"),
+    "a file for a directory": (f"touch {THERE}", f"{THERE}/: Not a directory"),
     "no right to write": (READ_ONLY, f"{THERE}/: Read-only file system"),
 }
 
@@ -260,6 +260,22 @@ def test_ctrl_c_before_the_ranks_run(hosts: Fleet, source: Path, tmp_path: Path,
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("ringcast cp: interrupted; ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("whose", ["the launcher's", "the command's and the launcher's"])
+def test_an_agent_below_its_starter_leaves_nothing_when_the_launcher_is_killed(
+    hosts: Fleet, source: Path, tmp_path: Path, whose: str
+) -> None:
+    """As with sudo or docker: there the agent descends from the launcher."""
+    below = starter(tmp_path, 'exec sh -c "$2"')
+    with started(hosts, "--limit-rate", "300k", *below, str(source), "-H", f"h1:{THERE}/") as process:
+        until(lambda: len(list(hosts.temporary.glob("ringcast-job-*"))) == 2)
+        until(lambda: run_on(hosts.bed, 0, ["sh", "-c", f"ls -A {THERE} | grep -q ."]).returncode == 0)
+        names = [r" -m ringcast_launcher -H"] + [r" -m ringcast cp"] * whose.startswith("the command")
+        for pid, command in hosts.processes(0).items():
+            if any(name in command for name in names):
+                os.kill(pid, signal.SIGKILL)
+        finished(process)
 
 
 LIES = r"""

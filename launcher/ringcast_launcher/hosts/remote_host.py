@@ -128,7 +128,7 @@ class SshHost(RemoteHost):
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for the launcher, which then ends the others
         )
-        watchdog.tell("worker", str(self._process.pid))
+        watchdog.tell("starter", str(self._process.pid))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

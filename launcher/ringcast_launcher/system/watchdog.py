@@ -64,6 +64,7 @@ class Watchdog:
         """Register a word and its value, which is for
 
         * worker: the process number of a worker
+        * starter: that of a command which reaches an agent
         * tag: an entry of the environment that identifies processes of the job
         * imprints: the first imprint of the workers, and the first one after them
         * directory: the job's directory, to be removed
@@ -107,7 +108,7 @@ class _Pipe:
     """The watchdog's end of the pipe; `told` holds the values received so far, by word."""
 
     def __init__(self) -> None:
-        words = b"worker", b"tag", b"imprints", b"directory", b"file", b"watched"
+        words = b"worker", b"starter", b"tag", b"imprints", b"directory", b"file", b"watched"
         self.told: dict[bytes, list[bytes]] = {word: [] for word in words}
         self._rest = b""
         self._poller = select.poll()
@@ -146,6 +147,7 @@ def main() -> None:
         return
     hung = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
     process_tree.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
+    _end_starters({int(pid) for pid in pipe.told[b"starter"]})
     import shutil  # not before it is needed: few watchdogs ever get here
 
     for directory in pipe.told[b"directory"]:
@@ -185,6 +187,18 @@ def _second_end(pipe: _Pipe) -> _End:
             break
         process_tree.send(_late_ones(pipe), signal.SIGKILL)
     return _End.SILENT
+
+
+def _end_starters(found: set[int]) -> None:
+    """Let the commands that reach agents end by themselves, as their pipes have: then kill them with what they started.
+
+    An agent that runs below its command, as with sudo or docker, would leave its files if it was killed at once.
+    """
+    for _ in range(round(GRACE / STEP)):
+        if not (found := process_tree.members(found, ())):
+            return
+        time.sleep(STEP)
+    process_tree.send(found, signal.SIGKILL)
 
 
 def _late_ones(pipe: _Pipe) -> set[int]:
