@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ringcast.commands.cp.command import main
+from ringcast.commands.cp.command import _tell, main
+from ringcast.transfer.report import CopyReport, RankReport
 from support.patience import patience
 from support.trees import described, make_tree
 
@@ -104,3 +105,25 @@ def test_this_host_can_be_a_destination_and_a_terminal_shows_progress(tmp_path: 
     assert "100 % of " in drawn
     assert drawn.endswith("\r\x1b[K")
     assert described(tmp_path / "out" / "tree") == described(tree)
+
+
+SIZE = 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "ranks", "there"),
+    [
+        (0, [RankReport(1, "", error="lost: it left")], ""),
+        (0, [RankReport(1, "h1", 0, SIZE), RankReport(2, "", error="lost: it left")], "; 3,000,000 were there already"),
+        (SIZE, [RankReport(1, "h1", SIZE), RankReport(2, "", error="lost: it left")], ""),
+        (0, [RankReport(1, "h1", error="no space")], ""),
+        (1_000_000, [RankReport(1, "h1", 1_000_000, 2_000_000)], "; 2,000,000 were there already"),
+        (SIZE, [RankReport(1, "h1", 0, SIZE), RankReport(2, "h2", SIZE)], ""),
+    ],
+)
+def test_only_what_a_host_has_found_was_there_already(
+    sent: int, ranks: list[RankReport], there: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _tell(CopyReport(1, SIZE, sent, sent, 1.0, tuple(ranks)), ["h1", "h2"])
+    told = capsys.readouterr().out.rstrip()
+    assert told.endswith(f"{sent:,} sent in 1.0 s{f', {sent / 1e6:.1f} MB/s' if sent else ''}{there}")

@@ -97,7 +97,8 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
     for each in failed:
         _complain(f"{hosts[each.rank - 1]}: {each.error}")
     speed = f", {report.sent / report.seconds / 1e6:,.1f} MB/s" if report.sent and report.seconds else ""
-    there = report.nbytes - report.sent
+    # Bytes that were not sent were there only if a host has all: of one that was lost they are just missing.
+    there = min(report.nbytes - report.sent, max((each.found for each in report.ranks if not each.error), default=0))
     found = f"; {there:,} were there already" if there > 0 else ""
     packed = f" as {report.travelled:,}" if report.travelled < report.sent else ""
     print(
