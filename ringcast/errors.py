@@ -160,6 +160,9 @@ class PeerFailed(RingcastError):
         self.flag = flag
 
 
+MISMATCH = "mismatch with rank"  # in the texts of these errors, and of those that they bring about on other ranks
+
+
 class CollectiveMismatch(RingcastError):
     """Matching messages of two ranks come from different calls, or from one call with different arguments.
 
@@ -195,7 +198,7 @@ class CollectiveMismatch(RingcastError):
         calls = f"mine is {mine}{here}, theirs is {theirs}{there}"
         first = f"{differs}; " if differs else ""
         super().__init__(
-            f"rank {rank}: mismatch with rank {peer} in {where}: {first}{calls}; "
+            f"rank {rank}: {MISMATCH} {peer} in {where}: {first}{calls}; "
             "every rank must make the same collective calls in the same order with matching arguments"
         )
         self.rank, self.peer, self.mine, self.theirs, self.where = rank, peer, mine, theirs, where

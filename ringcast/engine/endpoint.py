@@ -12,7 +12,16 @@ from typing import Protocol as Interface
 from ringcast._util.safe_text import class_name, is_a
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.signal_gate import Gate
-from ringcast.errors import JobAborted, LinkLost, ObjectsRefused, PeerFailed, Revoked, RingcastError, UsageError
+from ringcast.errors import (
+    MISMATCH,
+    JobAborted,
+    LinkLost,
+    ObjectsRefused,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+    UsageError,
+)
 from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.ballots import Ballot
@@ -125,10 +134,22 @@ class Endpoint:
         begin, last = self.protocol.begin, run.operation
         if last is not None and (p2p or last.context != context or last.number == P2P):
             last = run.last_in(context)
-        op = begin(context, call, granted=granted, align=align, p2p=p2p, site=run.site, after=last)
+        try:
+            op = begin(context, call, granted=granted, align=align, p2p=p2p, site=run.site, after=last)
+        except RingcastError as error:
+            if last is None and not p2p and MISMATCH in str(error):
+                self._record_unbegun(context, call, record, error)
+            raise
         run.operation = op
         self.recorder.begin(op, record)
         return op
+
+    def _record_unbegun(self, context: int, call: Call, record: bytes, error: RingcastError) -> None:
+        """Record a call that comes after a mismatch of others, so that it can be told which of them is the odd one."""
+        assert self.running is not None
+        if (op := self.protocol.unbegun(context, call, self.running.site, error)) is not None:
+            self.recorder.begin(op, record)
+            self.recorder.failed(op, ())
 
     def begin_ballot(self, ballot: Ballot, record: bytes) -> None:
         """Begin to wait for the decision on a vote: the next stage of the call whose steps run now."""

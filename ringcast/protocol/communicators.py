@@ -127,6 +127,10 @@ class Context:
         early = [header for header, _ in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early
 
+    def unbegun(self, context: int, call: Call, site: Site) -> Operation:
+        """Return the next call as an operation that does not begin, as the communicator was given up before it."""
+        return Operation(context, STAGES * (self.calls % CALLS + 1), call, False, 1, site)
+
     def end(self, op: Operation) -> None:
         self.active.pop(op.number, None)
         self.ended[op.number] = op

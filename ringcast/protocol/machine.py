@@ -204,6 +204,14 @@ class Protocol:
             self._aborter.agree(op, header)
         return op
 
+    def unbegun(self, context: int, call: Call, site: Site, error: BaseException) -> Operation | None:
+        """Return the call that could not begin because of `error`; None unless that had just ended its communicator.
+
+        It tells which call this rank would have made where others have found that theirs differ.
+        """
+        state = self._contexts.get(context)
+        return state.unbegun(context, call, site) if state is not None and state.error is error else None
+
     def _usable(self, context: int) -> Context:
         """Return the state of a communicator in which a call may begin; raises as `begin`."""
         if context in self._contexts.retired:

@@ -73,7 +73,7 @@ UNANSWERED = rf"raised in CALL at program.py:\d+ and caught; {ANSWERS}\)"
 TOLD = {
     "an error of its own": rf"{LEFT} {UNANSWERED}",
     "an early end": rf"{LEFT} {UNANSWERED}",
-    "a mismatch": rf"{FAILED} CollectiveMismatch: rank \d+: mismatch with rank \d+ in allreduce #1.* \({UNANSWERED}",
+    "a mismatch": rf"{FAILED} CollectiveMismatch: its #1 allreduce differs from that of .*: op .* \({UNANSWERED}",
     "a timeout": rf"{FAILED} CollectiveTimeout: rank \d+: .*did not finish within 0.2 s.* \({UNANSWERED}",
     "a revocation": rf"{FAILED} Revoked: .* revoked: rank 1 called revoke\(\) \({UNANSWERED}",
 }

@@ -187,9 +187,6 @@ _RACING = (
     (r"in \w+ #\d+", "in CALL"),
     # What differs is told only if the other call is known by then; the last line may end in the middle of all that.
     (r": (?:[\w ]+ differs?\b|mine\b).*", ": mine is CALL, theirs is CALL"),
-    # Of the last call a mismatch shows only if the message of the other one has come by then.
-    (r"it finished without taking a message of rank R; .*", "CollectiveMismatch: mismatch with rank R in CALL: "
-     "mine is CALL, theirs is CALL"),
 )  # fmt: skip
 
 

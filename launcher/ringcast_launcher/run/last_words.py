@@ -8,17 +8,14 @@ from pathlib import Path
 from ringcast._util.output_files import write_text
 from ringcast._util.streams import write_all
 from ringcast.monitoring import flight_record
+from ringcast.monitoring.flight_record import Flights
 
 
-def last_words(
-    directory: str, size: int, file: str, lost: Collection[int], raised: Mapping[int, str]
-) -> tuple[str, str]:
-    """Return a line for each rank about its last actions, and in words who waits for whom.
+def last_words(flights: Flights, file: str, lost: Collection[int], raised: Mapping[int, str]) -> str:
+    """Return a line for each rank about its last actions, and write the whole record to `file`, if one is given.
 
-    The whole record is written to `file`, if one is given. The arguments `lost` and `raised` are those of
-    `flight_record.summary`.
+    The arguments `lost` and `raised` are those of `flight_record.summary`.
     """
-    flights = flight_record.read(directory, range(size))
     lines = flight_record.summary(flights, lost, raised) if any(flights) else []
     if file:
         text = flight_record.to_json(flights) if file.endswith(".json") else flight_record.text(flights, lost, raised)
@@ -26,7 +23,7 @@ def last_words(
             write_text(file, text)
         except OSError as error:
             lines.append(f"the flight record was not written to {file}: {error.strerror}")
-    return "".join(f"ringcast-launch: {line}\n" for line in lines), flight_record.who_waits(flights)
+    return "".join(f"ringcast-launch: {line}\n" for line in lines)
 
 
 def say_last(text: str, file: str = "") -> None:

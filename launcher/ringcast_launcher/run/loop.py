@@ -21,12 +21,13 @@ import zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
-from ringcast.monitoring import jobs, recorder
+from ringcast.monitoring import flight_record, jobs, recorder
 from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast.procs.portable import signal_name
 from ringcast.wire.failure import Failure
+from ringcast_launcher.decide.by_records import explained
 from ringcast_launcher.decide.equal_errors import named_error
 from ringcast_launcher.decide.job_report import JobReport, RankReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
@@ -34,7 +35,6 @@ from ringcast_launcher.decide.program_stacks import told_once
 from ringcast_launcher.decide.same_signal import LAUNCHER, SameSignal
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import (
-    TIMED_OUT,
     AbortJob,
     Action,
     Declare,
@@ -259,11 +259,9 @@ class _Running:
         if self._verdict.code not in (0, BROKEN_PIPE):
             lost = {rank for rank, i in self._node.items() if i not in self._all_hosts}
             raised = self._supervisor.raised
-            self._last_words, waits = report.last_words(
-                self._directory, self._job.size, self._job.flight_recorder, lost, raised
-            )
-            if self._verdict.code == TIMED_OUT and waits:
-                self._verdict = replace(self._verdict, how=f"{self._verdict.how}; {waits}")
+            flights = flight_record.read(self._directory, range(self._job.size))
+            self._last_words = report.last_words(flights, self._job.flight_recorder, lost, raised)
+            self._verdict = explained(self._verdict, flights)
             self._errors, self.error_of_cause = self._outputs.last_errors(self._verdict)
         if not self._joined and self._verdict.code == 0 and self._job.size > 1:
             self._note(f"no rank called ringcast.init: {self._job.size} processes ran the program, each by itself")

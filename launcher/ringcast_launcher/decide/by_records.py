@@ -1,0 +1,96 @@
+"""Says more of how a job has ended, by what all ranks have recorded: pure, over the flight records.
+
+After a mismatch: which ranks made another call than most others. Two ranks that have met cannot know which of them is
+wrong, and which two meet first is chance. But all ranks have recorded their calls: those of the largest group made the
+call that is meant, if no other group is as large. Else all sides are named, and the lowest rank stands for them.
+
+After a timeout of the job: who waits for whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from os.path import basename
+
+from ringcast.control.events import in_words
+from ringcast.errors import MISMATCH, CollectiveMismatch
+from ringcast.monitoring.flight_record import Flights, Row, merge, name, who_waits
+from ringcast.monitoring.recorder import Entry
+from ringcast_launcher.decide.supervisor import TIMED_OUT
+from ringcast_launcher.decide.verdict import Verdict
+
+_SIGNS = (MISMATCH, "it finished without taking", "still communicated with it")  # the others: in the last call
+_CAUGHT = " (raised in "
+_CHOSEN = ("algorithm", "nblocks")  # often by ringcast, from the other facts
+_FACTS = ("op", "dtype", "shape", "root", *_CHOSEN)
+
+
+def explained(verdict: Verdict, flights: Flights) -> Verdict:
+    """Return the verdict with what the records add to it."""
+    if verdict.rank is None:
+        waits = who_waits(flights) if verdict.code == TIMED_OUT else ""
+        return replace(verdict, how=f"{verdict.how}; {waits}") if waits else verdict
+    if not any(sign in verdict.how for sign in _SIGNS):
+        return verdict
+    row = _row(flights, verdict.rank)
+    return verdict if row is None else _mismatch(verdict, row)
+
+
+def _mismatch(verdict: Verdict, row: Row) -> Verdict:
+    odd, others = _sides(row)
+    caught = verdict.how.rfind(_CAUGHT)
+    how = f"failed: {CollectiveMismatch.__name__}: {_told(row, odd, others)}"
+    how += verdict.how[caught:] if caught > 0 else ""
+    # The traceback is that of the rank which met the mismatch; maybe it is another one.
+    noticed = verdict.rank if verdict.witness is None else verdict.witness
+    return replace(verdict, code=1, rank=odd[0], how=how, witness=None if noticed == odd[0] else noticed)
+
+
+def _row(flights: Flights, rank: int) -> Row | None:
+    """Return the first collective in which calls differ, of the communicators of `rank` if it has one there."""
+    rows = [row for row in merge(flights) if len({call.fingerprint for call in row.calls.values()}) > 1]
+    return next((row for row in rows if rank in row.calls), rows[0] if rows else None)
+
+
+def _sides(row: Row) -> tuple[list[int], list[list[int]]]:
+    """Return the ranks to name, and the groups from which they differ.
+
+    These are the largest group, for all others; or where two are as large all groups but that of the lowest rank.
+    """
+    groups: dict[int, list[int]] = {}
+    for rank in sorted(row.calls):
+        groups.setdefault(row.calls[rank].fingerprint, []).append(rank)
+    first, second, *_ = sorted(groups.values(), key=len, reverse=True)
+    if len(first) == len(second):
+        lowest, *others = groups.values()
+        return lowest, others
+    return sorted(set(row.calls).difference(first)), [first]
+
+
+def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
+    """Return what differs between two calls, which ranks made them, and where."""
+    mine, theirs = row.calls[odd[0]], row.calls[others[0][0]]
+    most = in_words(sorted(rank for group in others for rank in group))
+    here, there = (f"at {basename(call.file)}:{call.line}" for call in (mine, theirs))
+    if mine.collective != theirs.collective:
+        subject = "it" if len(odd) == 1 else in_words(odd)
+        return f"{subject} made {name(mine)} {here}, where {most} made {theirs.collective} {there}"
+    subject = f"its {name(mine)}" if len(odd) == 1 else f"the {name(mine)} of {in_words(odd)}"
+    places = here if here == there else f"{here}, theirs {there}"
+    return f"{subject} differs from that of {most}: {_facts(mine, theirs)}; {places}"
+
+
+def _facts(mine: Entry, theirs: Entry) -> str:
+    different = [fact for fact in _FACTS if getattr(mine, fact) != getattr(theirs, fact)]
+    told = [fact for fact in different if fact not in _CHOSEN] or different
+    pairs = (f"{_name(fact, mine)} {_shown(mine, fact)}, theirs {_shown(theirs, fact)}" for fact in told)
+    return "; ".join(pairs) or "other arguments"
+
+
+def _name(fact: str, call: Entry) -> str:
+    return "counts" if fact == "shape" and call.collective.endswith("v") else fact
+
+
+def _shown(call: Entry, fact: str) -> str:
+    value = getattr(call, fact)
+    return "none" if value in (None, "") else str(value)
