@@ -60,6 +60,23 @@ def test_modes_and_times_of_files_that_are_there_are_kept_too(tmp_path: Path) ->
     assert described(tmp_path / "out" / "1" / "tree", times=True) == described(tree, times=True)
 
 
+def test_times_of_any_year_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for year in -1_000, 1600, 1969, 2261, 2263, 2400, 100_000:
+        (tmp_path / "tree" / str(year)).write_bytes(b"x")
+        (tmp_path / "tree" / f"link {year}").symlink_to("x")
+        time = (year - 1970) * 31_556_952 * 10**9 + 123_456_789
+        for name in str(year), f"link {year}":
+            os.utime(tmp_path / "tree" / name, ns=(time, time), follow_symlinks=False)  # as far as this disk can
+    os.utime(tmp_path / "tree", ns=(10**19, 10**19))
+    expected = described(tmp_path / "tree", times=True)
+    for verify in "full", "size":
+        report = copied(tmp_path / "tree", tmp_path / "out", 2, preserve=True, verify=verify)[0]
+        assert report.ok
+        assert described(tmp_path / "out" / "1" / "tree", times=True) == expected
+    assert report.sent == 0
+
+
 def test_without_preserve_times_are_new_and_modes_are_masked(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     os.utime(tree / "kilo", ns=(1, 1))

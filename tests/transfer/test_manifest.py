@@ -96,3 +96,35 @@ def test_names_are_shown_without_control_characters() -> None:
 def test_modes_of_a_manifest_are_permission_bits_only() -> None:
     packed = msgpack.packb((0, 0)) + msgpack.packb([(b"a", 0, 0o177777, (0, 0), 0, b"", [])])
     assert Manifest.decode(packed).entries[0].mode == 0o7777
+
+
+def test_a_manifest_that_is_damaged_is_an_error_in_words() -> None:
+    right = (b"a", 0, 0o644, (0, 0), 10, b"", ((0, 5), (7, 3)))
+    assert Manifest.decode(packed(right)).entries[0].extents == ((0, 5), (7, 3))
+    wrong = {
+        0: ("a", 7, None, (b"a",)),
+        1: (3, -4, "file", None),
+        2: ("rw", None),
+        3: (0, (0,), (0, -1), (1 << 63, 0)),
+        4: (-1, 1 << 63, None, "10"),
+        5: (None, "etc", 5),
+        6: (((0, 11),), ((5, 5), (4, 1)), ((0, 0),), ((-1, 2),), 7, ((1,),)),
+    }
+    for place, values in wrong.items():
+        for value in values:
+            fields = [*right[:place], value, *right[place + 1 :]]
+            with pytest.raises(TransferError, match=r"damaged|more than can be copied"):
+                Manifest.decode(packed(fields))
+    whole = packed(right)
+    for length in range(len(whole)):
+        with pytest.raises(TransferError):
+            Manifest.decode(whole[:length])
+    for data in b"", b"\xc1", b"\xff" * 20, b"\xdd\xff\xff\xff\xff", packed(right, right):
+        with pytest.raises(TransferError):
+            Manifest.decode(data)
+
+
+def packed(*entries: object) -> bytes:
+    """Return entries as they travel."""
+    data: bytes = msgpack.packb((0, 0)) + msgpack.packb(entries)
+    return data
