@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ringcast._util.printable import printable
 from ringcast.monitoring import jobs
 from ringcast.monitoring.jobs import RunningJob
 from ringcast.monitoring.live import look
@@ -59,7 +60,7 @@ def _show(job: RunningJob, states: Sequence[RankState]) -> None:
     seconds = time.time() - job.started
     seen = f"{job.size} ranks" if len(states) == job.size else f"{len(states)} of {job.size} ranks"
     facts = f"job {job.name}: {seen} for {seconds:.0f} s, launcher {job.launcher}"
-    heading = "".join(sign if sign.isprintable() else "?" for sign in f"{facts}: {shlex.join(job.command)}")
+    heading = printable(f"{facts}: {shlex.join(job.command)}")
     if not sys.stdout.isatty():
         print("\n".join([heading, *table(states)]))
         return

@@ -20,6 +20,7 @@ from math import isfinite
 from struct import Struct
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.printable import printable
 from ringcast.procs.portable import reserve
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import COUNTS_OF, Call, Site
@@ -275,5 +276,4 @@ def _entry(image: bytes, at: int, sequence: int) -> Entry:
 
 def _text(data: bytes) -> str:
     """Return recorded text; a terminal gets no control characters from it."""
-    text = data.rstrip(b"\0").decode("utf-8", "replace")
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return printable(data.rstrip(b"\0").decode("utf-8", "replace"))

@@ -278,6 +278,13 @@ def test_an_agent_below_its_starter_leaves_nothing_when_the_launcher_is_killed(
         finished(process)
 
 
+def test_words_of_a_host_give_a_terminal_no_orders(hosts: Fleet, source: Path, tmp_path: Path) -> None:
+    odd = starter(tmp_path, "printf '\\033]0;title\\007 said\\n' >&2; exit 3")
+    done = cp(hosts, *odd, str(source), "-H", f"h1:{THERE}/")
+    assert done.returncode == 1
+    assert r"\x1b]0;title\x07 said" in errors(done)["h1"]
+
+
 LIES = r"""
 import json, os, socket, sys
 if os.environ.get("LIES") and "ringcast.commands.cp.worker" in sys.orig_argv:

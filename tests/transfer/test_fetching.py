@@ -483,12 +483,14 @@ def test_what_another_user_could_have_made_is_no_copy(
     assert not elsewhere.exists() or elsewhere.read_bytes().startswith(b"planted")
 
 
-def test_a_directory_that_another_user_has_laid_is_refused(common: Path, site: Web) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_directory_that_another_user_has_laid_is_refused(common: Path, site: Web, rank: int) -> None:
     site.pages["/x"] = DATA
     second_user.act("os.mkdir(sys.argv[1])", common / "his")
-    told = fetched(2, f"{site.root}/x", lambda _: f"{common}/his/")
+    (common / "ours").mkdir()
+    told = fetched(2, f"{site.root}/x", lambda each: f"{common}/{'his' if each == rank else 'ours'}/")
     assert told[0] == told[1]
-    assert told[0].startswith("rank 0: ")
+    assert told[0].startswith(f"rank {rank}: ")
     assert "another user" in told[0]
     assert not list((common / "his").iterdir())
 

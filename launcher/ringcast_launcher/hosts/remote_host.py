@@ -17,6 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ringcast._util.printable import printable
 from ringcast.net import ssh
 from ringcast.procs.timing import TIMING
 from ringcast.wire.codec import CodecError, parse, plain
@@ -157,9 +158,12 @@ class SshHost(RemoteHost):
 
     @property
     def words(self) -> str:
-        """The standard error, and the standard output before the agent's first message, without blank lines."""
+        """The standard error, and the standard output before the agent's first message, without blank lines.
+
+        Control characters are escapes in it, as the other host has written them.
+        """
         said = [*self._pipe.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
-        return "\n".join(line.rstrip() for line in said if line.strip())
+        return "\n".join(printable(line.rstrip()) for line in said if line.strip())
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         if self._errors in ready:

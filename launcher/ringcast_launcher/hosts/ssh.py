@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from platform import python_version
 
+from ringcast._util.printable import printable
 from ringcast.control import version
 from ringcast.errors import ConfigError
 from ringcast.net import interfaces
@@ -162,10 +163,11 @@ def mismatch(hello: AgentHello | None) -> str:
     if hello is None:
         return ""
     if hello.version != version():
-        return f"it runs ringcast {hello.version}, but this launcher is {version()}; install the same one everywhere"
+        theirs, fix = printable(hello.version), "install the same one everywhere"
+        return f"it runs ringcast {theirs}, but this launcher is {version()}; {fix}"
     if hello.python.split(".")[:2] != python_version().split(".")[:2]:
         same = f"the same Python is needed everywhere ({sys.executable})"
-        return f"it runs Python {hello.python}, but this launcher {python_version()}; {same}"
+        return f"it runs Python {printable(hello.python)}, but this launcher {python_version()}; {same}"
     return ""
 
 
