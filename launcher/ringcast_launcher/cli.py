@@ -30,8 +30,6 @@ from ringcast.transports.registry import KINDS, SHM, SOCKETS
 from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
-from ringcast_launcher.dry_run import describe
-from ringcast_launcher.hosts import node_agent
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import capacity, nested_launch, node_rendezvous, placement, slurm
 from ringcast_launcher.plan.job import (
@@ -119,9 +117,13 @@ def _run(
     try:
         job = replace(_job(options, program, environment), last_words=last_words)
         if options.dry_run:
+            from ringcast_launcher.dry_run import describe
+
             write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
+            from ringcast_launcher.hosts import node_agent  # which the launcher on node 0 does not need
+
             return node_agent.serve(job, job.rendezvous)
         return run(job)
     except JobError as error:

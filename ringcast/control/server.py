@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -26,11 +26,13 @@ from ringcast.control.membership import Membership
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
-from ringcast.net.zap import ZapAuthenticator
 from ringcast.transports.registry import IPC, TCP
 from ringcast.wire.codec import CodecError, encode, parse
 from ringcast.wire.control_messages import TO_SERVER, Beat, Hello, Leave, ToServer, ToWorker
 from ringcast.wire.failure import Failure
+
+if TYPE_CHECKING:
+    from ringcast.net.zap import ZapAuthenticator
 
 MAX_AT_ONCE = 1000  # messages that one call of `service` handles, so that its owner's loop stays responsive
 
@@ -219,6 +221,8 @@ class ControlServer:
 
 
 def _serve_curve(context: Context, sock: zmq.Socket[bytes], key: str, size: int) -> ZapAuthenticator:
+    from ringcast.net.zap import ZapAuthenticator  # over ipc there are no strangers
+
     sock.curve_server = True
     sock.curve_secretkey = control_pair(key).secret
     return ZapAuthenticator(context, sock, size)

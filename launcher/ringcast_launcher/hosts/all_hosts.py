@@ -6,12 +6,14 @@ import select
 import time
 from collections.abc import Mapping, Sequence, Set
 from math import inf
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import Command, HoldOutput, HostLost, Output, Report
-from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.system.polling import File, usable
+
+if TYPE_CHECKING:
+    from ringcast_launcher.hosts.remote_host import RemoteHost
 
 STEP = 100  # ms after which a wait for answers looks at its deadline again
 MUCH = 1 << 22  # bytes of output that may pile up during `answers` before the workers have to wait

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -68,7 +69,6 @@ from ringcast_launcher.hosts.messages import (
     Stop,
     Stopped,
 )
-from ringcast_launcher.hosts.remote_host import RemoteHost
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status, columns, wanted
 from ringcast_launcher.output.streams import Outputs
@@ -84,6 +84,9 @@ from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.signals import CAUGHT, ENDING, PASSED_ON, asks_for_states, caught, noted
 from ringcast_launcher.system.terminal import kept_modes
 from ringcast_launcher.system.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from ringcast_launcher.hosts.remote_host import RemoteHost
 
 ANSWER = 3.0  # seconds in which all hosts must answer a query
 FINISH = 10.0  # seconds in which all hosts must end their processes, on busy machines too

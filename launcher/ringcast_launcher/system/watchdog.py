@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -45,6 +44,8 @@ class Watchdog:
         Raises:
             OSError: it cannot be started.
         """
+        import subprocess  # which the watchdog itself does not need
+
         # Of an outer job, which may be ended before this one, it is no member.
         own = {name: value for name, value in environment.items() if not name.startswith("RINGCAST_")}
         self._child = subprocess.Popen(
@@ -87,11 +88,13 @@ class Watchdog:
 
     def __exit__(self, *_: object) -> None:
         assert self._child.stdin is not None
+        from subprocess import TimeoutExpired
+
         self.tell("done", "")
         self._child.stdin.close()
         try:
             self._child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:  # somebody stopped it
+        except TimeoutExpired:  # somebody stopped it
             self._child.kill()
             self._child.wait()
 
