@@ -7,9 +7,12 @@ trusted, nothing outside is read, written or made readable, and no copy waits fo
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -410,3 +413,59 @@ def test_a_directory_exchanged_while_it_is_listed_is_not_listed(
     monkeypatch.setattr(os, "stat", exchanging)
     with pytest.raises(ringcast.RunFailed, match="deep: Not a directory"):
         copied(tree, f"{private}/out/")
+
+
+# What he exchanges as fast as he can.
+
+RACE = 10.0  # seconds of each
+EXCHANGED = (
+    "a, b = sys.argv[1], sys.argv[2]; os.rename(a, a + '~'); os.symlink(b, a); os.unlink(a); os.rename(a + '~', a)"
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["deep", "deep/s", "deep/.s.ringcast-part"])
+@pytest.mark.parametrize("preserve", [False, True])
+def test_a_race_at_the_destination_is_never_won(his: Path, private: Path, name: str, preserve: bool) -> None:
+    (private / "tree" / "deep").mkdir(parents=True)
+    secret(private / "tree" / "deep" / "s", mode=0o644)
+    (private / "outside").mkdir(mode=0o700)
+    victim = secret(private / "outside" / "s")
+    victim.write_bytes(b"private")
+    owned_directory(his / "tree")
+    owned_directory(his / "tree" / "deep")
+    target = private / "outside" if name == "deep" else victim
+    until, tries = time.monotonic() + RACE, 0
+    with second_user.acting(EXCHANGED, his / "tree" / name, target):
+        while time.monotonic() < until:
+            tries += 1
+            (private / "tree" / "deep" / "s").write_bytes(os.urandom(20))
+            with contextlib.suppress(ringcast.RunFailed):
+                copied(private / "tree", f"{his}/", preserve=preserve)
+            assert os.listdir(private / "outside") == ["s"]
+            assert victim.read_bytes() == b"private"
+            assert stat.S_IMODE(victim.stat().st_mode) == 0o600
+            assert stat.S_IMODE((private / "outside").stat().st_mode) == 0o700
+    assert tries > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["deep", "deep/s"])
+def test_a_race_at_the_source_is_never_won(his: Path, private: Path, name: str) -> None:
+    owned_directory(his / "tree")
+    owned_directory(his / "tree" / "deep")
+    second_user.plant(his / "tree" / "deep" / "s", b"x" * len(SECRET), 0o644)
+    (private / "outside").mkdir()
+    victim = secret(private / "outside" / "s")
+    os.utime(victim, ns=((his / "tree" / "deep" / "s").stat().st_mtime_ns,) * 2)
+    target = private / "outside" if name == "deep" else victim
+    until, tries = time.monotonic() + RACE, 0
+    with second_user.acting(EXCHANGED, his / "tree" / name, target):
+        while time.monotonic() < until:
+            tries += 1
+            with contextlib.suppress(ringcast.RunFailed):
+                copied(his / "tree", f"{private}/out/")
+            found = [path for path in (private / "out").rglob("*") if path.is_file() and not path.is_symlink()]
+            assert SECRET not in [path.read_bytes() for path in found]
+            shutil.rmtree(private / "out", ignore_errors=True)
+    assert tries > 10

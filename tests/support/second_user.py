@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from support.patience import patience
@@ -24,6 +26,19 @@ def act(code: str, *paths: str | os.PathLike[str], given: bytes = b"") -> bytes:
     command = [sys.executable, "-I", "-S", "-c", _BECOME + code, *map(os.fspath, paths)]
     done = subprocess.run(command, check=True, capture_output=True, input=given, timeout=patience(60), cwd="/")
     return done.stdout
+
+
+@contextmanager
+def acting(code: str, *paths: str | os.PathLike[str]) -> Iterator[None]:
+    """Let the second user do something again and again, as fast as he can, until the block ends."""
+    loop = f"while True:\n    try:\n        {code}\n    except OSError:\n        pass\n"
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", _BECOME + loop, *map(os.fspath, paths)], cwd="/")
+    try:
+        yield
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
 
 
 def plant(path: Path, content: bytes = b"planted", mode: int = 0o666) -> None:
