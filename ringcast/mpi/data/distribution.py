@@ -77,7 +77,7 @@ def _chosen(base: Layout, sizes: Sequence[int], places: Sequence[Numbers], order
     step = 1 if order == ORDER_F else -1
     extent, made = base.extent, base
     for size, chosen in zip(sizes[::step], places[::step], strict=True):
-        made = layout.blocks(made, chosen * extent, np.ones(len(chosen), np.int64))
+        made = layout.blocks(made, chosen, np.ones(len(chosen), np.int64), extent)
         extent *= size
         made = layout.resized(made, 0, extent)
     return made

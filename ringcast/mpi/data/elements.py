@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.mpi.base.exceptions import ERR_OP, Exception
+from ringcast.mpi.base.exceptions import ERR_ARG, ERR_COUNT, ERR_OP, Exception
 from ringcast.mpi.data.definition import Definition
 from ringcast.mpi.data.exporters import NOTHING, address_of, at_address
-from ringcast.mpi.data.layout import Bytes
+from ringcast.mpi.data.layout import LARGEST, Bytes
 
 
 class Elements:
@@ -42,9 +42,11 @@ class Elements:
             return cls(source, 0, count, definition)
         if not nbytes:
             return cls(NOTHING, 0, count, definition)
+        if nbytes > LARGEST:
+            raise Exception(ERR_COUNT, f"{count} elements have {nbytes} bytes, no number of 64 bits")
         last = (count - 1) * layout.extent
         first, end = start + min(0, last) + layout.true_lb, start + max(0, last) + layout.true_ub
-        memory = at_address(first, end - first, False, None) if source is None else _cut(source, first, end)
+        memory = _at(first, end) if source is None else _cut(source, first, end)
         self = cls(memory, start - first, count, definition)
         self.gaps = not layout.dense and (count > 1 or not layout.solid)
         if source is not None:
@@ -88,6 +90,12 @@ class Elements:
         for part in parts:
             part.source, part.start = self.source, self.start + part.start
         return parts
+
+
+def _at(first: int, end: int) -> Bytes:
+    if first < 0 or end > LARGEST:
+        raise Exception(ERR_ARG, f"datatype and count reach from address {first} to {end}")
+    return at_address(first, end - first, False, None)
 
 
 def _cut(memory: Bytes, first: int, end: int) -> Bytes:

@@ -1,4 +1,8 @@
-"""Type maps: where the bytes of one element of a datatype are, in the order in which they are sent."""
+"""Type maps: where the bytes of one element of a datatype are, in the order in which they are sent.
+
+Sizes and places are numbers of 64 bits with a sign, as MPI's are. A layout for which these do not suffice is refused
+when it is made (ERR_ARG), so that what numpy computes with them later does not wrap around.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcast.mpi.base.exceptions import ERR_ARG, Exception
+
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 UNITS = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}  # what is moved at once: bytes → dtype
 _AT_ONCE = 1 << 15  # units that are moved by one call of numpy
+LARGEST = (1 << 63) - 1
 
 
 class Runs(NamedTuple):
@@ -39,6 +46,7 @@ class Layout:
         self.size, self.alignment = size, alignment
         self.lb, self.ub = bounds
         self.true_lb, self.true_ub = true_bounds
+        check_fits(size, *bounds, *true_bounds, self.extent, self.true_ub - self.true_lb)
 
     @property
     def extent(self) -> int:
@@ -131,18 +139,22 @@ class Layout:
 class _Blocks(Layout):
     """Blocks of elements of another layout."""
 
-    def __init__(self, base: Layout, displacements: Numbers, lengths: Numbers) -> None:
+    def __init__(self, base: Layout, displacements: Numbers, lengths: Numbers, unit: int) -> None:
         used = lengths > 0
-        self._base, self._displacements, self._lengths = base, displacements[used], lengths[used]
-        size = int(self._lengths.sum()) * base.size
+        self._base, self._displacements, self._lengths = base, _scaled(displacements[used], unit), lengths[used]
+        size = _total(self._lengths) * base.size
         super().__init__(size, self._bounds(base.lb, base.ub), self._bounds(base.true_lb, base.true_ub), base.alignment)
 
     def _bounds(self, lower: int, upper: int) -> tuple[int, int]:
         if not self._lengths.size:
             return 0, 0
-        last = self._displacements + (self._lengths - 1) * self._base.extent
-        first = np.minimum(self._displacements, last)
-        return int(first.min()) + lower, int(np.maximum(self._displacements, last).max()) + upper
+        displacements, further = self._displacements, self._lengths - 1
+        if not _small(displacements, further, self._base.extent):
+            displacements, further = displacements.astype(object), further.astype(object)
+        last = displacements + further * self._base.extent
+        first, end = int(np.minimum(displacements, last).min()), int(np.maximum(displacements, last).max())
+        check_fits(first, end)
+        return first + lower, end + upper
 
     def _runs(self) -> Runs:
         base, displacements, lengths = self._base, self._displacements, self._lengths
@@ -187,9 +199,9 @@ def item(size: int, alignment: int) -> Layout:
     return Layout(size, (0, size), (0, size), alignment)
 
 
-def blocks(base: Layout, displacements: Any, lengths: Any) -> Layout:
-    """Return `lengths[i]` elements of `base` at byte `displacements[i]`, for all i."""
-    return _Blocks(base, np.asarray(displacements, np.int64), np.asarray(lengths, np.int64))
+def blocks(base: Layout, displacements: Any, lengths: Any, unit: int = 1) -> Layout:
+    """Return `lengths[i]` elements of `base` at byte `unit * displacements[i]`, for all i."""
+    return _Blocks(base, np.asarray(displacements, np.int64), np.asarray(lengths, np.int64), unit)
 
 
 def struct(bases: Sequence[Layout], displacements: Sequence[int], lengths: Sequence[int]) -> Layout:
@@ -200,6 +212,37 @@ def struct(bases: Sequence[Layout], displacements: Sequence[int], lengths: Seque
 def resized(base: Layout, lb: int, extent: int) -> Layout:
     """Return `base` with another lower bound and extent."""
     return _Resized(base, lb, extent)
+
+
+def check_fits(*numbers: int) -> None:
+    """Check that sizes or places are numbers of 64 bits.
+
+    Raises:
+        Exception: ERR_ARG: one is not.
+    """
+    for number in numbers:
+        if not -LARGEST - 1 <= number <= LARGEST:
+            raise Exception(ERR_ARG, f"a size or place of the datatype would be {number}, no number of 64 bits")
+
+
+def _scaled(numbers: Numbers, unit: int) -> Numbers:
+    """Return numbers times `unit`."""
+    if not numbers.any():
+        return numbers
+    check_fits(int(numbers.min()) * unit, int(numbers.max()) * unit)
+    return numbers * unit
+
+
+def _total(lengths: Numbers) -> int:
+    """Return the sum of lengths, which may not be a number of 64 bits."""
+    most = int(lengths.max(initial=0)) * len(lengths)
+    return int(lengths.sum()) if most <= LARGEST else sum(lengths.tolist())
+
+
+def _small(displacements: Numbers, further: Numbers, extent: int) -> bool:
+    """Return whether sums of these displacements and of multiples of the extent are numbers of 64 bits."""
+    farthest = max(-int(displacements.min()), int(displacements.max()))
+    return farthest + int(further.max()) * abs(extent) <= LARGEST
 
 
 def _span(base: Layout, displacement: int, length: int, lower: int, upper: int) -> tuple[int, int]:

@@ -52,6 +52,8 @@ class buffer(np.ndarray[Any, np.dtype[np.uint8]]):
         """Return the memory at an address."""
         if index(nbytes) < 0 or (nbytes and not address):
             raise ValueError(f"there are no {nbytes} bytes at address {address}")
+        if not 0 <= index(address) <= (1 << 64) - nbytes:
+            raise OverflowError(f"{address} is not an address of {nbytes} bytes")
         return cls._over(at_address(address, nbytes, readonly, None), address, None)
 
     def toreadonly(self) -> Self:

@@ -133,9 +133,15 @@ class Datatype(Packing, Attributes, Handle):
         return self._vector(COMBINER_HVECTOR, count, blocklength, stride, 1)
 
     def _vector(self, combiner: int, count: int, blocklength: int, stride: int, unit: int) -> Self:
-        count, blocklength, stride = _count(count), _count(blocklength), index(stride)
-        displacements = np.arange(count, dtype=np.int64) * (stride * unit)
-        made = layout.blocks(self._known().layout, displacements, np.full(count, blocklength, np.int64))
+        count, blocklength, stride = _count(count), _count(blocklength), _number(stride)
+        base = self._known().layout
+        if stride * unit == blocklength * base.extent or not blocklength:
+            layout.check_fits(count * blocklength)
+            made = layout.blocks(base, [0], [count * blocklength])
+        else:
+            layout.check_fits(max(0, count - 1) * stride * unit)  # before there are so many numbers
+            places = np.arange(count, dtype=np.int64)
+            made = layout.blocks(base, places, np.full(count, blocklength, np.int64), stride * unit)
         return self._derived(made, combiner, {"count": count, "blocklength": blocklength, "stride": stride})
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
@@ -149,7 +155,7 @@ class Datatype(Packing, Attributes, Handle):
     def _indexed(self, combiner: int, blocklengths: Sequence[int], displacements: Sequence[int], unit: int) -> Self:
         lengths = [_count(length) for length in _list(blocklengths)]
         places = _list(displacements, len(lengths))
-        made = layout.blocks(self._known().layout, np.array(places, np.int64) * unit, lengths)
+        made = layout.blocks(self._known().layout, places, lengths, unit)
         arguments = {"blocklengths": lengths, "displacements": places}
         return self._derived(made, combiner, arguments, [len(lengths), *lengths, *places])
 
@@ -163,7 +169,7 @@ class Datatype(Packing, Attributes, Handle):
 
     def _indexed_block(self, combiner: int, blocklength: int, displacements: Sequence[int], unit: int) -> Self:
         length, places = _count(blocklength), _list(displacements)
-        made = layout.blocks(self._known().layout, np.array(places, np.int64) * unit, [length] * len(places))
+        made = layout.blocks(self._known().layout, places, [length] * len(places), unit)
         arguments = {"blocklength": length, "displacements": places}
         return self._derived(made, combiner, arguments, [len(places), length, *places])
 
@@ -216,7 +222,7 @@ class Datatype(Packing, Attributes, Handle):
 
     def Create_resized(self, lb: int, extent: int) -> Self:
         """Return the datatype with another lower bound and extent."""
-        lb, extent = index(lb), index(extent)
+        lb, extent = _number(lb), _number(extent)
         made = layout.resized(self._known().layout, lb, extent)
         return self._derived(made, COMBINER_RESIZED, {"lb": lb, "extent": extent})
 
@@ -347,16 +353,24 @@ class Datatype(Packing, Attributes, Handle):
 
 
 def _count(number: int) -> int:
-    number = index(number)
+    number = _number(number)
     if number < 0:
         raise Exception(ERR_COUNT, f"the count is {number}")
+    return number
+
+
+def _number(number: int) -> int:
+    """Return a count or a displacement, which MPI has as a number of 64 bits."""
+    number = index(number)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError(f"{number} is not a number of 64 bits")
     return number
 
 
 def _list(numbers: Sequence[int], expected: int | None = None) -> list[int]:
     if expected is not None and len(numbers) != expected:
         raise ValueError(f"expecting {expected} items, got {len(numbers)}")
-    return [index(number) for number in numbers]
+    return [_number(number) for number in numbers]
 
 
 def _made_again(
