@@ -2,10 +2,13 @@
 
 Few wait: as many as the job has members, and `STRANGERS`. More than that are borne for one second, but never more than
 `CROWD` beside the members: then the oldest are closed first, of those that have named a member the last. None waits
-longer than `HANDSHAKE`, once the members are known. A member that was closed in this way tries again.
+longer than `HANDSHAKE`, once the members are known. Of those that have named the same member, as anybody can who has
+seen its certificate, the newest `CLAIMS` stay: a handshake takes memory. A member that was closed in this way tries
+again.
 
-All of this happens in the thread that uses the transport, while it polls. Meanwhile connections wait in the kernel,
-which takes `BACKLOG` of them.
+All of this happens in the thread that uses the transport, while it polls, and the work for connections that end
+without being admitted takes at most one part in `SHARE` of its time: then the door rests. Meanwhile connections wait in
+the kernel, which takes `BACKLOG` of them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from ringcast.transports.watcher import IN, Watcher
 HANDSHAKE = 60.0  # seconds
 PAUSE = 0.1  # seconds after which a port is opened again, for which there were no files left
 _LAST = 1 << 12  # bytes that a stranger may have said after his hello
+CLAIMS = 16  # connections that may be in a handshake in the name of one member
+SHARE = 4  # of the time, in which the work for strangers is one part
 _AT_ONCE = 64  # connections that are accepted before something else is done
 
 Enter: TypeAlias = Callable[[socket.socket, int, TlsStream | None], None]
@@ -37,17 +42,28 @@ class Door:
     """The connections of one port that are not admitted yet; those that are go to `enter`, with rank and encryption."""
 
     def __init__(
-        self, listener: socket.socket, watcher: Watcher, enter: Enter, *, members: int, tls: TlsServer | None
+        self,
+        listener: socket.socket,
+        watcher: Watcher,
+        enter: Enter,
+        *,
+        members: int,
+        tls: TlsServer | None,
+        work: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._listener, self._watcher, self._enter, self._tls = listener, watcher, enter, tls
+        """`watcher` is that of the transport; `work` tells the processor time of this thread."""
+        self._listener, self._outer, self._enter, self._tls, self._work = listener, watcher, enter, tls, work
+        self._watcher = Watcher()  # of the port and of those who wait, so that it can rest from all of them at once
         self._most, self._crowd = members + STRANGERS, members + CROWD
         self.rank_of: RankOf | None = None  # None: it is not known yet who the members are
         self.strangers = 0  # connections that are not admitted, whether they wait or have ended
         self._silent: dict[int, _Newcomer] = {}  # by their files, in the order in which they came, …
         self._named: dict[int, _Newcomer] = {}  # … and those that have named a member
-        self._closed_until = 0.0
+        self._wasted = 0.0  # seconds of work for connections that have ended, since the last rest
+        self._rests_until = 0.0
         self.due = inf  # the time at which `look` has something to do
-        watcher.add(listener.fileno(), IN, self._accept)
+        self._watcher.add(listener.fileno(), IN, self._accept)
+        watcher.add(self._watcher.fileno(), IN, self._serve)
 
     def admit(self, rank_of: RankOf) -> None:
         """Admit those of whose claims `rank_of` returns a rank, and nobody else. Called once."""
@@ -58,11 +74,11 @@ class Door:
         self._plan()
 
     def look(self) -> None:
-        """Close connections that have waited too long, and open the port again."""
+        """Close connections that have waited too long, and go on after a rest."""
         now = time.monotonic()
-        if self._closed_until and now >= self._closed_until:
-            self._closed_until = 0.0
-            self._watcher.change(self._listener.fileno(), IN)
+        if self._rests_until and now >= self._rests_until:
+            self._rests_until = 0.0
+            self._outer.change(self._watcher.fileno(), IN)
         too_many = len(self._silent) + len(self._named) - self._most
         for waiting in self._silent, self._named:
             for newcomer in [*waiting.values()]:
@@ -75,21 +91,36 @@ class Door:
 
     def close(self) -> None:
         """Close the port, and all that wait; idempotent."""
+        self._outer.remove(self._watcher.fileno())
         self._watcher.remove(self._listener.fileno())
         self._listener.close()
         for waiting in self._silent, self._named:
             for newcomer in [*waiting.values()]:
                 newcomer.end()
+        self._watcher.close()
 
     def _plan(self) -> None:
         """Set the time of the next look."""
         oldest = [next(iter(waiting.values())).since for waiting in (self._silent, self._named) if waiting]
         crowded = len(self._silent) + len(self._named) > self._most
         wait = GRACE if crowded else HANDSHAKE if self.rank_of is not None else inf
-        self.due = min([self._closed_until or inf, *(since + wait for since in oldest)])
+        self.due = min([self._rests_until or inf, *(since + wait for since in oldest)])
+
+    def _serve(self) -> None:
+        """Do what there is to do, and rest if it was in vain."""
+        self._watcher.wait(0)
+        if self._wasted:
+            self._rest((SHARE - 1) * self._wasted)
+            self._wasted = 0.0
+
+    def _rest(self, seconds: float) -> None:
+        self._rests_until = max(self._rests_until, time.monotonic() + seconds)
+        self._outer.change(self._watcher.fileno(), 0)
+        self._plan()
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
+            begun = self._work()
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
@@ -101,7 +132,7 @@ class Door:
                 break
             accepted(sock)
             self.strangers += 1
-            newcomer = _Newcomer(self, sock)
+            newcomer = _Newcomer(self, sock, self._work() - begun)
             self._silent[newcomer.file] = newcomer
             self._watcher.add(newcomer.file, IN, newcomer.resume)
             newcomer.resume()  # what it says is mostly there
@@ -121,15 +152,15 @@ class Door:
             if waiting:
                 next(iter(waiting.values())).end()
                 return
-        self._closed_until = time.monotonic() + PAUSE
-        self._watcher.change(self._listener.fileno(), 0)
+        self._rest(PAUSE)
 
 
 class _Newcomer:
-    """A connection of somebody who has not shown yet who he is."""
+    """An incoming connection that is not authenticated yet; `work` has been spent on it."""
 
-    def __init__(self, door: Door, sock: socket.socket) -> None:
+    def __init__(self, door: Door, sock: socket.socket, work: float) -> None:
         self._door, self.sock, self.file, self.since = door, sock, sock.fileno(), time.monotonic()
+        self._work, self._rank = work, -1
         self.stream: TlsStream | None = None
         self._steps: Steps[int] = answer(self, self, door._tls)
         self._events = IN
@@ -142,23 +173,27 @@ class _Newcomer:
         assert self._door.rank_of is not None
         rank = self._door.rank_of(claim)
         if rank is not None:
-            self._door._named[self.file] = self._door._silent.pop(self.file)
+            self._rank, named = rank, self._door._named
+            claims = [other for other in named.values() if other._rank == rank]
+            if len(claims) >= CLAIMS:
+                claims[0].end()
+            named[self.file] = self._door._silent.pop(self.file)
         return rank
 
     def resume(self) -> None:
         """Go on as far as possible."""
-        door = self._door
+        door, begun = self._door, self._door._work()
         try:
             events = next(self._steps)
         except StopIteration as done:
             self._forget()
             door.strangers -= 1
             door._enter(self.sock, done.value, self.stream)
-        except Refused:
-            self.end(REFUSED)
-        except OSError:
-            self.end()
+        except OSError as error:
+            self._work += door._work() - begun
+            self.end(REFUSED if isinstance(error, Refused) else b"")
         else:
+            self._work += door._work() - begun
             if events != self._events:
                 door._watcher.change(self.file, events)
                 self._events = events
@@ -168,12 +203,14 @@ class _Newcomer:
 
         What was not read is read first: else the kernel would reset the connection, and drop the last word.
         """
+        begun = self._door._work()
         self._forget()
         with suppress(OSError), self.sock:
             if last:
                 self.sock.send(last)
                 self.sock.shutdown(socket.SHUT_WR)
                 self.sock.recv(_LAST)
+        self._door._wasted += self._work + self._door._work() - begun
 
     def _forget(self) -> None:
         self._door._silent.pop(self.file, None)

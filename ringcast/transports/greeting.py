@@ -18,12 +18,13 @@ from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar
 
 from ringcast.net.certificates import LONGEST, fingerprint
-from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream
+from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.transports.watcher import IN, OUT
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[int, None, Result]
 
+MOST_SAID = 4096  # bytes that either end may say in the handshake; it takes less than half of that
 _HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TLS follows, bytes of what tells who it is
 _NAME, _VERSION = b"ringcast", 1
 _WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the latter in the clear, in answer to the hello
@@ -106,12 +107,15 @@ def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
 
 
 def _shake(sock: socket.socket, stream: TlsStream) -> Steps[None]:
+    left = MOST_SAID
     while True:
         try:
             stream.shake()
         except ssl.SSLWantReadError:
+            if not left:
+                raise Refused("it says too much before it shows who it is") from None
             yield from _send(sock, stream.unsent())
-            yield from _feed(sock, stream)
+            left -= yield from _feed(sock, stream, left)
         except ssl.SSLError:
             with suppress(OSError):
                 sock.send(stream.unsent())  # it says why
@@ -128,21 +132,21 @@ def _decrypt(sock: socket.socket, stream: TlsStream, size: int) -> Steps[bytes]:
         try:
             return bytes(data[: stream.read_into(data)])
         except ssl.SSLWantReadError:
-            yield from _feed(sock, stream)
+            yield from _feed(sock, stream, MOST_SAID)
 
 
-def _feed(sock: socket.socket, stream: TlsStream) -> Steps[None]:
-    """Receive whatever comes, and feed it to TLS."""
+def _feed(sock: socket.socket, stream: TlsStream, most: int) -> Steps[int]:
+    """Receive what comes, `most` bytes at most, and feed it to TLS; return how many bytes."""
     while True:
         try:
-            data = sock.recv(RECORD)
+            data = sock.recv(most)
         except BlockingIOError:
             yield IN
         else:
             if not data:
                 raise _closed()
             stream.feed(data)
-            return
+            return len(data)
 
 
 def _send(sock: socket.socket, data: bytes) -> Steps[None]:

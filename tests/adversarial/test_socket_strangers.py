@@ -7,8 +7,12 @@ import resource
 import socket
 import ssl
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +24,8 @@ from ringcast.net.fd_limits import CROWD, STRANGERS, allow_files
 from ringcast.net.strangers import SLACK
 from ringcast.net.tls import TlsClient
 from ringcast.transports import door
-from ringcast.transports.greeting import hello
+from ringcast.transports.door import CLAIMS, SHARE
+from ringcast.transports.greeting import MOST_SAID, hello
 from ringcast.transports.sockets import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
@@ -185,6 +190,7 @@ def test_strangers_who_speak_slowly_or_not_at_all_do_not_hinder_a_job(
 def test_ten_thousand_connections_of_garbage_change_nothing(secure: bool) -> None:
     a, b = opened(2, secure=secure)
     join([a, b])
+    b._door._work = lambda: 0.0  # so that it does not rest
     rng, half_open = random.Random(7), [stranger(b, b"r") for _ in range(40)]
     for i in range(CONNECTIONS - len(half_open)):
         with stranger(b, garbage(rng, i)):
@@ -257,6 +263,98 @@ def test_a_member_that_was_closed_in_a_crowd_tries_again(pair: tuple[SocketTrans
     c.close()
 
 
+def half_handshake(claim: bytes, more: bytes = b"") -> bytes:
+    """Return the first words of a client that shows this certificate and goes no further."""
+    stream = TlsClient(new_certificate()).stream()
+    with suppress(ssl.SSLWantReadError):
+        stream.shake()
+    return hello(claim, secure=True) + stream.unsent() + more
+
+
+def test_of_many_handshakes_in_the_name_of_a_member_few_are_kept_and_the_member_gets_in(
+    pair: tuple[SocketTransport, SocketTransport],
+) -> None:
+    a, b = pair
+    c = SocketTransport("tcp://127.0.0.1:*", size=3)
+    cards = [a.card, b.card, c.card]
+    c.meet(cards)
+    ranks = {card.key: rank for rank, card in enumerate(cards)}
+    b._door.rank_of = lambda claim: ranks.get(fingerprint(claim))
+    with ExitStack() as stack:
+        for i in range(5 * CLAIMS):
+            stack.enter_context(stranger(b, half_handshake(c._claim)))
+            until_counted(i + 1, b)
+            assert len(b._door._named) <= CLAIMS
+        assert waiting(b) <= CLAIMS
+        c.connect([1])
+        c.send(1, [b"header"])
+        assert received(b, c).header == b"header"
+    works(a, b)
+    c.close()
+
+
+def test_who_says_too_much_in_the_handshake_is_refused(pair: tuple[SocketTransport, SocketTransport]) -> None:
+    a, b = pair
+    announced = b"\x17\x03\x03\x40\x00"  # a record of 16 kB
+    with stranger(b, half_handshake(a._claim, announced + bytes(MOST_SAID))) as sock:
+        until_ended(sock, b)
+    assert not waiting(b)
+    works(a, b)
+
+
+def test_the_port_rests_from_strangers_in_proportion_to_its_work_for_them(
+    pair: tuple[SocketTransport, SocketTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+    port, ticks = b._door, count()
+    monkeypatch.setattr(port, "_work", lambda: next(ticks) * 10.0)  # seconds to accept, to read, to close
+    with stranger(b, b"no hello of ours"):
+        until_counted(1, b)
+        while not port._rests_until:
+            b.unreached()
+        assert port._rests_until - time.monotonic() == pytest.approx((SHARE - 1) * 30, abs=20)
+        with stranger(b):
+            works(a, b)
+            assert b.strangers == 1, "the port rests, and the job goes on"
+            port._rests_until = time.monotonic()
+            port._plan()
+            until_counted(2, b)
+
+
+FLOOD = """
+import socket, sys
+address, open_ = ("127.0.0.1", int(sys.argv[1])), []
+print(flush=True)
+while True:
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.connect_ex(address)
+    open_.append(sock)
+    if len(open_) > 200:
+        open_.pop(0).close()
+"""
+
+
+@pytest.mark.live
+def test_a_flood_of_connections_takes_a_small_share_of_a_ranks_time(
+    pair: tuple[SocketTransport, SocketTransport],
+) -> None:
+    a, b = pair
+    with subprocess.Popen([sys.executable, "-c", FLOOD, str(port_of(b.address))], stdout=subprocess.PIPE) as flood:
+        try:
+            assert flood.stdout is not None
+            flood.stdout.readline()
+            begun, used, seen = time.monotonic(), time.thread_time(), b.strangers
+            while (seconds := time.monotonic() - begun) < 3:
+                assert b.poll(b.clock() + 0.1) is None
+            share = (time.thread_time() - used) / seconds
+            assert b.strangers > seen + 100
+            works(a, b)
+        finally:
+            flood.kill()
+    assert share < 0.5, share
+
+
 def test_a_member_has_one_connection(pair: tuple[SocketTransport, SocketTransport]) -> None:
     a, b = pair
     own = new_certificate()
@@ -281,8 +379,9 @@ def test_without_free_files_the_port_waits_and_the_job_goes_on(pair: tuple[Socke
         others[0].connect(("127.0.0.1", port_of(b.address)))  # for which no number is left at the other end
         for _ in range(20):
             works(a, b)
+        while not b._door._rests_until:
+            works(a, b)
         assert b.strangers == 0
-        assert b._door._closed_until
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     until_counted(1, b)
@@ -329,7 +428,7 @@ def test_who_changes_a_byte_of_a_large_message_ends_the_call_with_an_error_that_
         ends = job.run(lambda comm: comm.bcast(np.zeros(10_000) if comm.rank == 0 else None))
         assert isinstance(ends[1], PeerFailed), ends
         assert ends[1].peer == 0
-        assert "the connection broke off in the middle of a message: " in str(ends[1])
+        assert "the link from rank 0 to rank 1 broke off in the middle of a message: " in str(ends[1])
         assert isinstance(ends[0], RingcastError), ends
         assert not any(endpoint.torn for endpoint in job.endpoints)
     finally:
