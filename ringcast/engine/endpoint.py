@@ -338,10 +338,14 @@ class Endpoint:
                 except LinkLost as lost:
                     if vital and peer not in self.protocol.failed:
                         # The control plane may know why the peer is gone; its notice is on the way.
-                        self._lost.setdefault(peer, (self.transport.clock() + REPORT_GRACE, str(lost)))
+                        self._lost.setdefault(peer, (self.transport.clock() + REPORT_GRACE, self._about(lost)))
         except BaseException as error:
             self._tear(error)
             raise
+
+    def _about(self, lost: LinkLost) -> str:
+        """Return the cause for which all ranks will count the peer as failed: they are at neither end of the link."""
+        return f"the link from rank {self.rank} to rank {lost.peer} is lost: {lost.cause}"
 
     def probe(self, stalled: Sequence[Operation]) -> None:
         """Probe the peers of stalled operations, which distinguishes a delay from a mismatch."""

@@ -563,7 +563,8 @@ class Protocol:
         except Broken as how:
             self._aborter.broke(source, how)
         except LinkLost as lost:
-            self.lose(source, f"the connection broke off in the middle of a message: {lost.cause}")
+            link = f"the link from rank {source} to rank {self.rank}"
+            self.lose(source, f"{link} broke off in the middle of a message: {lost.cause}")
         if source in self.finished:
             self._counters.note_arrival(source)
             self._aborter.check_left(source)
@@ -577,7 +578,8 @@ class Protocol:
         elif (missing := self._counters.missing(h)) == 0:
             self.dropped["replayed"] += 1
         else:
-            self.lose(h.source, f"the link is lost: {missing} messages before number {h.pair} are missing")
+            link = f"the link from rank {h.source} to rank {self.rank}"
+            self.lose(h.source, f"{link} is lost: {missing} messages before number {h.pair} are missing")
 
     def _on_eager(self, h: Header, arrival: Arrival) -> None:
         data, count = arrival.header, h.transfer

@@ -1,7 +1,8 @@
 """The supervisor, by histories: what happened, when, and what it must lead to."""
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import permutations
 from operator import itemgetter
 
 import pytest
@@ -298,6 +299,26 @@ def test_ranks_that_do_not_join_in_time() -> None:
 def test_a_rank_that_leaves_without_finishing() -> None:
     actions = replay(2, [*all_join(2), (1.0, Lost(0, "it left")), (1.1, Exited(0, 0)), (1.2, Exited(1, 1))])
     assert verdict(actions).rank == 0
+
+
+LINK = "the link from rank 1 to rank 2 is lost: it was reset"
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_of_a_lost_link_an_end_is_named_whoever_ends_first_and_whoever_passed_it_on(order: Sequence[int]) -> None:
+    for teller in 0, 1, 3:  # of whom rank 2 has heard that it counts as failed
+        history: list[tuple[float, Event]] = [*all_join(4), (1.0, Lost(2, LINK))]
+        for i, rank in enumerate(order):
+            history += [(1.1 + i / 100, report(rank, 2 if rank != 2 else teller)), (1.2 + i / 100, Exited(rank, 1))]
+        assert verdict(replay(4, history)) == Verdict(1, 2, f"failed: {LINK}", "Traceback of 2")
+
+
+@pytest.mark.parametrize("end", [report(2), Exited(2, -11)])
+def test_a_rank_whose_link_is_lost_as_it_has_failed_is_named_with_its_own_failure(end: Event) -> None:
+    history: History = [*all_join(3), (1.0, Lost(2, LINK)), (1.1, end), (1.2, report(0, 2)), (1.3, Exited(0, 1))]
+    ends = [(1.4, Exited(2, 1))] if isinstance(end, Failing) else []
+    how = verdict(replay(3, [*history, *ends, (1.5, Exited(1, 1))])).how
+    assert how == ("failed: Error of 2" if ends else "failed: killed by SIGSEGV")
 
 
 def test_a_failure_after_finishing_is_still_the_jobs_failure() -> None:

@@ -95,7 +95,7 @@ def test_a_connection_that_breaks_off_in_a_message_is_the_failure_of_its_sender(
     error = ops[1].error
     assert isinstance(error, PeerFailed)
     assert (error.rank, error.peer) == (1, 0)
-    assert "the connection broke off in the middle of a message: it was reset" in str(error)
+    assert "the link from rank 0 to rank 1 broke off in the middle of a message: it was reset" in str(error)
     assert net.ranks[1].found == [(CONTEXT, 0)]  # so the other members hear of it
     check_quiet_rank(net.ranks[1])
 

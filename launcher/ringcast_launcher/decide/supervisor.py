@@ -204,6 +204,7 @@ class Supervisor:
                 self._past.workers[event.rank].report = event.failure
                 return self._let_end(event.rank, event.failure.cause, now)
             case Lost():
+                self._past.workers[event.rank].lost = event.cause
                 return self._let_end(event.rank, event.cause, now)
             case Hung():
                 return self._fail(event.rank, event.cause)

@@ -46,6 +46,7 @@ class Worker:
     too_late: bool = False
     finished: bool = False
     caught: Unanswered | None = None
+    lost: str = ""  # why other ranks count it as failed that could not reach it
     outlived: frozenset[int] = frozenset()  # failed ranks that it knew of, or the launcher, when it finished
     report: Failure = NO_FAILURE  # its own, with the ranks that it blames
     settle_by: float | None = None
@@ -135,6 +136,8 @@ class Past:
         """Return the verdict on a rank that failed, or on the one that it rightly blames."""
         report, seen = self.workers[rank].report, seen | {rank}
         blamed = self._blamed_by(rank)
+        if (link := self.workers[rank].lost) and report.blames:  # who told it of that may be at neither end of the link
+            return Verdict(1, rank, f"failed: {link}", report.traceback)
         for other in (*self.failed, *self.caught):
             if other in blamed and other not in seen:
                 return self._judge(other, seen)
