@@ -20,7 +20,7 @@ import pytest
 
 from ringcast.control import events
 from ringcast_launcher import cli
-from ringcast_launcher.decide import supervisor
+from ringcast_launcher.decide import verdict
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import job
 from ringcast_launcher.plan.job import THREAD_VARIABLES
@@ -88,7 +88,7 @@ def launch(tmp_path: Path) -> Launch:
     return run
 
 
-@pytest.mark.parametrize("module", [cli, job, output, supervisor, events])
+@pytest.mark.parametrize("module", [cli, job, output, verdict, events])
 def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0
@@ -175,7 +175,7 @@ assert failed.cause == "ValueError: told", failed.cause
 leave()
 """)  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-3:-1] == ["Traceback (as told)", "ValueError: told"]
+    assert done.stderr.splitlines()[-3:-1] == ["[1] Traceback (as told)", "[1] ValueError: told"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
