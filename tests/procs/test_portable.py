@@ -119,6 +119,16 @@ def test_a_nameless_file_is_readable_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_nameless_file_is_had_also_where_memfd_create_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(name: str, flags: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    file = portable.nameless_file("some")
+    assert os.pwrite(file, b"text", 0) == os.fstat(file).st_size == 4
+    os.close(file)
+
+
 @pytest.mark.parametrize("missing", [[], ["posix_fallocate"]], ids=str)
 def test_room_is_reserved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: list[str]) -> None:
     for name in missing:
