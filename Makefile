@@ -1,4 +1,5 @@
 # make demo         run the example on four ranks; needs nothing but Python and make
+# make quick        run the tests of what decides and computes only: no jobs, no root, half a minute
 # make test         run the tests
 # make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
@@ -16,10 +17,16 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-long test-compiled mpi4py-suite check docs dist
+.PHONY: demo quick test test-live test-long test-compiled mpi4py-suite check docs dist
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
+
+# One connects workers by sockets.
+QUICK := tests/wire tests/control tests/protocol tests/schedules tests/launcher/test_supervisor.py --ignore tests/control/test_control.py
+
+quick: .venv/installed-test
+	$(BIN)/pytest -n 2 --hypothesis-profile quick -m "not live and not long" $(QUICK)
 
 test: .venv/installed-test
 	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long" $(TESTS)

@@ -17,6 +17,7 @@ from support.patience import patience
 from support.places import TESTS
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
+settings.register_profile("quick", deadline=None, max_examples=10)  # of `make quick`
 settings.load_profile("ringcast")
 
 # A shell that is no terminal starts what runs in the background deaf to these, and programs hand that on; but tests
