@@ -131,8 +131,9 @@ def test_a_host_that_is_killed_does_not_keep_the_others_from_all(links: Fleet, b
 @pytest.mark.parametrize("whose", ["the launcher's", "all"])
 def test_nothing_is_left_on_other_hosts_when_the_command_is_killed(links: Fleet, big: Path, whose: str) -> None:
     """The launcher, or all that runs on the host which has the files, ssh and watchdog too."""
+    before = sent(links)
     with started(links, str(big), "-H", f"h[1-3]:{THERE}/") as process:
-        until(lambda: sent(links) > BIG // 8)
+        until(lambda: sent(links) - before > BIG // 8)
         there = links.processes(0)
         ours = [pid for pid, command in there.items() if whose == "all" or " -m ringcast_launcher -H" in command]
         assert ours
