@@ -65,6 +65,13 @@ def _named(name: str, code: str) -> Definition:
     return definition
 
 
+def _null() -> Definition:
+    """Return the datatype of buffers without elements, whose handle is null."""
+    definition = Definition(layout.item(1, 1), COMBINER_NAMED, {}, [])
+    definition.name = "MPI_DATATYPE_NULL"
+    return definition
+
+
 def _pair(value: str) -> Definition:
     """Return the datatype of a value and an int, for MAXLOC and MINLOC."""
     kinds = [NAMED[value], NAMED["INT"]]
@@ -76,6 +83,7 @@ def _pair(value: str) -> Definition:
     return definition
 
 
+NULL = _null()
 _ITEMS = {
     "B": "PACKED BYTE UNSIGNED_CHAR",
     "p": "AINT OFFSET COUNT",

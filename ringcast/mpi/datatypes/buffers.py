@@ -12,7 +12,7 @@ import numpy as np
 from ringcast._util.safe_text import safe_text
 from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TYPE, Exception
 from ringcast.mpi.base.sentinels import BOTTOM
-from ringcast.mpi.data.definition import OF_CODE, Definition
+from ringcast.mpi.data.definition import NULL, OF_CODE, Definition
 from ringcast.mpi.data.elements import Elements
 from ringcast.mpi.data.exporters import FOREIGN, NOTHING, exported
 from ringcast.mpi.data.layout import Bytes
@@ -33,6 +33,14 @@ class Part(Elements):
         return Datatype._of_state(self.definition)
 
 
+def _placed(memory: Bytes | None, start: int, count: int, definition: Definition) -> Part:
+    """Return the elements from byte `start` of memory on; where there are none, any datatype will do, as in MPICH."""
+    if count and not definition.committed:
+        null = definition is NULL
+        raise Exception(ERR_TYPE, "the datatype is null" if null else "the datatype has not been committed")
+    return Part.placed(memory, start, count, definition)
+
+
 def message(spec: Any, *, writes: bool) -> Part:
     """Return the buffer of a message, bcast, or reduction."""
     return block(spec, 1, writes=writes)
@@ -47,7 +55,7 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     memory, definition = _source(data, datatype, writes, count is not None and not displacement)
     if count is None and displacement is None:
         count = _filling(memory, definition, blocks)
-        return Part.placed(memory, 0, count, definition)
+        return _placed(memory, 0, count, definition)
     displacement = 0 if displacement is None else index(displacement)
     if displacement < 0:
         raise ValueError(f"message: negative displacement {displacement}")
@@ -59,7 +67,7 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     count = index(count)
     if count < 0:
         raise ValueError(f"message: negative count {count}")
-    return Part.placed(memory, displacement * definition.layout.extent, count * blocks, definition)
+    return _placed(memory, displacement * definition.layout.extent, count * blocks, definition)
 
 
 def _of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
@@ -82,7 +90,10 @@ def vector(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
     """Return the buffers of a call that has a count and a displacement, in elements, for each rank."""
     data, counts, displacements, datatype = _fields(spec, _pairs_of)
     memory, definition = _source(data, datatype, writes, counts is not None)
-    each = [_filling(memory, definition, blocks) // blocks] * blocks if counts is None else _numbers(counts, blocks)
+    if counts is None:
+        each = [_filling(memory, definition, blocks) // blocks] * blocks if blocks else []
+    else:
+        each = _numbers(counts, blocks)
     if min(each, default=0) < 0:
         raise Exception(ERR_COUNT, f"a count in {each} is negative")
     if displacements is None:
@@ -92,7 +103,7 @@ def vector(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
     else:
         places = [k * index(displacements) for k in range(blocks)]
     extent = definition.layout.extent
-    return [Part.placed(memory, place * extent, count, definition) for place, count in zip(places, each, strict=True)]
+    return [_placed(memory, place * extent, count, definition) for place, count in zip(places, each, strict=True)]
 
 
 def wide(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
@@ -110,9 +121,9 @@ def wide(spec: Any, blocks: int, *, writes: bool) -> list[Part]:
     places = [0] * blocks if displacements is None else _numbers(displacements, blocks)
     if min(each, default=0) < 0:
         raise Exception(ERR_COUNT, f"a count in {each} is negative")
-    definitions = [_usable(datatype._known()) for datatype in datatypes]
+    definitions = [NULL if datatype._state is None else datatype._state for datatype in datatypes]
     return [
-        Part.placed(memory, place, count, definition)
+        _placed(memory, place, count, definition)
         for place, count, definition in zip(places, each, definitions, strict=True)
     ]
 
@@ -180,30 +191,25 @@ def _source(data: Any, datatype: Any, writes: bool, counted: bool) -> tuple[Byte
     if data is BOTTOM:
         return None, _definition(datatype, counted)
     if data is None:
-        return NOTHING, _definition(datatype, counted)
+        return NOTHING, _definition(datatype, True)
     memory, code, _ = exported(data, writes=writes)
     return memory, _definition(datatype if datatype is not None else code, counted)
 
 
 def _definition(datatype: Any, counted: bool) -> Definition:
+    """Return the definition of a datatype, or of a code; the null datatype is one where the count is known."""
     if isinstance(datatype, Datatype):
-        if datatype._state is None:
-            if counted:
-                raise Exception(ERR_TYPE, "the datatype is null")
+        if datatype._state is not None:
+            return datatype._state
+        if not counted:
             raise ValueError("message: cannot infer count, datatype is null")
-        return _usable(datatype._state)
+        return NULL
     found = OF_CODE.get(datatype)
     if found is None:
         if isinstance(datatype, str) and datatype[:1] == FOREIGN:
             raise BufferError(f"the items {safe_text(datatype)} have another byte order")
         raise KeyError(f"cannot map {safe_text(datatype)} to MPI datatype")
     return found
-
-
-def _usable(definition: Definition) -> Definition:
-    if not definition.committed:
-        raise Exception(ERR_TYPE, "the datatype has not been committed")
-    return definition
 
 
 def _filling(memory: Bytes | None, definition: Definition, blocks: int) -> int:
