@@ -13,7 +13,6 @@ import runpy
 import sys
 import threading
 import time
-import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
@@ -23,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from mpi4py import MPI
-from ringcast.wire.error_text import in_a_line
+from ringcast.wire.error_text import in_a_line, text_of
 
 _Task = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _Outcome = tuple[Any, BaseException | None]
@@ -121,7 +120,7 @@ class MPIPoolExecutor(Executor):
             sys.modules[_WORKER] = sys.modules["__main__"]
         self._first: dict[str, _Task] = {"loading the program": (_prepare, (_described(pool, options),), {})}
         if initializer is not None:  # a task of its own, as it can be read only when the program is loaded
-            self._first["the initializer"] = (initializer, tuple(initargs), {})
+            self._first["the initializer"] = (_initialize, (initializer, *initargs), {})
         self._ready: set[int | None] = set()  # ranks that can run tasks of this executor
         self._closed, self._broken = False, ""
         self._cause: BaseException | None = None  # of `_broken`
@@ -209,7 +208,7 @@ class MPIPoolExecutor(Executor):
             result, error = None, self._prepared(rank)
             if error is None:
                 result, error = self._pool.call(rank, task)
-        except Exception as refused:  # it cannot be pickled, or the rank has failed
+        except BaseException as refused:  # it cannot be pickled, or the rank has failed
             error = refused
         if error is None:
             future.set_result(result)
@@ -219,12 +218,16 @@ class MPIPoolExecutor(Executor):
     def _prepared(self, rank: int | None) -> BaseException | None:
         """Prepare a rank for this executor, once; return the error of an executor that cannot run tasks."""
         if rank not in self._ready and not self._broken:
-            self._ready.add(rank)
             for what, task in self._first.items():
-                _, error = self._pool.call(rank, task)
+                try:
+                    _, error = self._pool.call(rank, task)
+                except BaseException as refused:  # the task cannot be pickled, or the rank has failed
+                    error = refused
                 if error is not None:
                     self._break(f"{what} failed on rank {self._pool.in_job(rank)}: {in_a_line(error)}", error)
                     break
+            else:
+                self._ready.add(rank)
         return self._failure() if self._broken else None
 
     def _break(self, text: str, cause: BaseException) -> None:
@@ -321,12 +324,25 @@ def _serve(comm: Any, root: int) -> None:
     """Run the tasks that the root sends."""
     _local.workers = comm.Split(0)
     while (packed := comm.recv(source=root)) is not None:
-        try:
-            answer = pickle.dumps(_outcome(pickle.loads(packed)))
-        except Exception as error:
-            answer = pickle.dumps((None, _noted(error)))
-        comm.send(answer, dest=root)
+        comm.send(_answer(packed), dest=root)
     _local.workers = None
+
+
+def _answer(packed: bytes) -> bytes:
+    """Run a task; return its pickled outcome, which the root can read."""
+    try:
+        result, failure = _outcome(pickle.loads(packed))
+        if failure is None:
+            return pickle.dumps((result, None))
+    except BaseException as error:  # methods of the program's objects raise anything
+        failure = _noted(error)
+    try:
+        answer = pickle.dumps((None, failure))
+        pickle.loads(answer)  # of errors with an __init__ of their own that may fail
+    except BaseException as error:
+        instead = _noted(TypeError(f"{in_a_line(failure)} (this error cannot be pickled: {in_a_line(error)})"))
+        answer = pickle.dumps((None, instead))
+    return answer
 
 
 def _outcome(task: _Task) -> _Outcome:
@@ -340,9 +356,15 @@ def _outcome(task: _Task) -> _Outcome:
 
 def _noted(error: BaseException) -> BaseException:
     """Return an error with its traceback as a note, as the traceback itself does not travel."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    error.add_note(f"on rank {MPI.COMM_WORLD.rank}:\n{text}")
+    text = text_of(error, whole=True).rstrip()
+    with suppress(BaseException):  # the error's class may have attributes of its own
+        error.add_note(f"on rank {MPI.COMM_WORLD.rank}:\n{text}")
     return error
+
+
+def _initialize(initializer: Callable[..., Any], *args: Any) -> None:
+    """Call an initializer; what it returns is of no concern, and need not be fit for a pickle."""
+    initializer(*args)
 
 
 def _results(futures: list[Future[Any]], done: Iterable[Future[Any]], end: float | None) -> Iterator[Any]:
