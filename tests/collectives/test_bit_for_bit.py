@@ -23,6 +23,7 @@ from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Data, Group, plan
 from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.collective import COLLECTIVES
 from support.jobs import Job, Jobs
+from support.patience import patience
 from support.programs import bits
 
 SLOW = Network(alpha=1e-3, beta=1e-7, gamma=1e-9, frame=1e-6, grant=1e-6, link_beta=1e-7, lookahead=1 << 20)
@@ -176,7 +177,9 @@ def launched(*arguments: str, env: dict[str, str] | None = None, program: Path =
         str(program),
         *map(str, FEW),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=patience(120), env={**os.environ, **(env or {})}
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

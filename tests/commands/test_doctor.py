@@ -27,6 +27,7 @@ from ringcast.commands.doctor.hosts import NoAnswer, Remote, examine_hosts, remo
 from ringcast.commands.doctor.question import Question
 from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
+from support import needs
 from support.beds import drop, make_bed, on
 from support.patience import patience
 
@@ -290,6 +291,7 @@ def test_the_words_of_ssh_itself() -> None:
     if shutil.which("ssh") is None:
         assert not os.environ.get("CI"), "openssh-client is missing"
         pytest.skip("openssh-client is missing")
+    needs.known_user()
     [(host, finding)] = examine_hosts(["no-such-host.invalid"], hosts.STARTER, Question())
     assert (host, finding.verdict) == ("no-such-host.invalid", FAIL)
     assert "Could not resolve hostname" in finding.text

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 NEVER = "no rank called ringcast.init: 2 processes ran the program, each by itself"
@@ -20,7 +22,7 @@ FAILS = "import ringcast; ringcast.init(); raise ValueError('no data')"
 def launch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", *arguments]
     environment = {**os.environ, **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(60), check=False)
 
 
 @pytest.mark.parametrize(

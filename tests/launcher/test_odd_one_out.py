@@ -19,6 +19,7 @@ from ringcast_launcher.decide.by_records import explained
 from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict
 from support.cases import each
+from support.patience import patience
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
 LIMIT = 120  # seconds; nothing here takes nearly as long
@@ -144,7 +145,7 @@ elif what == "order":
 def test_jobs_name_the_odd_one(tmp_path: Path, what: str, p: int, odd: list[int], named: int) -> None:
     (tmp_path / "prog.py").write_text(PROGRAM)
     command = [*LAUNCH, "-n", str(p), str(tmp_path / "prog.py"), what, *map(str, odd)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(LIMIT), check=False)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1
     assert last.startswith(f"ringcast-launch: rank {named} ("), done.stderr

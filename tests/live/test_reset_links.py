@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import patience
+
 PROGRAM = """
 import ctypes, os, socket, struct, sys
 from contextlib import suppress
@@ -42,7 +44,7 @@ def test_the_ends_of_a_link_that_is_reset_are_named(p: int, transport: str, tmp_
     for at in 0, 7:
         command = [sys.executable, "-m", "ringcast_launcher", "-n", str(p), "--transport", transport, "program.py"]
         done = subprocess.run(
-            [*command, str(at)], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+            [*command, str(at)], cwd=tmp_path, capture_output=True, text=True, timeout=patience(100), check=False
         )
         last = done.stderr.splitlines()[-1]
         assert done.returncode == 1, done.stderr

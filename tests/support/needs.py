@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pwd
 import resource
 import socket
 from collections.abc import Sequence
@@ -36,6 +37,14 @@ def root() -> None:
     """Go on only as root, who can be another user for a while."""
     if os.geteuid():
         _without("root is needed, to be a second user")
+
+
+def known_user() -> None:
+    """Go on only as a user with an entry in the table of users, which ssh asks for."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        _without(f"the user {os.getuid()} has no name here")
 
 
 def files(count: int) -> None:

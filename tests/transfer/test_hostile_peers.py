@@ -30,6 +30,7 @@ from ringcast.transfer.report import CopyReport, RankReport, report_of
 from ringcast.transfer.seal import Seal, new_keys
 from ringcast.wire.codec import encode
 from support import needs
+from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -255,7 +256,7 @@ def test_a_small_piece_that_would_become_gigabytes_takes_no_more_than_its_length
     nothing = bytes(1 << 24)
     bomb = b"".join([*(stream.compress(nothing) for _ in range(192)), stream.flush()])
     assert len(bomb) < 400_000
-    done = subprocess.run([sys.executable, "-c", BOMB], input=bomb, capture_output=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", BOMB], input=bomb, capture_output=True, timeout=patience(100))
     assert not done.stderr, done.stderr
     assert int(done.stdout) < 40 << 20
 

@@ -187,7 +187,7 @@ def _noting(found: Finds) -> Iterator[None]:
 def _fix(error: NoAnswer) -> str:
     if is_not_installed(str(error)):
         return f"install ringcast there, in the same place as here ({sys.executable})"
-    asked = shlex.join([*SSH, error.host, shlex.join([sys.executable, "-m", "ringcast", "--version"])])
+    asked = shlex.join([*SSH, error.host, f"{shlex.quote(sys.executable)} -m ringcast --version"])
     return f"make `{asked}` work, which asks nothing"
 
 
