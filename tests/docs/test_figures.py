@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,11 @@ SCRIPT = "docs/figures/make_bench.py"
 BENCH = SimpleNamespace(**runpy.run_path(str(ROOT / SCRIPT)))
 PAGE = BENCH.PAGE.read_text()
 DRAWINGS = [pytest.param(drawing, id=drawing.name) for drawing in (BENCH.ONE_HOST, BENCH.HOSTS)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/figures").rglob("*.svg")), ids=lambda path: path.name)
+def test_a_drawing_has_colours_for_dark_pages(path: Path) -> None:
+    assert re.search(r"prefers-color-scheme: ?dark", path.read_text()), "python docs/figures/make_dark.py"
 
 
 @pytest.mark.parametrize("drawing", DRAWINGS)
