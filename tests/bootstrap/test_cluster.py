@@ -279,6 +279,13 @@ def test_two_ranks_0_of_one_job_are_an_error(tmp_path: Path, nothing_left: None)
     assert [path.name for path in tmp_path.iterdir()] == ["job"]
 
 
+def test_the_image_is_made_of_files_that_are_there() -> None:
+    lines = (ROOT / "configs/Dockerfile").read_text().splitlines()
+    copied = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
+    assert copied
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
 def test_the_manifest_has_what_the_error_asks_for() -> None:
     """Without a parser for YAML: the file keeps to lines of `key: value` and `- item`, which are compared as words."""
     text = (ROOT / "configs/kubernetes.yaml").read_text()
