@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from html import escape, unescape
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,6 +29,9 @@ PROJECT = {
     "SECURITY.md": "how to report a hole",
 }
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+PROMPTS = {"console": ("$ ", "> "), "pycon": (">>> ", "... ")}
+CONSOLE = re.compile(r'<div class="language-(console|pycon) highlight">(.*?</code>)', re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
 ENTRY = re.compile(r"^\* \[.*?\]\((.*?)\): (.*)$")  # of docs/README.md
 
 
@@ -56,7 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     found = [file for file in files if file.src_dir != config.docs_dir]
     pages = [ROOT / "README.md", *(ROOT / name for name in PROJECT), *sorted(DOCS.rglob("*.md"))]
     targets = {target for page in pages for target in _targets(page)} - set(pages)
-    for path in (*pages, *sorted(targets), DOCS / "mkdocs/site.css"):
+    for path in (*pages, *sorted(targets), DOCS / "mkdocs/site.css", DOCS / "mkdocs/iframe-worker.js"):
         source = str(path.relative_to(ROOT))
         file = File.generated(config, source, abs_src_path=str(path))
         found.append(_placed(file))
@@ -77,11 +81,23 @@ def _placed(file: File) -> File:
     """Put the pages of docs/ at the top, and programs where a browser shows them."""
     if file.src_uri == "docs/README.md":
         file.dest_uri = "pages.html"
-    elif file.is_documentation_page() or file.src_uri.endswith((".svg", ".png", ".css")):
+    elif file.is_documentation_page() or file.src_uri.endswith((".svg", ".png", ".css", ".js")):
         file.dest_uri = file.dest_uri.removeprefix("docs/")
     else:
         file.dest_uri = f"files/{file.src_uri}.txt"
     return file
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Have the button of a block copy its commands, without prompts and what they print."""
+    return CONSOLE.sub(lambda block: _with_commands(block[1], block[2]), html)
+
+
+def _with_commands(kind: str, code: str) -> str:
+    lines = unescape(TAG.sub("", code)).splitlines()
+    prompts = PROMPTS[kind]
+    commands = "\n".join(line[len(prompts[0]) :] for line in lines if line.startswith(prompts))
+    return f'<div class="language-{kind} highlight" data-copy="{escape(commands)}">{code}'
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -186,6 +186,12 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_a_link_to_a_page_says_what_the_page_is(page: Path) -> None:
+    """Its text is a title, which says something to who has not read the page, and not the name of a file."""
+    assert re.findall(r"\[[\w./-]+\.md\b[^]]*\]\([^)]*\)", page.read_text()) == []
+
+
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_every_file_that_is_named_exists(page: str) -> None:
     roots = [ROOT, ROOT / "ringcast", ROOT / "launcher/ringcast_launcher"]

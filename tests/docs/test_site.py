@@ -157,6 +157,39 @@ def test_a_browser_finds_what_it_searches(server: Server, tmp_path: Path) -> Non
     assert "/reference/communicator.html" in server.results
 
 
+def test_a_browser_finds_what_it_searches_where_the_site_is_a_file(site: Path, tmp_path: Path) -> None:
+    address = f"{(site / 'index.html').as_uri()}?q=merge_sorted"
+    page = browse(tmp_path, "--virtual-time-budget=20000", "--dump-dom", address)
+    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)
+    assert any("/reference/communicator.html" in address for address in found), found
+
+
+WORDS = {  # that users type, and the page that answers
+    "k8s": "use/engines.html",
+    "Docker": "use/engines.html",
+    "Jupyter": "use/notebooks.html",
+    "Parquet": "use/frames.html",
+    "HDF5": "use/frames.html",
+    "reproducible": "understand/bit-for-bit.html",
+    "host dies": "operate/failures.html",
+    "MPI_Comm_split": "use/from-mpi4py.html",
+}
+
+
+def test_the_search_knows_the_words_that_users_type(site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    for word, page in WORDS.items():
+        pages = [entry["location"] for entry in entries if word in entry["title"] + entry["text"]]
+        assert any(location.startswith(page) for location in pages), (word, pages)
+
+
+def test_the_button_of_a_block_copies_commands_only(site: Path) -> None:
+    copied = re.findall(r'data-copy="([^"]*)"', (site / "index.html").read_text())
+    assert "make demo\n. .venv/bin/activate" in copied
+    assert "ringcast-launch -n 4 program.py" in copied
+    assert [text for text in copied if re.search(r"^(\$|>>>|\[\d)", text, re.MULTILINE)] == []
+
+
 def test_the_search_knows_names_and_sections(site: Path) -> None:
     entries = json.loads((site / "search/search_index.json").read_text())["docs"]
     assert any("merge_sorted" in entry["title"] and "reference/" in entry["location"] for entry in entries)
