@@ -17,45 +17,70 @@ from ringcast.bootstrap.cluster.ranks import BrokenOff, Ranks
 from ringcast.bootstrap.time_limit import deadline
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout, UsageError
+from ringcast.net.hostlist import Host, HostError, parse_hosts
 from ringcast.wire.error_text import message
 
 Returned = TypeVar("Returned")
 
 
-def cluster(n: int, *, backend: str = "processes") -> Cluster:
-    """Start n ranks on this machine that live until the Cluster is closed, and call functions again and again.
+def cluster(n: int | None = None, *, hosts: str | Sequence[str] | None = None, backend: str = "processes") -> Cluster:
+    """Start ranks that live until the Cluster is closed, and call functions on them again and again.
 
-    Cost: "processes" starts n interpreters, once; later a call takes a few milliseconds beside the function itself.
+    Cost: "processes" starts an interpreter for each rank, once; later a call takes a few milliseconds beside the
+    function itself. Arguments travel to each host once.
 
     Args:
-        n: number of ranks, 1 or more.
-        backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process, which
-            share its objects and its interpreter lock.
+        n: number of ranks, 1 or more, on this machine; left out with `hosts`.
+        hosts: where the ranks run, as for `ringcast-launch -H`: "h0:2,h1:2", or a list of such texts. Other hosts than
+            this one are reached by ssh without a password, and have program and environment at the same paths.
+        backend: "processes" starts `ringcast-launch`; "threads" uses threads of this process, which share its objects
+            and its interpreter lock.
 
     Returns:
         A `Cluster`. It ends with `close`, as a context manager, when nobody refers to it any more, or with the program.
 
     Raises:
-        RunFailed: the ranks did not start; names one of them.
-        ValueError: n or backend make no sense.
+        RunFailed: the ranks did not start; names one of them, and its host.
+        ValueError: n, hosts or backend make no sense.
         TypeError: n is no integer.
 
     >>> with ringcast.cluster(3, backend="threads") as cluster:
     ...     cluster.run(lambda comm, x: comm.allreduce(x + comm.rank), 10)
     [33, 33, 33]
     """
-    n = operator.index(n)
-    if n < 1:
-        raise ValueError(f"n={n}: expected 1 rank or more")
+    if (n is None) == (hosts is None):
+        raise ValueError("expected either n, the number of ranks on this machine, or hosts")
+    placed = [Host("", _number(n))] if hosts is None else _parsed(hosts)
+    size = sum(host.slots for host in placed)
     if backend == "threads":
         from ringcast.bootstrap.cluster.threads import ThreadRanks
 
-        return Cluster(ThreadRanks(n), n, backend)
+        if hosts is not None:
+            raise ValueError("hosts: only with backend='processes'")
+        return Cluster(ThreadRanks(size), size, backend)
     if backend == "processes":
         from ringcast.bootstrap.cluster.processes import ProcessRanks
 
-        return Cluster(ProcessRanks(n), n, backend)
+        return Cluster(ProcessRanks(placed), size, backend, "" if hosts is None else ",".join(_texts(hosts)))
     raise ValueError(f"backend={safe_text(backend)}: expected 'processes' or 'threads'")
+
+
+def _number(n: Any) -> int:
+    n = operator.index(n)
+    if n < 1:
+        raise ValueError(f"n={n}: expected 1 rank or more")
+    return int(n)
+
+
+def _texts(hosts: str | Sequence[str]) -> Sequence[str]:
+    return [hosts] if isinstance(hosts, str) else hosts
+
+
+def _parsed(hosts: str | Sequence[str]) -> Sequence[Host]:
+    try:
+        return parse_hosts(",".join(_texts(hosts)))
+    except HostError as error:
+        raise ValueError(f"hosts={safe_text(hosts)}: {error}") from None
 
 
 class Cluster:
@@ -73,8 +98,9 @@ class Cluster:
     <Cluster: 2 ranks, threads, closed>
     """
 
-    def __init__(self, ranks: Ranks, size: int, backend: str) -> None:
+    def __init__(self, ranks: Ranks, size: int, backend: str, hosts: str = "") -> None:
         self._ranks, self._size, self._backend = ranks, size, backend
+        self._again = f"ringcast.cluster({(hosts and f'hosts={hosts!r}') or size})"  # makes another one
         self._pid = os.getpid()
         self._busy = threading.Lock()
         self._why = ""  # it is closed
@@ -155,11 +181,11 @@ class Cluster:
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            another = f"make another one: ringcast.cluster({self._size})"
+            another = f"make another one: {self._again}"
             raise UsageError(f"the cluster belongs to process {self._pid}, of which this one is a copy; {another}")
         if self.closed:
             why = f": {self._why}" if self._why else ""
-            raise UsageError(f"the cluster is closed{why}; make another one: ringcast.cluster({self._size})")
+            raise UsageError(f"the cluster is closed{why}; make another one: {self._again}")
 
     def _run(
         self, call: Any, until: float | None, timeout: float | None, interrupts: Interrupts
@@ -193,7 +219,7 @@ class Cluster:
     def _noted(self, error: BaseException) -> BaseException:
         """Return an error with a note on the cluster, if that is of no use any more."""
         if self.closed:
-            error.add_note(f"the cluster is closed: {self._why}; make another one: ringcast.cluster({self._size})")
+            error.add_note(f"the cluster is closed: {self._why}; make another one: {self._again}")
         return error
 
     def _give_up(self, why: str) -> None:

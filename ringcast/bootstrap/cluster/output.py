@@ -14,8 +14,6 @@ from collections import deque
 from ringcast._util.redrawn import RETURN, as_shown, plain_text, shortened, without_orders
 from ringcast._util.streams import flush, write_text
 
-CHUNK = 1 << 16
-MOST = 1 << 20  # bytes: no pipe holds more, unless a privileged process asks for it
 TAIL = 60  # lines that are kept
 NOTEBOOK = 88  # columns that each notebook has
 
@@ -72,33 +70,21 @@ class Screen:
 
 
 class Stream:
-    """One of the two output streams of a rank; `file` does not block."""
+    """One of the two output streams of a rank."""
 
-    def __init__(self, rank: int, file: int, screen: Screen) -> None:
-        os.set_blocking(file, False)
-        self.file = file
+    def __init__(self, rank: int, screen: Screen) -> None:
         self._rank, self._screen = rank, screen
         self._rest = b""  # of a line
         self.tail: deque[str] = deque(maxlen=TAIL)
-        self.open = True
 
-    def take(self) -> int:
-        """Show what has come, at most CHUNK bytes, and return how many there were."""
-        try:
-            data = os.read(self.file, CHUNK)
-        except BlockingIOError:
-            return 0
-        self.open = self.open and bool(data)
+    def feed(self, data: bytes) -> None:
+        """Show the next bytes."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = shortened(rest) if RETURN in rest else rest
         self._show(lines)
-        return len(data)
 
-    def drain(self) -> None:
-        """Show all that was printed by now, the beginning of a line too."""
-        taken = 0
-        while taken < MOST and (size := self.take()):
-            taken += size
+    def end_line(self) -> None:
+        """End the line that is not finished."""
         rest, self._rest = self._rest, b""
         if plain_text(rest):
             self._show([rest])

@@ -1,7 +1,7 @@
-"""The ranks of a cluster as processes of this machine, started and watched by `ringcast-launch`.
+"""The ranks of a cluster as processes, started and watched by `ringcast-launch`.
 
-Each has a Unix socket to this process, for calls and outcomes, and a pipe for each of its output streams. They are read
-while a function runs, by the thread that waits for it: there is no other thread.
+`HereRanks` has those of this machine, `ThereRanks` those of another host. What they say is read while a function runs,
+by the thread that waits for it: there is no other thread.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import os
 import pickle
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ringcast._util import socket_path
-from ringcast.bootstrap.cluster import worker
 from ringcast.bootstrap.cluster.call import Call, packed
-from ringcast.bootstrap.cluster.channel import CALL, INTERRUPT, OUTCOME, Channel
+from ringcast.bootstrap.cluster.host import SETTINGS, Event, HereRanks, HostRanks, Kind
 from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.output import Screen, Stream, width
 from ringcast.bootstrap.cluster.ranks import BrokenOff
+from ringcast.bootstrap.cluster.relay import ThereRanks
 from ringcast.bootstrap.launched import failure, read_report
 from ringcast.bootstrap.run import SHARED
 from ringcast.bootstrap.time_limit import GRACE
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
+from ringcast.net.hostlist import Host, is_own, place
 from ringcast.procs import green_threads
 from ringcast.wire.error_text import in_a_line
 
@@ -52,14 +52,17 @@ class _Died(Exception):
 
 
 class ProcessRanks:
-    """Ranks that wait in processes for calls; fulfils `Ranks`."""
+    """Ranks that wait in processes for calls, on this machine or on several hosts; fulfils `Ranks`."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        """Start as many ranks on each host as it has slots; without a name it is this machine."""
         green_threads.refuse("a cluster of processes")
-        self._size, self._runs, self._closed = size, 0, False
-        self._channels: dict[int, Channel] = {}
-        self._screens = Screen("stdout"), Screen("stderr")
-        self._streams: list[Stream] = []
+        self._placed = place(hosts)
+        self._size, self._runs, self._closed = len(self._placed), 0, False
+        self._hosts: list[HostRanks] = []
+        self._host_of: dict[int, HostRanks] = {}
+        screens = Screen("stdout"), Screen("stderr")
+        self._streams = [tuple(Stream(rank, screen) for screen in screens) for rank in range(self._size)]
         self._launcher: subprocess.Popen[bytes] | None = None
         self._waking, self._woken = os.pipe()[::-1]
         for end in self._waking, self._woken:
@@ -67,7 +70,7 @@ class ProcessRanks:
         self._folder = Path(os.devnull)
         try:
             with Interrupts(self.wake) as interrupts:
-                self._start(interrupts)
+                self._start(hosts, interrupts)
         except BaseException:
             self.close()
             raise
@@ -76,49 +79,59 @@ class ProcessRanks:
         with suppress(BlockingIOError):
             os.write(self._waking, b"!")
 
-    def _start(self, interrupts: Interrupts) -> None:
+    def _start(self, hosts: Sequence[Host], interrupts: Interrupts) -> None:
         bases = jobs.bases()
         if not bases:
             raise UsageError(f"no folder is fit for the sockets of a cluster; {socket_path.REMEDY}")
         self._folder = Path(tempfile.mkdtemp(prefix="ringcast-cluster-", dir=bases[0]))  # mode 0700: pickles are safe
-        (self._folder / worker.SETTINGS).write_bytes(pickle.dumps((sys.path, width("stderr"))))
+        settings = pickle.dumps((sys.path, width("stderr")))
+        (self._folder / SETTINGS).write_bytes(settings)
+        for number, host in enumerate(hosts):
+            self._connect(host.name, [each.rank for each in self._placed if each.node == number], settings)
+        away = sum(isinstance(each, ThereRanks) for each in self._hosts)
+        self._await(Kind.READY, away, interrupts)
         # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
-        command = [sys.executable, "-P", "-m", "ringcast_launcher", "-n", str(self._size)]
-        command += ["--json-report", str(self._report)]
-        command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
-        with socket.socket(socket.AF_UNIX) as door, open(self._folder / "said", "wb") as said:
-            door.bind(str(self._folder / worker.SOCKET))
-            door.listen(self._size)
+        command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(self._report)]
+        command += _where(hosts)
+        command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", self._folder.name]
+        command += [",".join(str(each.rank) for each in self._placed if each.local_rank == 0)]
+        with open(self._folder / "said", "wb") as said:
             # In a process group of its own Ctrl-C does not reach it: this process decides what becomes of the ranks.
             self._launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
             )
-            self._admit(door, interrupts)
+        self._await(Kind.JOINED, self._size, interrupts)
 
-    def _admit(self, door: socket.socket, interrupts: Interrupts) -> None:
-        until = time.monotonic() + START
-        poller = select.poll()
-        for file in door.fileno(), self._woken:
-            poller.register(file, select.POLLIN)
-        while len(self._channels) < self._size:
-            ready = poller.poll(1000 * LOOK)
+    def _connect(self, host: str, ranks: list[int], settings: bytes) -> None:
+        """Prepare for the ranks of a host."""
+        made: HostRanks
+        if not host or is_own(host, os.uname().nodename):
+            made = HereRanks(self._folder, len(ranks))
+        else:
+            made = ThereRanks(host, self._folder.name, ranks, settings)
+        self._hosts.append(made)
+        self._host_of |= dict.fromkeys(ranks, made)
+
+    def _await(self, kind: Kind, times: int, interrupts: Interrupts) -> None:
+        """Wait until an event has come so many times.
+
+        Raises:
+            RunFailed: it does not come.
+        """
+        until, seen = time.monotonic() + START, 0
+        while seen < times:
+            try:
+                seen += sum(event.kind == kind for event in self._events(LOOK))
+            except _Died as died:
+                host = self._host_of[died.rank]
+                words = f": {host.words}" if isinstance(host, ThereRanks) else ""
+                where = self._placed[died.rank].host
+                raise self._verdict(died.rank, f"it did not start on host {where}{words}") from None
             interrupts.deliver()
-            if any(file == door.fileno() for file, _ in ready):
-                connection, _ = door.accept()
-                connection.settimeout(START)
-                data, ends, *_ = socket.recv_fds(connection, worker.RANK.size, 2)
-                (rank,) = worker.RANK.unpack(data)
-                self._channels[rank] = Channel(connection)
-                self._streams += map(Stream, (rank, rank), ends, self._screens)
-            elif self._launched.poll() is not None:
+            if self._launcher is not None and self._launcher.poll() is not None:
                 raise self._verdict(0)
-            elif time.monotonic() > until:
+            if time.monotonic() > until:
                 raise self._verdict(0, f"the ranks did not start within {START:g} s")
-
-    @property
-    def _launched(self) -> subprocess.Popen[bytes]:
-        assert self._launcher is not None, "it is started first"
-        return self._launcher
 
     @property
     def _report(self) -> Path:
@@ -132,14 +145,14 @@ class ProcessRanks:
         outcomes: list[Outcome] = []
         try:
             with call.memory() as memory:
-                for channel in self._channels.values():
-                    channel.put(CALL, call.body, memory)
-                while len(outcomes) < self._size:
-                    interrupts.deliver()
-                    self._exchange(outcomes, until)
-                    if until is not None and time.monotonic() >= until and len(outcomes) < self._size:
-                        raise TimeoutError
-                self._drain()
+                for host in self._hosts:
+                    host.call(call.body, memory)
+            while len(outcomes) < self._size:
+                interrupts.deliver()
+                self._exchange(outcomes, until)
+                if until is not None and time.monotonic() >= until and len(outcomes) < self._size:
+                    raise TimeoutError
+            self._drain()
             return [replace(one, result=_loaded(one)) for one in outcomes] if _good(outcomes) else outcomes
         except _Died as died:
             raise self._verdict(died.rank, "its process ended in the middle of a run") from None
@@ -152,47 +165,48 @@ class ProcessRanks:
         Raises:
             _Died: a rank is gone.
         """
-        poller, rank_of, stream_of = select.poll(), {}, {}
-        poller.register(self._woken, select.POLLIN)
-        for rank, channel in self._channels.items():
-            self._flush(rank)
-            poller.register(channel.connection, select.POLLIN | (select.POLLOUT if channel.unsent else 0))
-            rank_of[channel.connection.fileno()] = rank
-        for stream in self._streams:
-            if stream.open:
-                poller.register(stream.file, select.POLLIN)
-                stream_of[stream.file] = stream
         left = LOOK if until is None else min(LOOK, max(0.0, until - time.monotonic()))
-        for file, _ in poller.poll(1000 * left):
-            if file in stream_of:
-                stream_of[file].take()
-            elif file in rank_of:
-                self._take(rank_of[file], outcomes)
-            else:
+        outcomes += (pickle.loads(event.data) for event in self._events(left) if event.kind == Kind.OUTCOME)
+
+    def _events(self, seconds: float) -> Iterator[Event]:
+        """Send, wait until something has come, and show output; return the other events.
+
+        Raises:
+            _Died: a rank is gone.
+        """
+        poller = select.poll()
+        poller.register(self._woken, select.POLLIN)
+        host_of = {file: host for host in self._hosts for file in host.register(poller)}
+        for file, _ in poller.poll(1000 * seconds):
+            if file not in host_of:
                 os.read(self._woken, 4096)
+                continue
+            for event in host_of[file].take(file):
+                if event.kind == Kind.DIED:
+                    raise _Died(event.rank)
+                if not self._shown(event):
+                    yield event
 
-    def _flush(self, rank: int) -> None:
-        try:
-            self._channels[rank].flush()
-        except ConnectionError:
-            raise _Died(rank) from None
-
-    def _take(self, rank: int, outcomes: list[Outcome]) -> None:
-        try:
-            come = self._channels[rank].take()
-        except ConnectionError:
-            raise _Died(rank) from None
-        outcomes += (pickle.loads(body) for kind, body in come if kind == OUTCOME)
+    def _shown(self, event: Event) -> bool:
+        """Show output; return whether this was output."""
+        if event.kind not in (Kind.STDOUT, Kind.STDERR):
+            return False
+        self._streams[event.rank][event.kind - Kind.STDOUT].feed(event.data)
+        return True
 
     def _drain(self) -> None:
-        for stream in self._streams:
-            stream.drain()
+        for host in self._hosts:
+            for event in host.drain():
+                self._shown(event)
+        for streams in self._streams:
+            for stream in streams:
+                stream.end_line()
 
     def _break_off(self, outcomes: list[Outcome], error: BaseException) -> str:
         """Interrupt the functions that still run; return why the ranks are of no use any more, "" if they are."""
-        for rank, channel in self._channels.items():
+        for rank, host in self._host_of.items():
             if all(one.rank != rank for one in outcomes):
-                channel.put(INTERRUPT, worker.NUMBER.pack(self._runs))
+                host.interrupt(rank, self._runs)
         until = time.monotonic() + GRACE
         try:
             while len(outcomes) < self._size and time.monotonic() < until:
@@ -213,11 +227,13 @@ class ProcessRanks:
 
         If it names none: `rank`, and `otherwise`, or the last line that the launcher said.
         """
+        if self._launcher is None:
+            return RunFailed(rank, otherwise)
         with suppress(subprocess.TimeoutExpired):
-            self._launched.wait(VERDICT)
+            self._launcher.wait(VERDICT)
         with suppress(OSError):
             self._drain()
-        printed = [line for stream in self._streams for line in stream.tail if f"[{rank}] " in line]
+        printed = [line for stream in self._streams[rank] for line in stream.tail]
         lines = (self._folder / "said").read_text(errors="replace").splitlines(keepends=True)
         said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of what went wrong
         told = read_report(self._report)
@@ -233,19 +249,24 @@ class ProcessRanks:
         if self._closed:
             return
         self._closed = True
-        for channel in self._channels.values():
-            with suppress(OSError):
-                channel.connection.shutdown(socket.SHUT_RDWR)
+        for host in self._hosts:
+            host.leave()
         if self._launcher is not None:
             _end(self._launcher)
-        for channel in self._channels.values():
-            channel.connection.close()
-        for stream in self._streams:
-            os.close(stream.file)
+        for host in self._hosts:
+            host.close()
         for end in self._waking, self._woken:
             os.close(end)
         if self._folder != Path(os.devnull):
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _where(hosts: Sequence[Host]) -> list[str]:
+    """Return the launcher's options that place the ranks."""
+    if not hosts[0].name:
+        return ["-n", str(hosts[0].slots)]
+    named = ",".join(f"{f'[{host.name}]' if ':' in host.name else host.name}:{host.slots}" for host in hosts)
+    return ["-H", named]
 
 
 def _good(outcomes: Sequence[Outcome]) -> bool:

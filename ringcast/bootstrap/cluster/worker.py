@@ -9,7 +9,6 @@ import queue
 import shutil
 import signal
 import socket
-import struct
 import sys
 import threading
 from dataclasses import replace
@@ -21,14 +20,12 @@ import cloudpickle
 
 from ringcast.bootstrap.cluster.call import unpacked
 from ringcast.bootstrap.cluster.channel import CALL, CHUNK, HEAD, INTERRUPT, OUTCOME, messages
+from ringcast.bootstrap.cluster.host import NUMBER, RANK, SETTINGS, SOCKET
 from ringcast.bootstrap.cluster.member import Member
+from ringcast.bootstrap.cluster.relay import found
 from ringcast.bootstrap.progress_bar import MARGIN
-from ringcast.bootstrap.world import init
+from ringcast.bootstrap.world import init, whoami
 from ringcast.communicator import Communicator
-
-SOCKET, SETTINGS = "ranks", "settings"  # names in the folder
-RANK = struct.Struct("<I")
-NUMBER = struct.Struct("<Q")
 
 
 class _Worker:
@@ -132,4 +129,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(found(sys.argv[1], [int(each) for each in sys.argv[2].split(",")], whoami()[0]))
