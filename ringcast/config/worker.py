@@ -247,6 +247,16 @@ def without_pickles(env: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**(os.environ if env is None else env), "RINGCAST_NO_PICKLE": "1"}
 
 
+def let_bars_be_drawn(columns: int, margin: int) -> None:
+    """Let progress bars of ringcast, tqdm and rich in this process be drawn, as the caller shows them as they change.
+
+    Args:
+        columns: width at the caller.
+        margin: columns of the prefix there.
+    """
+    os.environ |= {"RINGCAST_COLUMNS": str(columns), "COLUMNS": str(columns - margin), "TTY_COMPATIBLE": "1"}
+
+
 def unattended(env: Mapping[str, str] | None = None) -> bool:
     """Return whether this runs where no person looks at it, as CI says."""
     return bool((os.environ if env is None else env).get("CI"))

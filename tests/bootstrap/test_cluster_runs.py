@@ -22,6 +22,7 @@ import ringcast
 from ringcast import Cluster, Communicator, RunFailed, RunTimeout, UsageError, cluster
 from ringcast.bootstrap.cluster.processes import ProcessRanks
 from ringcast.monitoring import jobs
+from ringcast.net.hostlist import Host
 from support.patience import patience
 
 BACKENDS = ("threads", pytest.param("processes", marks=pytest.mark.live))
@@ -194,7 +195,7 @@ def test_one_rank(backend: str) -> None:
 
 @pytest.mark.live
 def test_ranks_that_are_closed_again_leave_alone_what_was_opened_since() -> None:
-    ranks = ProcessRanks(1)
+    ranks = ProcessRanks([Host("", 1)])
     ranks.close()
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
     ranks.close()

@@ -11,6 +11,7 @@ import pytest
 from ringcast import Communicator, Topology, collectives
 from ringcast.algorithms import ALGORITHMS
 from ringcast.analysis.postconditions import POSTCONDITIONS
+from ringcast.collectives import neighbors
 from ringcast.commands.bench.limits import FORMULAS
 from ringcast.commands.bench.systems.workload import COMBINING
 from ringcast.wire.collective import BY_BYTE, COLLECTIVES, Collective, Parts, Volume
@@ -28,7 +29,8 @@ COMBINED = {facts.name for facts in COLLECTIVES.values() if facts.combines}
     [
         ("ringcast.algorithms.ALGORITHMS", ALGORITHMS, LISTED),
         ("ringcast.analysis.postconditions.POSTCONDITIONS", POSTCONDITIONS, LISTED),
-        ("ringcast.collectives", set(collectives.__all__), EVERY),
+        ("ringcast.collectives", set(collectives.__all__), EVERY - NEIGHBORS),
+        ("ringcast.collectives.neighbors", EVERY & set(vars(neighbors)), NEIGHBORS),
         ("ringcast.Communicator", EVERY & METHODS, EVERY - NEIGHBORS),
         ("ringcast.Topology", EVERY & set(dir(Topology)), NEIGHBORS),
         (

@@ -49,6 +49,10 @@ class Screen:
             self._owner, text = stream, text + self._continued(rest)
         self._write(text)
 
+    def draws(self, stream: Stream) -> bool:
+        """Return whether the line that is not finished is the stream's."""
+        return self._owner is stream
+
     def _over(self, line: str) -> str:
         """Return the text that puts a line in the place of the drawn one, the cursor at its end."""
         if not self._drawn:
@@ -86,14 +90,15 @@ class Stream:
     def end_line(self) -> None:
         """End the line that is not finished."""
         rest, self._rest = self._rest, b""
-        if plain_text(rest):
+        if plain_text(rest) or self._screen.draws(self):
             self._show([rest])
 
     def _show(self, lines: list[bytes]) -> None:
         whole = [f"[{self._rank}] {_shown(line)}" for line in lines]
         self.tail += (f"{line}\n" for line in whole)
         rest = plain_text(self._rest)
-        self._screen.show(self, whole, f"[{self._rank}] {rest}" if rest else "")
+        begun = rest or (self._rest and not lines and self._screen.draws(self))  # it may have become blank
+        self._screen.show(self, whole, f"[{self._rank}] {rest}" if begun else "")
 
 
 def _shown(line: bytes) -> str:

@@ -93,7 +93,7 @@ class ProcessRanks:
         # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
         command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(self._report)]
         command += _where(hosts)
-        command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", self._folder.name]
+        command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
         command += [",".join(str(each.rank) for each in self._placed if each.local_rank == 0)]
         with open(self._folder / "said", "wb") as said:
             # In a process group of its own Ctrl-C does not reach it: this process decides what becomes of the ranks.

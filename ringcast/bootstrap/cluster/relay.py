@@ -229,20 +229,25 @@ class _Relay:
         self._here.close()
 
 
-def found(name: str, firsts: Sequence[int], rank: int) -> Path:
-    """Return the folder with the socket of a rank, whose host is the last one with a first rank up to this one.
+def found(callers: Path, firsts: Sequence[int], rank: int) -> Path:
+    """Return the folder with the socket of a rank: that of a relay on its host, else the caller's own.
+
+    Args:
+        callers: folder of the caller on its host; a relay's has the same name, with its first rank behind it.
+        firsts: first rank of each host.
+        rank: the rank.
 
     Raises:
         FileNotFoundError: there is none of this user.
     """
     first = max(first for first in firsts if first <= rank)
-    for place in jobs.places():  # whatever TMPDIR was
-        for folder in Path(place, f"{name}-{first}"), Path(place, name):  # a relay's, or the caller's own
-            with suppress(FileNotFoundError):
-                facts = folder.lstat()
-                if facts.st_uid == os.geteuid() and facts.st_mode & 0o177777 == 0o40700:
-                    return folder
-    raise FileNotFoundError(f"there is no folder {name} of this user")
+    relays = [Path(place, f"{callers.name}-{first}") for place in jobs.places()]  # whatever TMPDIR was
+    for folder in [*relays, callers]:
+        with suppress(FileNotFoundError):
+            facts = folder.lstat()
+            if facts.st_uid == os.geteuid() and facts.st_mode & 0o177777 == 0o40700:
+                return folder
+    raise FileNotFoundError(f"there is no folder {callers.name} of this user")
 
 
 def main(name: str, size: int) -> None:

@@ -26,6 +26,7 @@ from ringcast.bootstrap.cluster.relay import found
 from ringcast.bootstrap.progress_bar import MARGIN
 from ringcast.bootstrap.world import init, whoami
 from ringcast.communicator import Communicator
+from ringcast.config.worker import let_bars_be_drawn
 
 
 class _Worker:
@@ -116,8 +117,8 @@ def main(folder: Path) -> None:
     columns: int
     # Functions may need modules beside the caller's script.
     sys.path[:], columns = pickle.loads((folder / SETTINGS).read_bytes())
-    if columns:  # progress bars of ringcast, tqdm and rich are shown there, behind the rank
-        os.environ |= {"RINGCAST_COLUMNS": str(columns), "COLUMNS": str(columns - MARGIN), "TTY_COMPATIBLE": "1"}
+    if columns:
+        let_bars_be_drawn(columns, MARGIN)
     member = Member.of(init())
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(folder / SOCKET))
@@ -129,4 +130,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(found(sys.argv[1], [int(each) for each in sys.argv[2].split(",")], whoami()[0]))
+    main(found(Path(sys.argv[1]), [int(each) for each in sys.argv[2].split(",")], whoami()[0]))
