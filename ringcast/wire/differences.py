@@ -1,8 +1,9 @@
-"""What differs between two calls that ought to match, from their texts, which is what ranks tell each other."""
+"""Find what differs between two calls that ought to match, by the texts that ranks tell each other."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ringcast.wire.call import OBJECT
 from ringcast.wire.collective import COLLECTIVES
@@ -63,15 +64,23 @@ def _facts(text: str) -> dict[str, str]:
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
-def _difference(collective: str, name: str, mine: dict[str, str], theirs: dict[str, str]) -> str:
-    advice = ""
+def advice(name: str, collective: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Return in brackets what to do where a fact of two calls differs, by their other facts; "" if that is not known.
+
+    >>> advice("shape", "allgather", {}, {}), advice("root", "reduce", {}, {})
+    (' (allgatherv takes any number of rows)', '')
+    """
     if name == "dtype":
-        advice = _one_type(mine, theirs)
-    elif name == "shape":
-        advice = _takes_any(collective)
-        name = "counts or shape" if collective in COLLECTIVES and COLLECTIVES[collective].counts_known else name
-    values = [facts.get(name.removeprefix("counts or "), "") or "without" for facts in (mine, theirs)]
-    return f"{name} differs: mine {values[0]}, theirs {values[1]}{_in_brackets(advice)}"
+        return _in_brackets(_one_type(mine, theirs))
+    return _in_brackets(_takes_any(collective)) if name == "shape" else ""
+
+
+def _difference(collective: str, name: str, mine: dict[str, str], theirs: dict[str, str]) -> str:
+    given = collective in COLLECTIVES and COLLECTIVES[collective].counts_known
+    shown = "counts or shape" if name == "shape" and given else name
+    values = [facts.get(name, "") or "without" for facts in (mine, theirs)]
+    text = f"{shown} differs: mine {values[0]}, theirs {values[1]}"
+    return text + advice(name, collective, mine, theirs)
 
 
 def _in_brackets(advice: str) -> str:
@@ -88,7 +97,7 @@ def _takes_any(collective: str) -> str:
     return f"{irregular} takes any number of rows" if irregular in COLLECTIVES else ""
 
 
-def _one_type(mine: dict[str, str], theirs: dict[str, str]) -> str:
+def _one_type(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     """Return how values of two types become values of one."""
     dtypes = mine.get("dtype", ""), theirs.get("dtype", "")
     if OBJECT in dtypes:
@@ -96,13 +105,13 @@ def _one_type(mine: dict[str, str], theirs: dict[str, str]) -> str:
     kinds = set(map(_kind, dtypes))
     if kinds in ({"U"}, {"S"}):
         widest = max(dtypes, key=lambda dtype: int(dtype[1:]))
-        return f"convert to the same width on all ranks, as value.astype('{widest}')"
+        return f"convert to the same width on all ranks, as value.astype('{widest}') or wider"
     if kinds in ({"datetime64"}, {"timedelta64"}):
         return f"convert to the same unit on all ranks, as value.astype('{dtypes[0]}')"
     return ""
 
 
-def _one_kind(numpys: dict[str, str]) -> str:
+def _one_kind(numpys: Mapping[str, str]) -> str:
     """Return how a Python object and a numpy value become values of one kind, by the facts of the numpy value."""
     dtype = numpys.get("dtype", "")
     instead = f"np.asarray(value, '{dtype}')"

@@ -86,6 +86,12 @@ def test_the_first_call_that_differs_counts() -> None:
         ({"op": ""}, {"op": "MAX"}, "op none, theirs MAX; at"),
         ({}, {}, "ranks 0, 1: other arguments; at"),
         (
+            {"collective": "gather", "shape": "(3,)"},
+            {"collective": "gather", "shape": "(2,)"},
+            "shape (3,), theirs (2,) (gatherv takes any number of rows); at",
+        ),
+        ({"dtype": "object", "shape": "()"}, {"dtype": "int64", "shape": "()"}, "pass int(value) or np.int64("),
+        (
             {"collective": "barrier"},
             {},
             "it made #2 barrier at prog.py:7, where ranks 0, 1 made allreduce at",
@@ -95,6 +101,19 @@ def test_the_first_call_that_differs_counts() -> None:
 def test_what_differs_is_told(mine: dict[str, Any], theirs: dict[str, Any], words: str) -> None:
     usual, odd = (entry(2, kind, **{"op": "SUM", **facts}) for kind, facts in enumerate((theirs, mine)))
     assert words in explained(noticed(0), records((usual,), (usual,), (odd,))).how
+
+
+def test_where_all_differ_all_are_shown() -> None:
+    found = explained(noticed(0), records(*((entry(2, k, op="SUM", shape=f"({k},)"),) for k in range(3)))).how
+    assert "its #2 allreduce differs from that of ranks 1, 2: shape (0,), theirs (1,) or (2,); at prog.py:7" in found
+    found = explained(noticed(0), records(*((entry(2, k, op=f"op{k}"),) for k in range(9)))).how
+    assert "op op0, theirs op1 or op2 or op3 or others; at" in found
+    texts = [(entry(2, k, op="", dtype=f"U{k}"),) for k in (1, 2, 3)]
+    assert "dtype U1, theirs U2 or U3; at" in explained(noticed(0), records(*texts)).how  # no width of two fits all
+    calls = [(entry(2, k, collective=name),) for k, name in enumerate(("scan", "barrier", "gather"))]
+    assert "it made #2 scan at prog.py:7, where ranks 1, 2 made barrier or gather at prog.py:7" in (
+        explained(noticed(0), records(*calls)).how
+    )
 
 
 def test_where_there_was_no_mismatch_nothing_is_changed() -> None:

@@ -26,13 +26,12 @@ SIZES = (3, 16)
 
 # A launcher that leaves all ranks the time to say what they have to say, however busy the machine is.
 _LAUNCH = """
-import sys
+from functools import partial
 from ringcast_launcher import cli
-from ringcast_launcher.decide import supervisor
 from ringcast_launcher.output import held_errors
+from ringcast_launcher.run import loop
 held_errors.PATIENCE = 200
-patient = supervisor.Policy(settle=100, grace=100)
-supervisor.Policy = lambda: patient
+loop.Policy = partial(loop.Policy, settle=100, grace=100)
 cli.main()
 """
 _COMMANDS = {"ringcast-launch": ["-c", _LAUNCH], "ringcast": ["-m", "ringcast"]}

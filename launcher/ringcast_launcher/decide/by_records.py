@@ -9,6 +9,7 @@ After a timeout of the job: who waits for whom.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os.path import basename
 
@@ -16,6 +17,7 @@ from ringcast.control.events import in_words
 from ringcast.errors import MISMATCH, CollectiveMismatch
 from ringcast.monitoring.flight_record import Flights, Row, merge, name, who_waits
 from ringcast.monitoring.recorder import Entry
+from ringcast.wire.differences import advice
 from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict
 
@@ -23,6 +25,7 @@ _SIGNS = (MISMATCH, "it finished without taking", "still communicated with it") 
 _CAUGHT = " (raised in "
 _CHOSEN = ("algorithm", "nblocks")  # often by ringcast, from the other facts
 _FACTS = ("op", "dtype", "shape", "root", *_CHOSEN)
+_MOST = 3  # different values that are shown
 
 
 def explained(verdict: Verdict, flights: Flights) -> Verdict:
@@ -68,23 +71,45 @@ def _sides(row: Row) -> tuple[list[int], list[list[int]]]:
 
 
 def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
-    """Return what differs between two calls, which ranks made them, and where."""
-    mine, theirs = row.calls[odd[0]], row.calls[others[0][0]]
+    """Return what differs between the calls, which ranks made them, and where."""
+    mine, theirs = row.calls[odd[0]], [row.calls[group[0]] for group in others]
     most = in_words(sorted(rank for group in others for rank in group))
-    here, there = (f"at {basename(call.file)}:{call.line}" for call in (mine, theirs))
-    if mine.collective != theirs.collective:
+    here, there = _place(mine), _any_of([_place(call) for call in theirs])
+    if any(mine.collective != call.collective for call in theirs):
         subject = "it" if len(odd) == 1 else in_words(odd)
-        return f"{subject} made {name(mine)} {here}, where {most} made {theirs.collective} {there}"
+        made = _any_of([call.collective for call in theirs])
+        return f"{subject} made {name(mine)} at {here}, where {most} made {made} at {there}"
     subject = f"its {name(mine)}" if len(odd) == 1 else f"the {name(mine)} of {in_words(odd)}"
-    places = here if here == there else f"{here}, theirs {there}"
-    return f"{subject} differs from that of {most}: {_facts(mine, theirs)}; {places}"
+    places = here if here == there else f"{here}, theirs at {there}"
+    return f"{subject} differs from that of {most}: {_facts(mine, theirs)}; at {places}"
 
 
-def _facts(mine: Entry, theirs: Entry) -> str:
-    different = [fact for fact in _FACTS if getattr(mine, fact) != getattr(theirs, fact)]
+def _place(call: Entry) -> str:
+    return f"{basename(call.file)}:{call.line}"
+
+
+def _any_of(values: Sequence[str]) -> str:
+    """Return the different values in words, the first ones of many."""
+    different = [*dict.fromkeys(values)]
+    return " or ".join([*different[:_MOST], *(["others"] if len(different) > _MOST else [])])
+
+
+def _facts(mine: Entry, theirs: Sequence[Entry]) -> str:
+    different = [fact for fact in _FACTS if any(getattr(mine, fact) != getattr(call, fact) for call in theirs)]
     told = [fact for fact in different if fact not in _CHOSEN] or different
-    pairs = (f"{_name(fact, mine)} {_shown(mine, fact)}, theirs {_shown(theirs, fact)}" for fact in told)
-    return "; ".join(pairs) or "other arguments"
+    return "; ".join(_difference(fact, mine, theirs) for fact in told) or "other arguments"
+
+
+def _difference(fact: str, mine: Entry, theirs: Sequence[Entry]) -> str:
+    values = _any_of([_shown(call, fact) for call in theirs])
+    hints = {_advice(fact, mine, call) for call in theirs if getattr(call, fact) != getattr(mine, fact)}
+    hint = hints.pop() if len(hints) == 1 else ""  # one that is right for all ranks
+    return f"{_name(fact, mine)} {_shown(mine, fact)}, theirs {values}{hint}"
+
+
+def _advice(fact: str, *calls: Entry) -> str:
+    mine, theirs = ({each: _shown(call, each) for each in _FACTS} for call in calls)
+    return advice(fact, calls[0].collective, mine, theirs)
 
 
 def _name(fact: str, call: Entry) -> str:
