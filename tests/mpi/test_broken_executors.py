@@ -94,6 +94,7 @@ def test_no_task_runs_on_a_rank_that_was_not_initialised_and_every_future_ends(w
     assert len(found) > 20
     for name, outcomes in found.items():
         assert [kind for kind, _ in outcomes] == ["BrokenExecutor"] * 6, name
+        assert len({text for _, text in outcomes}) == 1, (name, outcomes)  # that of the rank which failed first
     shown = {name: name.split()[0] for name in found if name[0].isupper()} | {"unread": "NoLicence: host"}
     for name, error in shown.items():
         assert all(text.startswith("the initializer failed on rank ") for _, text in found[name]), name

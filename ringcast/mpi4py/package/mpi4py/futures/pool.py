@@ -231,9 +231,10 @@ class MPIPoolExecutor(Executor):
         return self._failure() if self._broken else None
 
     def _break(self, text: str, cause: BaseException) -> None:
-        """Take no more tasks, as ranks cannot run them."""
+        """Take no more tasks, as ranks cannot run them; the first cause counts."""
         with self._lock:
-            self._broken, self._cause = text, cause
+            if not self._broken:
+                self._broken, self._cause = text, cause
             self._drop()
 
     def _failure(self) -> BrokenExecutor:
