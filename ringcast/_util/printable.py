@@ -8,7 +8,7 @@ import os
 def printable(text: bytes | str, keep: str = "") -> str:
     r"""Return text with escapes for what a terminal would obey or not show, such as control characters.
 
-    Bytes are decoded as names of files are, and those that are no text become escapes too. Characters in `keep` stay.
+    Bytes are decoded as names of files are, and bytes that are no text become escapes too. Characters in `keep` stay.
 
     >>> printable("a\x1b[2Jb\n"), printable(b"\xff")
     ('a\\x1b[2Jb\\n', '\\udcff')

@@ -128,7 +128,7 @@ def _open_below(folder: int, status: os.stat_result, name: bytes) -> int:
 
 
 def _target(folder: int, name: bytes) -> bytes:
-    """Return where a link leads that nobody else can have laid, nor can replace."""
+    """Return the target of a link, unless another user could have laid it, or could replace it."""
     status, link = os.fstat(folder), os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISLNK(link.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -141,7 +141,7 @@ def _target(folder: int, name: bytes) -> bytes:
 class Folders:
     """Directories below a root, each opened from the one above it; some stay open, in the order of their last use.
 
-    A directory that is opened again must be the one that it was: others can exchange those that they own.
+    A directory that is opened again must be the one that it was: another user can exchange his own for a link.
     """
 
     def __init__(self, root: int, *, of_anybody: bool = False) -> None:

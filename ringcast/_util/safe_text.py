@@ -31,7 +31,7 @@ def safe_text(value: object, by: Callable[[Any], str] = repr, *, noun: str = "",
         text = str.__str__(by(value))
     except BaseException:  # the program's own code raises KeyboardInterrupt and SystemExit too
         return f"<{noun or class_name(type(value))} {by.__name__}() failed>"
-    return printable(bounded(text, longest))
+    return escaped(bounded(text, longest))
 
 
 def class_name(kind: type) -> str:
@@ -40,7 +40,7 @@ def class_name(kind: type) -> str:
     >>> class_name(int)
     'int'
     """
-    return printable(str.__str__(_NAME(kind)))
+    return escaped(str.__str__(_NAME(kind)))
 
 
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
@@ -64,10 +64,10 @@ def bounded(text: str, longest: int) -> str:
     return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text with escapes in place of control characters, except newline and tab, and of lone surrogates.
 
-    >>> printable("\\x1b[2J \\udcff\\n")
+    >>> escaped("\\x1b[2J \\udcff\\n")
     '\\\\x1b[2J \\\\udcff\\n'
     """
     return text.translate(_ESCAPES).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.wire.control_messages import Failing, Finished, FromMember, Hello, ToWorker
-from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 
 
@@ -81,9 +80,7 @@ class TooLate:
 
 @dataclass(frozen=True, slots=True)
 class AllJoined:
-    """For the owner: all ranks have joined, and the cards of all were sent to all."""
-
-    cards: tuple[EndpointCard, ...] = ()
+    """For the owner: all ranks have joined, and the addresses of all were sent to all."""
 
 
 @dataclass(frozen=True, slots=True)

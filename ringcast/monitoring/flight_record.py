@@ -82,7 +82,7 @@ def waits(entry: Entry) -> str:
 
 
 def who_waits(flights: Flights) -> str:
-    """Return in words which ranks wait for which, first those that are in no call; empty if none waits."""
+    """Return in words which ranks wait for which, first ranks that are in no call; empty if none waits."""
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
         entry = flight.entries[-1] if flight is not None and flight.entries else None

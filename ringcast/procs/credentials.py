@@ -1,4 +1,4 @@
-"""Whether the kernel lets two processes open each other's files through /proc: a rule on what each tells of itself.
+"""Decide whether the kernel lets two processes open each other's files through /proc, by the credentials of both.
 
 The rule is that of ptrace(2), "Ptrace access mode checking": same user and group, and no capability that the opener
 does not have in effect; with CAP_SYS_PTRACE any. Both ranks of a pair have to decide alike, although the kernel may let
@@ -7,7 +7,6 @@ only one of them open the other's files. So they decide by this, before either t
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
 from contextlib import suppress
@@ -17,7 +16,7 @@ _SYS_PTRACE = 1 << 19
 
 
 class Credentials(NamedTuple):
-    """What the kernel looks at. Namespaces and label are numbers that are equal or not; 0 where there is none."""
+    """Facts of a process, by which it decides. Namespaces and label are numbers to compare; 0 where there is none."""
 
     uid: int
     gid: int
@@ -29,11 +28,7 @@ class Credentials(NamedTuple):
 
 
 def own() -> Credentials:
-    """Return the credentials of this process.
-
-    Raises:
-        OSError: there are no descriptors left, so they cannot be read.
-    """
+    """Return the credentials of this process."""
     permitted, effective = _capabilities()
     return Credentials(os.getuid(), os.getgid(), _namespace("pid"), _namespace("user"), _label(), permitted, effective)
 
@@ -70,22 +65,14 @@ def _namespace(kind: str) -> int:
 
 
 def _label() -> int:
-    return zlib.crc32(_read("/proc/self/attr/current"))
+    with suppress(OSError), open("/proc/self/attr/current", "rb") as file:
+        return zlib.crc32(file.read())
+    return 0
 
 
 def _capabilities() -> tuple[int, int]:
     """Return the permitted and the effective capabilities; none where the system does not show them."""
-    lines = (line.partition(b":") for line in _read("/proc/self/status").splitlines())
-    sets = {name: value for name, _, value in lines if name.startswith(b"Cap")}
-    return int(sets.get(b"CapPrm", b"0"), 16), int(sets.get(b"CapEff", b"0"), 16)
-
-
-def _read(path: str) -> bytes:
-    """Return what a file of the kernel says; nothing where this system does not have it."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise
-        return b""
+    with suppress(OSError), open("/proc/self/status", "rb") as file:
+        sets = {name: value for name, _, value in (line.partition(b":") for line in file) if name.startswith(b"Cap")}
+        return int(sets.get(b"CapPrm", b"0"), 16), int(sets.get(b"CapEff", b"0"), 16)
+    return 0, 0

@@ -378,7 +378,7 @@ class Protocol:
         return True
 
     def _lend(self, peers: Collection[int]) -> None:
-        """Lend room to those of these peers that hold requests back, as the program waits for a message of theirs."""
+        """Lend room to each of these peers that holds requests back, as the program waits for its message."""
         for peer in self._budget.holding.keys() & peers:
             self._budget.lend(peer)
 

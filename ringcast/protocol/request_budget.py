@@ -60,7 +60,7 @@ class RequestBudget:
             send_off(flags)
 
     def leave(self, transfer: Transfer) -> None:
-        """Free the room of a request that the peer has matched, for those that are held back."""
+        """Free the room of a request that the peer has matched, for requests that are held back."""
         if transfer.room:
             self.asked[transfer.peer] -= transfer.room
             transfer.room = 0

@@ -42,7 +42,7 @@ class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is equal on ranks that write the same file, as far as can be known."""
+    """Host and path of a copy: equal on ranks that write the same file, as far as can be known."""
 
     host: str
     path: bytes
@@ -62,7 +62,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where a rank has, or lacks, its copy."""
+    """The copy of a rank: its place, whether it is there, and why it cannot be."""
 
     place: Place
     has: bool

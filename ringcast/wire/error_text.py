@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ringcast._util.safe_text import bounded, class_name, is_a, printable, safe_text
+from ringcast._util.safe_text import bounded, class_name, escaped, is_a, safe_text
 from ringcast.errors import RingcastError
 
 MAX_MESSAGE = 10_000  # characters that are kept of the text of an error …
@@ -48,7 +48,7 @@ def text_of(error: BaseException, *, whole: bool = False) -> str:
         text = "".join(told.format())
     except BaseException:  # the program's own code may raise anything
         text = _without_attributes(error, whole)
-    return printable(bounded(text, MAX_TRACEBACK))
+    return escaped(bounded(text, MAX_TRACEBACK))
 
 
 def _without_attributes(error: BaseException, whole: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ringcast._util.dataclass import dataclass
-from ringcast._util.safe_text import bounded, printable
+from ringcast._util.safe_text import bounded, escaped
 from ringcast.errors import blames
 from ringcast.wire.codec import Count, Rank
 from ringcast.wire.error_text import in_a_line, origin, text_of
@@ -40,7 +40,7 @@ class Failure:
 
 def clean(text: str) -> str:
     """Return `text` as it can always be sent and printed: of more than MAX_TEXT bytes its beginning and its end."""
-    data = printable(bounded(text, MAX_TEXT)).encode()
+    data = escaped(bounded(text, MAX_TEXT)).encode()
     if len(data) > MAX_TEXT:
         data = data[: MAX_TEXT // 2] + data[-MAX_TEXT // 2 :]
     return data.decode("utf-8", "ignore")

@@ -2,7 +2,7 @@
 
 A call that raises invalidates the communicator, so what the ranks compute without it afterwards is not what the program
 says. `shrink` and `agree` bring the ranks to a common state again; `ack_failed` says that this rank goes on without
-those that failed. The rules:
+the failed ones. The rules:
 
 1. Of each communicator the first error that a call raised counts.
 2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.

@@ -1,4 +1,4 @@
-"""A second user at both ends of a copy by root: in the directories that it goes to, and in those that it comes from.
+"""A second user at both ends of a copy by root: in the directories that it goes to, and that it comes from.
 
 What he plants before, or exchanges between two steps, gets him nothing: no file that he owns is kept, written to or
 trusted, nothing outside is read, written or made readable, and no copy waits for him. The kernel's own protection

@@ -1,7 +1,7 @@
 """Picks from the stacks of ranks what their programs do: pure, over the text that Python's faulthandler writes.
 
 Of each rank that is the main thread, and any other thread that has come from the program into a call of ringcast. The
-threads of ringcast itself, and those that wait for work of the program, are left out. Frames inside ringcast are one
+threads of ringcast itself, and threads that wait for work of the program, are left out. Frames inside ringcast are one
 line, and the outermost frame comes first, as in a traceback. Ranks that are at the same place are shown together.
 """
 

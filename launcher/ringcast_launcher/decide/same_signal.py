@@ -18,7 +18,7 @@ class SameSignal:
         self._latest: dict[int, tuple[float, set[int]]] = {}
 
     def is_new(self, source: int, number: int, now: float) -> bool:
-        """Return whether a signal that `source` got is another one than those that came before; time in seconds."""
+        """Return whether a signal that `source` got is none of those seen before; `now` is in seconds."""
         since, sources = self._latest.get(number, (0.0, {source}))
         if source in sources or now > since + WINDOW:
             self._latest[number] = now, {source}

@@ -1,9 +1,9 @@
 """Decides how a job has ended: its exit code, and the rank to name. Pure, over what became of all ranks.
 
-A job in which ranks go on without those that failed (`continues`) has succeeded if some rank has outlived the failures:
+A job that goes on after failures (`continues`) has succeeded if some rank has outlived the failures:
 it finished, exited with 0 and without an unanswered error, and knew of them when it finished. A rank that left before a
-failure has not: the work of those that failed was done by no rank. A failure that follows from another one needs nobody
-who outlives it, as that was the same failure. All ranks that finished have to be well.
+failure has not: no rank did the work of the failed ones. A failure that follows from another one need not be
+outlived, as it is the same failure. All ranks that finished have to be well.
 
 A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
 therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
@@ -59,11 +59,11 @@ class Past:
     """What has happened in a job so far."""
 
     workers: list[Worker]
-    continues: bool  # ranks go on without those that failed
+    continues: bool  # the other ranks go on without the failed ones
     started: bool = False
-    failed: dict[int, str] = field(default_factory=dict)  # those that failed by themselves, in order, and how
-    caught: list[int] = field(default_factory=list)  # those that caught an error and did not answer it, in order
-    ended: set[int] = field(default_factory=set)  # those that were alive when the launcher began to end them
+    failed: dict[int, str] = field(default_factory=dict)  # ranks that failed by themselves, in order, and how
+    caught: list[int] = field(default_factory=list)  # ranks that caught an error and did not answer it, in order
+    ended: set[int] = field(default_factory=set)  # ranks that were alive when the launcher began to end them
     passed_on: set[int] = field(default_factory=set)  # signals
 
     def verdict(self, *, ended: bool) -> Verdict:
@@ -87,7 +87,7 @@ class Past:
     def _lowest_alike(self, rank: int) -> int:
         """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance.
 
-        Of those that tell a mismatch, one that knows the other rank's whole call is preferred.
+        Of several that met a mismatch, one that knows the other rank's whole call is preferred.
         """
         mine = self._own_error(rank)
         alike = [other for other in self.failed if mine and self._own_error(other) == mine]

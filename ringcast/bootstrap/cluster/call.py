@@ -22,8 +22,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from ringcast.procs.portable import nameless_file
-
 SHARED = 1 << 16  # bytes
 _ALIGNED = 64  # bytes; arrays are read faster from the beginning of a cache line
 Span: TypeAlias = tuple[int, int]  # of a buffer in memory: first byte and length
@@ -43,7 +41,7 @@ class Call(NamedTuple):
         if not self.buffers:
             yield None
             return
-        file = nameless_file("ringcast-call")
+        file = os.memfd_create("ringcast-call", os.MFD_CLOEXEC)
         try:
             for buffer, (at, size) in zip(self.buffers, self.spans, strict=True):
                 done = 0
@@ -67,8 +65,9 @@ def packed(fn: Any, args: Any) -> Call:
         Exception: function or arguments cannot be pickled.
     """
     buffers: list[memoryview] = []
+    share = _keeps_large(buffers) if hasattr(os, "memfd_create") else None
     with io.BytesIO() as file:
-        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=_keeps_large(buffers))
+        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=share)
         pickler.dump((fn, args))
         pickled = file.getvalue()
     spans: list[Span] = []

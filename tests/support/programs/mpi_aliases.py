@@ -1,4 +1,4 @@
-"""Whether object calls of mpi4py return an object that the program has passed, or one within it: a table of all calls.
+"""Check whether object calls of mpi4py return an object that the program has passed, or one within it: all calls.
 
 The same file runs on ringcast and on an MPI: what they print must agree.
 """
