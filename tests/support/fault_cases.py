@@ -14,7 +14,7 @@ import numpy as np
 
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params
-from ringcast.collectives.neighbors import Neighbors, neighbors_of
+from ringcast.collectives.neighbors import Neighbors, neighbor_allgather, neighbor_alltoall, neighbors_of
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.execute import Steps
 from ringcast.ops import SUM
@@ -131,8 +131,8 @@ def call(case: Case, group: Group) -> Steps[Any]:
         "alltoallv": lambda: c.alltoallv(group, row, [1] * case.size, None, None, choice),
         "shift": lambda: c.shift(group, mine, case.distance, None, choice),
         "barrier": lambda: c.barrier(group),
-        "neighbor_allgather": lambda: c.neighbor_allgather(neighbors(case, group), mine, None),
-        "neighbor_alltoall": lambda: c.neighbor_alltoall(
+        "neighbor_allgather": lambda: neighbor_allgather(neighbors(case, group), mine, None),
+        "neighbor_alltoall": lambda: neighbor_alltoall(
             neighbors(case, group), row[[i % case.size for i in range(len(case.graph[rank]))]], None
         ),
     }
