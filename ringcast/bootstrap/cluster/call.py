@@ -108,7 +108,7 @@ def _keeps_large(buffers: list[memoryview]) -> Any:
     return keep
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # which has no types
     """cloudpickle, but code keeps the name of its file, and `sources` gets the lines of files that are none."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -131,6 +131,6 @@ def _shown_name(file: str) -> str:
     shell = ipython.get_ipython() if ipython is not None else None
     try:
         label = shell.compile.format_code_name(file) if shell is not None else None
-    except Exception:  # another version of IPython
+    except Exception:  # in another version of IPython, which need not have this method
         return file
     return " ".join(label) if label else file

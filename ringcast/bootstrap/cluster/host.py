@@ -157,11 +157,9 @@ class HereRanks:
     def drain(self) -> Iterator[Event]:
         for file in [*self._outputs]:
             taken = 0
-            for event in iter(lambda file=file: next(self._printed(file), None), None):  # type: ignore[misc]
-                yield event
+            while taken < MOST and (event := next(self._printed(file), None)) is not None:
                 taken += len(event.data)
-                if taken >= MOST:
-                    break
+                yield event
 
     def leave(self) -> None:
         for channel in self._channels.values():
