@@ -313,6 +313,21 @@ def test_of_a_lost_link_an_end_is_named_whoever_ends_first_and_whoever_passed_it
         assert verdict(replay(4, history)) == Verdict(1, 2, f"failed: {LINK}", "Traceback of 2")
 
 
+@pytest.mark.parametrize("teller", [0, 1, 3])
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_a_rank_that_hears_of_its_lost_link_from_others_is_named_without_the_control_plane(
+    order: Sequence[int], teller: int
+) -> None:
+    """By a refusal it may hear of that, and end, before the control plane knows of the link."""
+    history: list[tuple[float, Event]] = all_join(4)
+    told = f"Revoked: rank 2: the communicator was revoked: rank {teller}: peer rank 2 failed: {LINK}"
+    for i, rank in enumerate(order):
+        cause, blamed = (told, teller) if rank == 2 else (f"PeerFailed: rank {rank}: peer rank 2 failed: {LINK}", 2)
+        failing = Failing(rank, Failure(cause, f"Traceback of {rank}", (blamed,)))
+        history += [(1.1 + i / 100, failing), (1.2 + i / 100, Exited(rank, 1))]
+    assert verdict(replay(4, history)) == Verdict(1, 2, f"failed: {told}", "Traceback of 2")
+
+
 @pytest.mark.parametrize("end", [report(2), Exited(2, -11)])
 def test_a_rank_whose_link_is_lost_as_it_has_failed_is_named_with_its_own_failure(end: Event) -> None:
     history: History = [*all_join(3), (1.0, Lost(2, LINK)), (1.1, end), (1.2, report(0, 2)), (1.3, Exited(0, 1))]

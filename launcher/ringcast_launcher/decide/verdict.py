@@ -12,11 +12,12 @@ therefore decided at the end, when all of them are known: the blame is followed 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import field, replace
 
 from ringcast._util.dataclass import dataclass
 from ringcast.control.events import in_words
-from ringcast.errors import CollectiveMismatch, PeerFailed
+from ringcast.errors import CollectiveMismatch, PeerFailed, Revoked
 from ringcast.procs.portable import signal_name
 from ringcast.wire.control_messages import NO_FAILURE
 from ringcast.wire.failure import Failure
@@ -138,6 +139,8 @@ class Past:
         blamed = self._blamed_by(rank)
         if (link := self.workers[rank].lost) and report.blames:  # who told it of that may be at neither end of the link
             return Verdict(1, rank, f"failed: {link}", report.traceback)
+        if self._told_of_itself(rank, blamed):
+            return self._own_failure(rank)
         for other in (*self.failed, *self.caught):
             if other in blamed and other not in seen:
                 return self._judge(other, seen)
@@ -157,6 +160,15 @@ class Past:
                     1, other, f"exited with code 0 {how}", report.traceback, rank if report.traceback else None
                 )
         return self._own_failure(rank)
+
+    def _told_of_itself(self, rank: int, blamed: Collection[int]) -> bool:
+        """Return whether a rank has heard, of one that blames it, that it counts as failed.
+
+        The other ranks may tell it of a lost link before they tell the control plane, and it may have ended by then.
+        """
+        caught = self._only_caught(rank)
+        kind = self.workers[rank].report.cause.partition(":")[0] if caught is None else caught.kind
+        return kind == Revoked.__name__ and any(rank in self._blamed_by(other) for other in blamed)
 
     def _blamed_by(self, rank: int) -> set[int]:
         worker = self.workers[rank]
