@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from ringcast.monitoring import jobs
+from support import needs
 from support.fleets import Fleet, fleet
 from support.patience import patience
 from support.places import TESTS
@@ -72,6 +73,15 @@ def soon_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_path() -> Iterator[Path]:
     """A directory for which the names of sockets are not too long, as they are in tmp_path: jobs lie in it."""
     with tempfile.TemporaryDirectory(prefix="rc-", dir=jobs.bases()[0]) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A directory as /tmp: all users can write, and each can rename his own files only."""
+    needs.root()
+    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as name:
+        Path(name).chmod(0o1777)
         yield Path(name)
 
 

@@ -35,15 +35,6 @@ VERIFY = "full", "size", "none"
 
 
 @pytest.fixture
-def common() -> Iterator[Path]:
-    """A directory as /tmp: everybody can write, and names belong to those who made them."""
-    needs.root()
-    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as name:
-        Path(name).chmod(0o1777)
-        yield Path(name)
-
-
-@pytest.fixture
 def his() -> Iterator[Path]:
     """A directory of the second user, as /home/his: nobody else has put it there."""
     needs.root()

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ringcast._util import safe_files
 from ringcast._util.safe_files import OPEN, Folders, is_foreign, is_ours, open_folder, open_new, open_regular
-from support import needs, second_user
-
-
-@pytest.fixture
-def common() -> Iterator[Path]:
-    """A directory as /tmp: everybody can write, and names belong to those who made them."""
-    needs.root()
-    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as name:
-        Path(name).chmod(0o1777)
-        yield Path(name)
+from support import second_user
 
 
 @pytest.fixture
