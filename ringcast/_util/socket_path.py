@@ -35,7 +35,11 @@ def reason_not(given: str) -> str:
         return f"TMPDIR={given}: {problem}; {REMEDY}, or unset it"
     if not (own := temporary()):
         return f"there is no directory for temporary files; {REMEDY}, with a short path"
-    return f"{own}: {problem}; {REMEDY}" if (problem := _problem(own)) else ""
+    if not (problem := _problem(own)):
+        return ""
+    # In a container even /tmp may be a volume of mode 0777.
+    example = "".join(f", as {folder}" for folder in elsewhere("")[:1])
+    return f"{own}: {problem}; {REMEDY}{example}"
 
 
 def folders(below: str, session: str) -> list[str]:

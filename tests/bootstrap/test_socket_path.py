@@ -221,6 +221,17 @@ def test_a_tmpdir_in_which_all_can_rename_our_directories_is_refused(short: Path
     assert not socket_path.open_to_all(named)
 
 
+@pytest.mark.parametrize("fit", [["/dev/shm", "/tmp"], []])
+def test_where_the_systems_own_directory_is_open_to_all_another_one_is_named(
+    short: Path, monkeypatch: pytest.MonkeyPatch, fit: list[str]
+) -> None:
+    short.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    monkeypatch.setattr(socket_path, "elsewhere", lambda session: fit)
+    advice = "set TMPDIR to a directory in which you can make files" + (", as /dev/shm" if fit else "")
+    assert socket_path.reason_not("") == f"{short}: all users can rename what is in {short} (chmod +t it); {advice}"
+
+
 def test_ranks_do_not_meet_where_all_can_rename_their_directory(short: Path) -> None:
     (short / "open").mkdir()
     (short / "open").chmod(0o777)
