@@ -26,7 +26,7 @@ from ringcast.net.ssh import SSH
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import reason_not_sockets
 from ringcast.procs.timing import TIMING
-from ringcast.transports.registry import KINDS, SHM, SOCKETS
+from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS
 from ringcast.version import build
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
@@ -463,6 +463,8 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         said = from_environment({**users, **stated})
         wish = options.transport
         chosen = automatic(wish, far=far).name if wish in WISHES else wish
+        if wish == AUTO and chosen == SHM.name and reason_not_shared():  # ranks are as this process, or have less
+            chosen = IPC.name
         file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
         raise JobError(str(error), USAGE) from error
@@ -472,7 +474,7 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         _note(options, f"warning: {OPEN}")
     patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins
     start_timeout, grace = options.start_timeout or patience, options.grace or said.grace
-    near = far and options.transport in WISHES
+    near = wish in WISHES and chosen != IPC.name
     return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout, grace=grace)
 
 

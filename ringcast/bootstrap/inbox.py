@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ from ringcast.errors import ConfigError, RendezvousError
 from ringcast.net import colocation
 from ringcast.net.fd_limits import raise_files
 from ringcast.net.keys import is_key
-from ringcast.net.ports import endpoints
+from ringcast.net.ports import BACKLOG, endpoints
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import processors, reason_not_sockets
 from ringcast.transports.base import Transport
@@ -67,6 +67,8 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, Inbox]:
 
 
 def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
+    if config.near:
+        return _open_local(config)
     from ringcast.transports.segment import parse
     from ringcast.transports.shm import ShmTransport
 
@@ -92,6 +94,42 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
 
     card = EndpointCard(f"{SHM.scheme}{transport.card}", host=f"{colocation.kernel()} {socket.gethostname()}")
     return Inbox(card, transport.inject, meet, transport.close)
+
+
+def _open_local(config: WorkerConfig) -> Inbox:
+    """Open shared memory, and an ipc socket for ranks of this host that cannot share it, as they have other rights.
+
+    The socket listens from now on, so that such ranks can connect at once; ZeroMQ takes it over where there are any.
+    """
+    address, near = _ipc_address(config), _shared(config, spin=config.size <= processors())
+    if near is None:
+        return _open_ipc(config, None)
+    path = address.removeprefix(IPC.scheme)
+    try:
+        listener = _listen(path)
+    except OSError as error:
+        near.close()
+        raise _cannot_listen(config, [address], error) from error
+
+    def meet(cards: Sequence[EndpointCard]) -> Transport:
+        found = _map(config, near, cards)
+        if len(found) == config.size - 1:
+            listener.close()
+            Path(path).unlink(missing_ok=True)
+            return near
+        from ringcast.transports.routed import RoutedTransport
+
+        far = _bind(config, [address], listener=listener.detach())
+        far.meet(cards)
+        return RoutedTransport(near, far)
+
+    def close() -> None:
+        listener.close()
+        Path(path).unlink(missing_ok=True)
+        near.close()
+
+    own = EndpointCard(address, memory=f"{colocation.kernel()} {near.card}")
+    return Inbox(own, near.inject, meet, close)
 
 
 def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
@@ -141,10 +179,11 @@ def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
         transport = SocketTransport(addresses, size=config.size, secure=config.security == CURVE)
     except OSError as error:
         raise _cannot_listen(config, addresses, error) from error
-    own, shared = _network_card(config, place, transport), _shared(config)
+    own, system = _network_card(config, place, transport), colocation.system()
+    shared = _shared(config) if config.near and system else None
     if shared is None:
         return _sockets_inbox(transport, own)
-    return _routed_inbox(config, transport, shared, replace(own, memory=f"{colocation.system()} {shared.card}"))
+    return _routed_inbox(config, transport, shared, replace(own, memory=f"{system} {shared.card}"))
 
 
 def _network_card(
@@ -158,18 +197,19 @@ def _network_card(
     return replace(transport.card, address=address)
 
 
-def _shared(config: WorkerConfig) -> ShmTransport | None:
-    """Return shared memory for the ranks of this host, if that is wished for and there."""
-    if not config.near or not colocation.system() or reason_not_shared():
-        return None
-    from ringcast.transports.shm import ShmTransport
+def _shared(config: WorkerConfig, *, spin: bool = False) -> ShmTransport | None:
+    """Return shared memory for the ranks of this host, if there is some."""
+    reason = reason_not_shared()
+    if not reason:
+        from ringcast.transports.shm import ShmTransport
 
-    try:
-        return ShmTransport(config.rank, config.size)
-    except OSError as error:
-        if config.debug:
-            print(f"ringcast: rank {config.rank} gets no shared memory: {error}", file=sys.stderr)
-        return None
+        try:
+            return ShmTransport(config.rank, config.size, spin=spin)
+        except OSError as error:
+            reason = str(error)
+    if config.debug:
+        print(f"ringcast: rank {config.rank} gets no shared memory: {reason}", file=sys.stderr)
+    return None
 
 
 def _sockets_inbox(transport: SocketTransport, own: EndpointCard) -> Inbox:
@@ -185,9 +225,9 @@ def _routed_inbox(config: WorkerConfig, far: SocketTransport, near: ShmTransport
     from ringcast.transports.routed import RoutedTransport
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:
-        mapped = _map(config, near, cards)
+        _map(config, near, cards)
         far.meet(cards)
-        if mapped:
+        if near.lenders:
             return RoutedTransport(near, far)
         near.close()
         return far
@@ -209,34 +249,26 @@ OPENERS = {  # of the transports in `ringcast.transports.registry`
 }
 
 
-def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCard]) -> frozenset[int]:
-    """Map the segments of this user's ranks on this host, and return which ranks these are.
+def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCard]) -> Collection[int]:
+    """Map the segments of other ranks on this host; return the ranks that share memory with this one, or did.
 
     Raises:
         RendezvousError: one of them cannot be mapped. That one may have mapped this rank's, and both have to do alike.
     """
-    from ringcast.transports.segment import parse, unreachable
+    from ringcast.transports.segment import reachable
 
-    found = {}
-    for rank, card in enumerate(cards):
-        system, _, text = card.memory.partition(" ")
-        segment = parse(text) if rank != config.rank and system == colocation.system() else None
-        if segment is None:
-            continue
-        if not (reason := unreachable(segment)):
-            found[rank] = segment
-        elif config.debug:
-            print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {reason}", file=sys.stderr)
+    found, reasons = reachable(config.rank, cards)
     for rank, error in shared.meet(found).items():
         if not isinstance(error, FileNotFoundError):  # else it has left
             fix = "free memory or descriptors, or choose --transport tcp"
             raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {fix}") from error
-        if config.debug:
-            print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {error}", file=sys.stderr)
+        reasons[rank] = str(error)
     if config.debug:
+        for rank, reason in sorted(reasons.items()):
+            print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {reason}", file=sys.stderr)
         others = f"{len(shared.lenders)} of {config.size - 1} other ranks"
         print(f"ringcast: rank {config.rank} shares memory with {others}, on its own host", file=sys.stderr)
-    return shared.lenders
+    return found.keys()
 
 
 def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
@@ -263,15 +295,27 @@ def _place(config: WorkerConfig) -> ListenAddress | None:
     )
 
 
-def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "") -> ZeroMQTransport:
+def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "", listener: int = -1) -> ZeroMQTransport:
     from ringcast.transports.zeromq import ZeroMQTransport
 
+    secure, near = config.security == CURVE, near and f"ipc://{near}"
     try:
-        return ZeroMQTransport(
-            addresses, size=config.size, secure=config.security == CURVE, near=near and f"ipc://{near}"
-        )
+        return ZeroMQTransport(addresses, size=config.size, secure=secure, near=near, listener=listener)
     except zmq.ZMQError as error:
         raise _cannot_listen(config, addresses, error) from error
+
+
+def _listen(path: str) -> socket.socket:
+    """Return a socket that listens at a path, as ZeroMQ makes one."""
+    Path(path).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def _cannot_listen(config: WorkerConfig, addresses: Sequence[str], error: zmq.ZMQError | OSError) -> RendezvousError:

@@ -42,7 +42,7 @@ from ringcast.errors import ConfigError
 from ringcast.net import ports as port_ranges
 from ringcast.net.ports import PortRange
 from ringcast.procs.child_processes import RankProcess, parse
-from ringcast.procs.libc import reason_not_shared
+from ringcast.procs.libc import reason_not_futexes
 from ringcast.procs.portable import reason_not_sockets
 from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
 
@@ -68,7 +68,7 @@ class WorkerConfig:
     nonce: int = 0
     key: str = ""
     transport: str = "ipc"
-    near: bool = False  # ranks of one host reach each other by shared memory, with ZeroMQ over ipc, where possible
+    near: bool = False  # ranks of one host share memory, or with ZeroMQ over tcp use ipc, where that is possible
     security: str = CURVE
     pickle: bool = True
     iface: str = ""
@@ -101,7 +101,7 @@ class WorkerConfig:
         """The value of RINGCAST_TRANSPORT that means this transport."""
         if not self.near:
             return self.transport
-        return AUTO if self.transport == automatic(far=True).name else ZEROMQ
+        return AUTO if self.transport in (SHM.name, automatic(far=True).name) else ZEROMQ
 
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back as this configuration."""
@@ -185,7 +185,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         nonce=nonce,
         key=key,
         transport=transport,
-        near=wish in WISHES and not KINDS[transport].local,
+        near=wish in WISHES and transport != IPC.name,
         security=security,
         pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
         iface=_iface(env),
@@ -217,12 +217,15 @@ def deterministic(env: Mapping[str, str] | None = None) -> bool:
 
 
 def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:
-    """Return the transport that one of `WISHES` means, where ranks are on several hosts (`far`) or on one."""
+    """Return the transport that one of `WISHES` means, where ranks are on several hosts (`far`) or on one.
+
+    It depends on the system, and on nothing that may differ between the processes of a job.
+    """
     if wish == ZEROMQ:
         return TCP if far else IPC
     if far:
         return TCP if reason_not_sockets() else SOCKETS
-    return IPC if reason_not_shared() else SHM
+    return IPC if reason_not_futexes() else SHM
 
 
 def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
 from ringcast.wire.control_messages import Failing, Finished, FromMember, Hello, ToWorker
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 
 
@@ -80,7 +81,9 @@ class TooLate:
 
 @dataclass(frozen=True, slots=True)
 class AllJoined:
-    """For the owner: all ranks have joined, and the addresses of all were sent to all."""
+    """For the owner: all ranks have joined, and the cards of all were sent to all."""
+
+    cards: tuple[EndpointCard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Membership:
             # One object for all: it is as long as the job is large, and is encoded once.
             roster = Roster(tuple(self._members[rank].hello.card for rank in range(self.size)))
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
-            actions.append(AllJoined())
+            actions.append(AllJoined(roster.cards))
         return actions
 
     def _reason_not(self, hello: Hello) -> str:

@@ -1,6 +1,6 @@
 """System calls that the standard library does not offer: futexes, and reading the memory of another process.
 
-By ctypes on the C library, on Linux for x86-64 only: elsewhere `reason_not` says why there are none.
+By ctypes on the C library, on Linux for x86-64 only: elsewhere `reason_not_futexes` says why there are none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Timespec(ctypes.Structure):
 @lru_cache(maxsize=1)
 def reason_not_shared() -> str:
     """Return why this process cannot share memory with others of its user; empty if it can."""
-    reason = _reason_not()
+    reason = reason_not_futexes()
     if reason:
         return reason
     if prctl(_GET_DUMPABLE, 0, 0, 0, 0) != _DUMPABLE:
@@ -76,8 +76,11 @@ def reason_not_read() -> str:
     return "" if probe == b else "process_vm_readv does not work"
 
 
-def _reason_not() -> str:
-    """Ranks order what they write to shared memory by the rules of x86 processors."""
+def reason_not_futexes() -> str:
+    """Return why no process of this system can share memory as ranks do; empty if nothing is known to be in the way.
+
+    Ranks order what they write to shared memory by the rules of x86 processors.
+    """
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} has no futexes"
     if platform.machine() != "x86_64" or ctypes.sizeof(ctypes.c_void_p) != 8:

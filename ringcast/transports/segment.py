@@ -18,11 +18,13 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 
 from ringcast._util.dataclass import dataclass
 from ringcast.procs.credentials import Credentials, own, reason_not
 from ringcast.procs.libc import PROTECTED
 from ringcast.procs.procfs import lives
+from ringcast.wire.endpoint_card import EndpointCard
 
 # Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
 # the pages that are used take memory.
@@ -126,13 +128,32 @@ def ring_at(rank: int, size: int) -> int:
     return tables_size(size) + rank * RING
 
 
-def unreachable(card: SegmentCard) -> str:
-    """Return why this process and that of a segment cannot reach each other's; empty if nothing is in the way.
+def unreachable(card: SegmentCard, who: Credentials | None = None) -> str:
+    """Return why a process, by default this one, and that of a segment cannot reach each other's; empty if they can.
 
     The other process says the same of this one: ranks decide alike whether they share memory.
     """
-    reason = reason_not(own(), card.who)
+    reason = reason_not(who or own(), card.who)
     return f"process {card.pid}: {reason}" if reason else ""
+
+
+def reachable(rank: int, cards: Sequence[EndpointCard]) -> tuple[dict[int, SegmentCard], dict[int, str]]:
+    """Return the segments on the system of a rank that it can map, and why it cannot map others there, by rank."""
+    found: dict[int, SegmentCard] = {}
+    reasons: dict[int, str] = {}
+    system, _, text = cards[rank].memory.partition(" ")
+    if (mine := parse(text)) is None:
+        return found, reasons
+    for other, card in enumerate(cards):
+        theirs, _, text = card.memory.partition(" ")
+        segment = parse(text) if other != rank and theirs == system else None
+        if segment is None:
+            continue
+        if reason := unreachable(segment, mine.who):
+            reasons[other] = reason
+        else:
+            found[other] = segment
+    return found, reasons
 
 
 def make(size: int) -> tuple[Segment, int]:

@@ -48,11 +48,14 @@ class ZeroMQTransport(NoLoans):
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True, near: str = "") -> None:
+    def __init__(
+        self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True, near: str = "", listener: int = -1
+    ) -> None:
         """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
 
         `size` is the number of ranks that this one may come to talk to; not `secure`, tcp is as open as it is. `near`
         is an ipc address at which an inbox over tcp is bound as well, if that is possible: then it is `near` here too.
+        `listener` is the descriptor of a socket that listens at `bind` already, an ipc address; it is taken over.
 
         Raises:
             zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
@@ -83,6 +86,8 @@ class ZeroMQTransport(NoLoans):
                 self._authenticator = ZapAuthenticator(self.context, self._inbox, size)
                 self._authenticator.start()
             self._inbox.bind("inproc://inbox")
+            if listener >= 0:
+                self._inbox.setsockopt(zmq.USE_FD, listener)
             bind_first(self._inbox, binds)
             self.address = cast(bytes, self._inbox.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
             self._door = self._socket(zmq.PUSH)

@@ -11,6 +11,6 @@ class EndpointCard:
 
     address: str
     key: str = ""  # public; empty where nothing is encrypted
-    memory: str = ""  # its segment for ranks of its own host, see `ringcast.transports.segment`; empty: none …
+    memory: str = ""  # its system, and its segment for ranks there, see `ringcast.transports.segment`; empty: none …
     near: str = ""  # … and its socket for them, see `ringcast.net.colocation`; empty: none
     host: str = ""  # its kernel and the name of its host, where the address is a segment; empty: not known

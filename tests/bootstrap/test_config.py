@@ -56,7 +56,10 @@ def test_the_transport_follows_the_control_plane() -> None:
     tcp = IPC | {"RINGCAST_CONTROL": "tcp://127.0.0.1:1234", "RINGCAST_KEY": KEY}
     for nothing in {}, {"RINGCAST_TRANSPORT": ""}, {"RINGCAST_TRANSPORT": "auto"}:
         found = [from_environment({**each, **nothing}) for each in (IPC, tcp)]
-        assert [(each.transport, each.near) for each in found] == [("shm", False), ("sockets", True)]
+        assert [(each.transport, each.near) for each in found] == [("shm", True), ("sockets", True)]
+        assert [from_environment(each.environment()) for each in found] == found
+    found = [from_environment({**each, "RINGCAST_TRANSPORT": "shm"}) for each in (IPC, tcp)]
+    assert [(each.transport, each.near) for each in found] == [("shm", False)] * 2
     found = [from_environment({**each, "RINGCAST_TRANSPORT": "zeromq"}) for each in (IPC, tcp)]
     assert [(each.transport, each.near) for each in found] == [("ipc", False), ("tcp", True)]
     found = [from_environment({**each, "RINGCAST_TRANSPORT": "tcp", "RINGCAST_KEY": KEY}) for each in (IPC, tcp)]

@@ -42,7 +42,8 @@ def test_memory_is_shared_with_those_of_this_system_and_user_who_are_still_there
     assert inbox._map(CONFIG, made[0], known) == {1}
     made[1].close()
     again = ShmTransport(0, 4)
-    assert inbox._map(CONFIG, again, known) == frozenset()
+    assert inbox._map(CONFIG, again, known) == {1}
+    assert (made[0].lenders, again.lenders) == ({1}, set())
     for transport in (*made, again):
         transport.close()
 

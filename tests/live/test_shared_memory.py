@@ -65,7 +65,7 @@ def launch(
             file.unlink()
 
 
-def right(done: subprocess.CompletedProcess[str], transport: str = "shm") -> None:
+def right(done: subprocess.CompletedProcess[str], transport: str = "ShmTransport") -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"[0] right over {transport}"]
 
@@ -84,7 +84,7 @@ def living(folder: Path) -> list[int]:
 
 @pytest.mark.smoke
 def test_it_is_the_default_on_one_host(folder: Path) -> None:
-    """A program sees which transport it is in RINGCAST_TRANSPORT; all calls give what numpy does."""
+    """All calls give what numpy does."""
     right(launch(folder, "-n", "4", CALLS))
 
 
@@ -101,11 +101,11 @@ def test_without_memfd_the_default_is_ipc_and_shm_an_error(folder: Path) -> None
 comm = ringcast.init()
 comm.barrier()
 if comm.rank == 0:
-    print("right over", os.environ["RINGCAST_TRANSPORT"])
+    print("right over", type(comm._group.endpoint.transport).__name__)
 """
     for number in errno.EPERM, errno.ENOSYS:
         before = *WITHOUT_MEMFD, str(number)
-        right(launch(folder, "-n", "2", before=before, program=program), "ipc")
+        right(launch(folder, "-n", "2", before=before, program=program), "ZeroMQTransport")
     done = launch(folder, "-n", "2", "--transport", "shm", before=before, program=program)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -136,6 +136,8 @@ def test_limits_are_errors_that_say_so(limit: str, room: int, folder: Path) -> N
         folder,
         "-n",
         "4",
+        "--transport",
+        "shm",
         program=f"""
 import resource
 limit = {room} << 20
@@ -168,7 +170,7 @@ if os.environ["RINGCAST_RANK"] == "1":
     protect()
 ringcast.init().barrier()
 """
-    done = launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program)
+    done = launch(folder, "-n", "3", "--transport", "shm", before=WITHOUT_PTRACE, program=program)
     assert done.returncode == 1
     assert "RINGCAST_TRANSPORT=shm: others may not open the files of this process: it is protected" in done.stderr
     assert re.search(r"rank 1 \(.*\) failed: ConfigError: RINGCAST_TRANSPORT=shm", done.stderr.splitlines()[-1]), (
@@ -197,7 +199,7 @@ protect()
 for n in 0, 1, 1000, 300_000:
     assert (comm.allgather(np.full(n, comm.rank)) == np.arange(comm.size)[:, None]).all()
 if comm.rank == 0:
-    print("right over", os.environ["RINGCAST_TRANSPORT"])
+    print("right over", type(comm._group.endpoint.transport).__name__)
 """
     right(launch(folder, "-n", "3", before=WITHOUT_PTRACE, program=program))
 
@@ -351,7 +353,7 @@ if comm.rank == 1:
     assert os.waitpid(child, 0)[1] == 0
 assert comm.allreduce(np.ones(200_000)).sum() == 600_000
 if comm.rank == 0:
-    print("right over", os.environ["RINGCAST_TRANSPORT"])
+    print("right over", type(comm._group.endpoint.transport).__name__)
 """,
     )
     right(done)
@@ -405,3 +407,43 @@ def test_ranks_of_one_user_with_other_rights_reach_each_other(how: str, tmp_path
         assert (f"rank {rank} shares memory with 1 of 1" in words) == shared, words
     if how.startswith("one has no cap"):
         assert "it has more, or fewer, capabilities" in said[0]
+
+
+OF_ONE_OF_OTHER_RIGHTS = f"""
+import os, sys
+{PROTECTS_ITSELF}
+one, rights = os.environ["RINGCAST_RANK"] == "1", {{rights!r}}
+if "again" not in sys.argv:
+    command = [*rights[one], sys.executable, __file__, "again"]
+    os.execvp(command[0], command)
+if one and {{protected}}:
+    protect()
+import numpy as np
+import ringcast
+comm = ringcast.init(timeout=60)
+for n in 0, 1, 1000, 300_000, 3_000_000:
+    assert (comm.allgather(np.full(n, comm.rank)) == np.arange(comm.size)[:, None]).all()
+    assert comm.allreduce(np.full(n, comm.rank)).tolist()[:1] == [comm.size * (comm.size - 1) // 2] * min(n, 1)
+if comm.rank == 0:
+    print("right over", type(comm._group.endpoint.transport).__name__)
+"""
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+@pytest.mark.parametrize("how", FEWER)
+def test_ranks_of_other_rights_in_a_job_on_one_host(how: str, p: int, folder: Path) -> None:
+    """Rank 1 has them. Pairs that can share no memory talk over ipc; the others share theirs; -v says why."""
+    needs.root()
+    program = OF_ONE_OF_OTHER_RIGHTS.format(rights=FEWER[how], protected=how == "one is protected")
+    done = launch(folder, "-v", "-n", str(p), program=program)
+    shared = how in ("both have no capability", "one may read nobody's memory")
+    right(done, "ShmTransport" if shared else "RoutedTransport")
+    told = [line for line in done.stderr.splitlines() if "not all ranks share memory, as ranks 0 and 1" in line]
+    assert len(told) == (not shared), done.stderr
+    if not shared:
+        reason = "one of them gets none" if how in ("one is protected", "one has no memfd") else "it has "
+        assert reason in told[0]
+    asked = launch(folder, "-n", str(p), "--transport", "shm", program=program)
+    assert (asked.returncode == 0) == shared
+    if not shared:
+        assert re.search(r"use ipc|start all ranks as one user on one host, or choose a transport", asked.stderr)

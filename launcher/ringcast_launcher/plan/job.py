@@ -19,6 +19,7 @@ from ringcast.net.ports import PortRange, endpoints
 from ringcast.procs.libc import reason_not_read, reason_not_shared
 from ringcast.procs.timing import TIMING
 from ringcast.transports.registry import IPC, KINDS, SHM, TCP
+from ringcast.wire.endpoint_card import EndpointCard
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -242,6 +243,21 @@ def transport_text(world: WorkerConfig) -> str:
     return f"ranks talk over {world.medium}" + (
         f"; within a host over shm: large messages are {large}" if world.near else ""
     )
+
+
+def apart_text(world: WorkerConfig, cards: Sequence[EndpointCard]) -> str:
+    """Return which ranks of a job on one host share no memory, and why, where there are any."""
+    if world.transport != SHM.name or not world.near:
+        return ""
+    from ringcast.transports.segment import reachable
+
+    for rank in range(len(cards)):
+        found, reasons = reachable(rank, cards)
+        for other in range(rank + 1, len(cards)):
+            if other not in found:
+                why = reasons.get(other, "one of them gets none")
+                return f"not all ranks share memory, as ranks {rank} and {other}, which talk over {IPC.name} ({why})"
+    return ""
 
 
 def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:

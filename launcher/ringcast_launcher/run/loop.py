@@ -72,7 +72,7 @@ from ringcast_launcher.hosts.messages import (
 from ringcast_launcher.output.output import Writer
 from ringcast_launcher.output.status_line import Status, columns, wanted
 from ringcast_launcher.output.streams import Outputs
-from ringcast_launcher.plan.job import Job, check_stdin, control_addresses, elsewhere, transport_text
+from ringcast_launcher.plan.job import Job, apart_text, check_stdin, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
 from ringcast_launcher.run.connect_hosts import connected_hosts
 from ringcast_launcher.run.input_feed import InputFeed
@@ -448,6 +448,8 @@ class _Running:
                 self._debug(f"rank {event.rank} joined: {event.address}")
             case AllJoined():
                 self._debug("all ranks joined")
+                if self._job.verbose and (text := apart_text(self._world, event.cards)):
+                    self._debug(text)
         for action in self._supervisor.handle(event, time.monotonic()):
             self._perform(action)
 
