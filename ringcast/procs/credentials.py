@@ -7,6 +7,7 @@ only one of them open the other's files. So they decide by this, before either t
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from contextlib import suppress
@@ -28,7 +29,11 @@ class Credentials(NamedTuple):
 
 
 def own() -> Credentials:
-    """Return the credentials of this process."""
+    """Return the credentials of this process.
+
+    Raises:
+        OSError: there are no descriptors left, so they cannot be read.
+    """
     permitted, effective = _capabilities()
     return Credentials(os.getuid(), os.getgid(), _namespace("pid"), _namespace("user"), _label(), permitted, effective)
 
@@ -65,14 +70,22 @@ def _namespace(kind: str) -> int:
 
 
 def _label() -> int:
-    with suppress(OSError), open("/proc/self/attr/current", "rb") as file:
-        return zlib.crc32(file.read())
-    return 0
+    return zlib.crc32(_read("/proc/self/attr/current"))
 
 
 def _capabilities() -> tuple[int, int]:
     """Return the permitted and the effective capabilities; none where the system does not show them."""
-    with suppress(OSError), open("/proc/self/status", "rb") as file:
-        sets = {name: value for name, _, value in (line.partition(b":") for line in file) if name.startswith(b"Cap")}
-        return int(sets.get(b"CapPrm", b"0"), 16), int(sets.get(b"CapEff", b"0"), 16)
-    return 0, 0
+    lines = (line.partition(b":") for line in _read("/proc/self/status").splitlines())
+    sets = {name: value for name, _, value in lines if name.startswith(b"Cap")}
+    return int(sets.get(b"CapPrm", b"0"), 16), int(sets.get(b"CapEff", b"0"), 16)
+
+
+def _read(path: str) -> bytes:
+    """Return what a file of the kernel says; nothing where this system does not have it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return b""

@@ -21,7 +21,7 @@ import os
 from collections.abc import Sequence
 
 from ringcast._util.dataclass import dataclass
-from ringcast.procs.credentials import Credentials, own, reason_not
+from ringcast.procs.credentials import Credentials, reason_not
 from ringcast.procs.libc import PROTECTED
 from ringcast.procs.procfs import lives
 from ringcast.wire.endpoint_card import EndpointCard
@@ -128,12 +128,12 @@ def ring_at(rank: int, size: int) -> int:
     return tables_size(size) + rank * RING
 
 
-def unreachable(card: SegmentCard, who: Credentials | None = None) -> str:
-    """Return why a process, by default this one, and that of a segment cannot reach each other's; empty if they can.
+def unreachable(card: SegmentCard, who: Credentials) -> str:
+    """Return why a process and that of a segment cannot reach each other's; empty if nothing is in the way.
 
     The other process says the same of this one: ranks decide alike whether they share memory.
     """
-    reason = reason_not(who or own(), card.who)
+    reason = reason_not(who, card.who)
     return f"process {card.pid}: {reason}" if reason else ""
 
 
@@ -176,8 +176,10 @@ def make(size: int) -> tuple[Segment, int]:
     return segment, descriptor
 
 
-def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview, int]:
+def open_at(card: SegmentCard, who: Credentials, rank: int, size: int) -> tuple[Segment, memoryview, int]:
     """Map the tables of another rank's segment, and the ring in it that `rank` writes; open its pipe as well.
+
+    `who` are this rank's credentials, as its card tells them.
 
     That is a descriptor by which a rank that waits in select or epoll is woken. It is opened now: later there may be no
     descriptors left, or another process with that number. It is open for reading too, so that it never breaks.
@@ -187,7 +189,7 @@ def open_at(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryvie
         PermissionError: this process may not open it.
         OSError: there is no memory, or there are no descriptors left.
     """
-    if reason := unreachable(card):
+    if reason := unreachable(card, who):
         raise PermissionError(reason)
     try:
         return _open(card, rank, size)

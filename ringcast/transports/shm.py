@@ -24,7 +24,7 @@ from itertools import count
 import numpy as np
 
 from ringcast.errors import LinkLost
-from ringcast.procs.credentials import own
+from ringcast.procs.credentials import Credentials, own
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
 from ringcast.transports import segment
@@ -51,7 +51,7 @@ class ShmTransport:
         Raises:
             OSError: the system gives no shared memory, or no descriptors.
         """
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._who = rank, size, own()
         self._own, self._descriptor = segment.make(size)
         try:
             self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -83,7 +83,7 @@ class ShmTransport:
         """How other ranks of this host find the segment."""
         address = self._futex.address - BELL
         place = self._descriptor, self._pipe[1], self._own.token, address
-        return SegmentCard(os.getpid(), started(os.getpid()), own(), *place)
+        return SegmentCard(os.getpid(), started(os.getpid()), self._who, *place)
 
     def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:
         """Map the segments of other ranks of this host, and return why some of them cannot be, by rank.
@@ -92,7 +92,7 @@ class ShmTransport:
         """
         for peer, card in cards.items():
             try:
-                self._links[peer] = _Link(peer, card, self._rank, self._size, self._bells)
+                self._links[peer] = _Link(peer, card, self._who, self._rank, self._size, self._bells)
             except OSError as error:
                 self._unmapped[peer] = error.with_traceback(None)  # which would keep what was mapped
         self.lenders = frozenset(self._links)
@@ -309,14 +309,16 @@ class ShmTransport:
 class _Link:
     """The way to one other rank: its tables, the ring that this rank writes there, and how it is woken."""
 
-    def __init__(self, peer: int, card: SegmentCard, rank: int, size: int, bells: Iterator[int]) -> None:
+    def __init__(
+        self, peer: int, card: SegmentCard, who: Credentials, rank: int, size: int, bells: Iterator[int]
+    ) -> None:
         self.card, self._peer, self._rank, self._bells = card, peer, rank, bells
         self._process = segment.watch(card)
         self._ends = select.poll()
         if self._process >= 0:
             self._ends.register(self._process, select.POLLIN)
         try:
-            self._segment, ring, self._pipe = segment.open_at(card, rank, size)
+            self._segment, ring, self._pipe = segment.open_at(card, who, rank, size)
         except BaseException:
             self._close_watch()
             raise

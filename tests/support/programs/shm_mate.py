@@ -129,7 +129,7 @@ def become_another_user() -> None:
 
 def map_and_tell(card: SegmentCard) -> None:
     try:
-        segment.open_at(card, 1, 2)
+        segment.open_at(card, own(), 1, 2)
     except OSError as error:
         print(f"{type(error).__name__}: {error}")
     else:
