@@ -23,7 +23,7 @@ from ringcast.wire.control_messages import NO_FAILURE
 from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
-EVERY_CALL = "every rank has to make every collective call"
+EVERY_CALL = "every rank has to make every collective call, and every message needs a send and a recv"
 _DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch of which both calls are known
 
 
