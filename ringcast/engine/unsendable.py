@@ -52,9 +52,11 @@ def in_words(value: Any, texts: str = "") -> str:
     >>> in_words([1, 2])
     'list; pass np.array(value)'
     >>> in_words(np.array([1, None]))
-    "array of Python objects (dtype object); pass value.astype(float), or the type that its items have"
+    'array of Python objects (dtype object); pass value.astype(float), or the type that its items have'
     >>> in_words(np.array(["a", "bb"], dtype=object), texts="value.tolist()")
     'array of Python objects (dtype object); pass value.tolist()'
+    >>> in_words(np.array([], dtype=object), texts="value.tolist()").partition("; ")[2]
+    'pass value.tolist() where other ranks have texts, else value.astype(float), or the type that its items have there'
     """
     name, instead = class_name(type(value)), _instead(value, texts)
     if isinstance(value, np.ndarray):
@@ -98,7 +100,10 @@ def _instead_of_array(array: np.ndarray[Any, Any], texts: str) -> str:
     if array.dtype.names:
         return "numpy.lib.recfunctions.repack_fields(value), of fields without objects"
     if array.dtype == object:
-        return "value.astype(float), or the type that its items have" if _of_numbers(array.flat) else texts
+        if not _of_numbers(array.flat):
+            return texts
+        numbers = "value.astype(float), or the type that its items have"
+        return numbers if array.size or not texts else f"{texts} where other ranks have texts, else {numbers} there"
     return "np.array(value.tolist())" if array.dtype.hasobject else ""
 
 
