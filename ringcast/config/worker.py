@@ -187,7 +187,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         transport=transport,
         near=wish in WISHES and transport != IPC.name,
         security=security,
-        pickle=_integer(env, "RINGCAST_NO_PICKLE", 0) == 0,
+        pickle=not _switch(env, "RINGCAST_NO_PICKLE"),
         iface=_iface(env),
         ports=_ports(env, control),
         advertise=_advertise(env),
@@ -213,7 +213,7 @@ def deterministic(env: Mapping[str, str] | None = None) -> bool:
     Raises:
         ConfigError: the variable is not a number.
     """
-    return _integer(os.environ if env is None else env, "RINGCAST_DETERMINISTIC", 0) != 0
+    return _switch(os.environ if env is None else env, "RINGCAST_DETERMINISTIC")
 
 
 def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:
@@ -364,12 +364,16 @@ def _advertise(env: Mapping[str, str]) -> str:
     return text
 
 
-def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+def _integer(env: Mapping[str, str], name: str, default: int, expected: str = "a whole number") -> int:
     text = env.get(name, "")
     try:
         return int(text) if text else default
     except ValueError:
-        raise ConfigError(f"{name}={text!r}: must be a whole number") from None
+        raise ConfigError(f"{name}={text!r}: must be {expected}") from None
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    return _integer(env, name, 0, "0 or 1") != 0
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float | None:
