@@ -21,6 +21,7 @@ from support.trees import described, make_tree
     ("arguments", "text"),
     [
         (["{file}"], "where to? name hosts and destination, as -H h[1-7]:/data/"),
+        (["{file}", "h[1-3]:/data"], "hosts and destination are an option: -H 'h[1-3]:/data'"),
         (["{file}", ":/data"], "in a Slurm allocation :DEST alone means all of its nodes"),
         (["{file}", "-H", "localhost,{own}:/data"], "localhost and {own} are both this host"),
         (["{file}", "-H", "h1,localhost:{folder}"], "{file}: source and destination are the same file on this host"),

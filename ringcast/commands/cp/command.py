@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -159,6 +160,8 @@ def _job(options: argparse.Namespace) -> _Job:
         named, target = _split(options.hosts)
         hosts = listed([named], None)
     else:
+        if ":" in paths[-1][1:] and not os.path.exists(paths[-1]):
+            raise ValueError(f"where to? hosts and destination are an option: -H {shlex.quote(paths[-1])}")
         raise ValueError(
             "where to? name hosts and destination, as -H h[1-7]:/data/, or --hostfile FILE and :DEST; "
             "in a Slurm allocation :DEST alone means all of its nodes"
