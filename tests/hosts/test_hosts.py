@@ -31,7 +31,8 @@ while not os.path.exists(sys.argv[1]):
 def places(hosts: Fleet, *arguments: str, warning: str = "") -> list[str]:
     """Return "host size local_rank local_size node" for each rank of a job."""
     done = hosts.launch("--output", "none", *arguments, hosts.program(PLACE))
-    assert (done.returncode, done.stderr) == (0, warning)
+    told = [line for line in done.stderr.splitlines(keepends=True) if "no rank called ringcast.init" not in line]
+    assert (done.returncode, "".join(told)) == (0, warning)
     rows = sorted((line.split() for line in done.stdout.splitlines()), key=lambda row: int(row[1]))
     assert [int(row[1]) for row in rows] == list(range(len(rows)))
     return [" ".join([host, *rest]) for host, _, *rest in rows]

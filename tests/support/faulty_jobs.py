@@ -26,8 +26,10 @@ import numpy as np
 
 from ringcast.config.worker import WorkerConfig
 from support.patience import patience
+from support.places import TESTS
 
 SIZE, VICTIM = 4, 1
+FOUND = {"PYTHONPATH": str(TESTS)}  # by the ranks, which run this module
 LIMIT = 60  # seconds that the whole job may take
 
 
@@ -75,7 +77,7 @@ class Outcome:
 def run(fault: str, *, hosted: bool = True, transport: str = "auto") -> Outcome:
     """Run a job with this fault to its end; with a launcher if it is `hosted`, over `transport` then."""
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:
-        worker = [__file__, "--work", fault, folder]
+        worker = ["-m", "support.faulty_jobs", "--work", fault, folder]
         code, stderr = _launched(["--transport", transport, *worker], folder) if hosted else _alone(worker, folder)
         at, pid = json.loads(Path(folder, "fault").read_text())
         heard = {}
@@ -89,7 +91,7 @@ def run(fault: str, *, hosted: bool = True, transport: str = "auto") -> Outcome:
 
 def _launched(worker: list[str], folder: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "ringcast_launcher", "-n", str(SIZE), *worker]
-    environment = {**os.environ, "TMPDIR": folder}
+    environment = {**os.environ, **FOUND, "TMPDIR": folder}
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(LIMIT), env=environment)
     return done.returncode, done.stderr
 
@@ -101,7 +103,7 @@ def _alone(worker: list[str], folder: str) -> tuple[int, str]:
     try:
         for rank in range(SIZE):
             settings = WorkerConfig(rank, SIZE, f"ipc://{folder}/control", nonce=nonce)
-            environment = {**os.environ, **settings.environment()}
+            environment = {**os.environ, **FOUND, **settings.environment()}
             ranks.append(
                 subprocess.Popen([sys.executable, *worker], env=environment, stderr=subprocess.PIPE, text=True)
             )

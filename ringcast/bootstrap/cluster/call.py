@@ -22,6 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
+from ringcast.procs.portable import nameless_file
+
 SHARED = 1 << 16  # bytes
 _ALIGNED = 64  # bytes; arrays are read faster from the beginning of a cache line
 Span: TypeAlias = tuple[int, int]  # of a buffer in memory: first byte and length
@@ -41,7 +43,7 @@ class Call(NamedTuple):
         if not self.buffers:
             yield None
             return
-        file = os.memfd_create("ringcast-call", os.MFD_CLOEXEC)
+        file = nameless_file("ringcast-call")
         try:
             for buffer, (at, size) in zip(self.buffers, self.spans, strict=True):
                 done = 0
@@ -65,9 +67,8 @@ def packed(fn: Any, args: Any) -> Call:
         Exception: function or arguments cannot be pickled.
     """
     buffers: list[memoryview] = []
-    share = _keeps_large(buffers) if hasattr(os, "memfd_create") else None
     with io.BytesIO() as file:
-        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=share)
+        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=_keeps_large(buffers))
         pickler.dump((fn, args))
         pickled = file.getvalue()
     spans: list[Span] = []
@@ -108,7 +109,7 @@ def _keeps_large(buffers: list[memoryview]) -> Any:
     return keep
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # which has no types
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, but code keeps the name of its file, and `sources` gets the lines of files that are none."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -131,6 +132,6 @@ def _shown_name(file: str) -> str:
     shell = ipython.get_ipython() if ipython is not None else None
     try:
         label = shell.compile.format_code_name(file) if shell is not None else None
-    except Exception:  # in another version of IPython, which need not have this method
+    except Exception:  # another version of IPython
         return file
     return " ".join(label) if label else file

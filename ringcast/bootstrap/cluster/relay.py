@@ -23,6 +23,7 @@ from pathlib import Path
 from ringcast.bootstrap.cluster.host import SETTINGS, Event, HereRanks, Kind
 from ringcast.monitoring import jobs
 from ringcast.net.ssh import ssh_argv
+from ringcast.procs.portable import nameless_file
 
 _HEAD = struct.Struct("<BIQ")  # kind, rank or another number, bytes of the body
 _CALL, _MEMORY, _INTERRUPT, _SETTINGS = range(100, 104)  # what the caller sends beside the events of `Kind`
@@ -200,7 +201,7 @@ class _Relay:
             (self._folder / SETTINGS).write_bytes(body)
             self._pipe.put(Kind.READY, 0)
         elif kind == _MEMORY:
-            self._memory = os.memfd_create("ringcast-call", os.MFD_CLOEXEC)
+            self._memory = nameless_file("ringcast-call")
             with open(os.dup(self._memory), "wb") as file:
                 file.write(body)
         elif kind == _CALL:
