@@ -90,10 +90,10 @@ def test_a_dry_run_tells_all_and_starts_nothing(hosts: Fleet) -> None:
 def test_output_of_other_hosts(hosts: Fleet) -> None:
     program = hosts.program("import os, sys\nprint('out', os.environ['RANK'])\nprint('err', file=sys.stderr)")
     folder = hosts.folder / "output"
-    done = hosts.launch("-H", "h0,h1,h2", program)
+    done = hosts.launch("-q", "-H", "h0,h1,h2", program)
     assert sorted(done.stdout.splitlines()) == [f"[{r}] out {r}" for r in range(3)]
     assert sorted(done.stderr.splitlines()) == [f"[{r}] err" for r in range(3)]
-    done = hosts.launch("-H", "h1,h2:2", "--output", f"file={folder}/%h/rank-%R", program)
+    done = hosts.launch("-q", "-H", "h1,h2:2", "--output", f"file={folder}/%h/rank-%R", program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert {str(file.relative_to(folder)): sorted(file.read_text().split()) for file in folder.glob("*/*")} == {
         f"{host}/rank-{rank}": [str(rank), "err", "out"] for rank, host in enumerate(["h1", "h2", "h2"])

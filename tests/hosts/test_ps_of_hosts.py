@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -121,10 +122,11 @@ def test_all_that_ask_get_the_same_answer_and_nobody_is_waited_for(tmp_path: Pat
 
 
 def test_where_no_file_can_be_made_whoever_asks_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError("too many open files")
 
     monkeypatch.setattr(os, "memfd_create", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with closing(PsServer(str(tmp_path))) as inquiries, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.connect(str(tmp_path / INQUIRIES))
         assert inquiries.come()

@@ -64,7 +64,7 @@ def test_a_cut_link_and_a_firewall_take_no_connection() -> None:
 
 def outside() -> list[object]:
     """Return what a bed may not touch: mounts, and the settings of system and user."""
-    places = [sshd.SETTINGS, Path("/etc/ssh"), Path("/run/sshd")]
+    places = [sshd.settings(), Path("/etc/ssh"), Path("/run/sshd")]
     files = [(path, path.stat().st_mtime_ns) for top in places for path in (top, *top.glob("*")) if path.exists()]
     return [Path("/proc/self/mounts").read_text(), files]
 
@@ -88,7 +88,7 @@ def test_nothing_is_seen_outside_or_left_behind(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_the_user_has_set_for_ssh_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sshd, "SETTINGS", tmp_path)
+    monkeypatch.setattr(sshd, "settings", lambda: tmp_path)
     (tmp_path / "config").write_text("User nobody\n")
     with sshd.ssh_bed("1") as bed:
         assert on(bed, 0, "ls", "-A", str(tmp_path)) == ""

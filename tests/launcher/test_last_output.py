@@ -31,7 +31,7 @@ def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path
     starter = tmp_path / "starter"
     starter.write_text(f"#!/bin/sh\nexec {python(tmp_path / 'agent.py')}\n")
     starter.chmod(0o755)
-    hosts = ["--rsh-agent", shlex.quote(str(starter)), "-H", "localhost,h1.test"]
+    hosts = ["-q", "--rsh-agent", shlex.quote(str(starter)), "-H", "localhost,h1.test"]
     command = [sys.executable, "-c", LAUNCHER, *hosts, "echo", "here"]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(100), check=False)

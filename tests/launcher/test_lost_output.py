@@ -96,9 +96,8 @@ def test_a_full_disk_as_standard_output_is_an_error(tmp_path: Path, p: int) -> N
     with open("/dev/full", "wb") as full:
         program = f"echo out; echo err >&2; echo $RANK >>{wrote}"
         code, _, errors = launch(
-            "-n", str(p), "-x", "OMP_NUM_THREADS=1", "-x", "OPENBLAS_NUM_THREADS=1", "-x", "MKL_NUM_THREADS=1",
-            "--json-report", str(tmp_path / "report"), "--", "sh", "-c", program, stdout=full,
-        )  # fmt: skip
+            *("-q", "-n", str(p), "--json-report", str(tmp_path / "report"), "--", "sh", "-c", program), stdout=full
+        )
     cause = f"standard output cannot be written ({FULL}); what was still to come is lost"
     *others, last = errors.splitlines()
     assert (code, last) == (1, f"ringcast-launch: {cause}")

@@ -41,7 +41,8 @@ def test_a_bar_is_redrawn_on_the_last_line_and_never_mixed_with_output(bars: str
             (tmp_path / state).touch()
         assert job.end() == 0
     told = [f"[{rank}] line after {state} of {rank}" for rank in (0, 1) for state in "abc"]
-    assert sorted(job.lines) == sorted(["", *told, "[0] 0 is at c", "[1] 1 is at c"])
+    lines = [line for line in job.lines if "no rank called ringcast.init" not in line]
+    assert sorted(lines) == sorted(["", *told, "[0] 0 is at c", "[1] 1 is at c"])
     assert re.search(rb"\[0\] 0 is at a\r\x1b\[K\[[01]\] line after a", job.data)  # erased before output
 
 

@@ -99,7 +99,7 @@ def test_input_that_never_comes_delays_no_end() -> None:
 
 def test_a_terminal_goes_to_nobody_unless_a_rank_is_named() -> None:
     program = "import os, sys; print(os.environ['RANK'], repr(sys.stdin.readline()))"
-    with on_terminal("-n", "2", "python", "-c", program) as job:
+    with on_terminal("-q", "-n", "2", "python", "-c", program) as job:
         assert job.end() == 0
     assert sorted(job.lines) == ["", "[0] 0 ''", "[1] 1 ''"]
     with on_terminal("-n", "2", "--stdin", "1", "python", "-c", program) as job:

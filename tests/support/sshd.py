@@ -48,6 +48,11 @@ PidFile none
 """
 
 
+def settings() -> Path:
+    """Return the directory of this user's own settings: ssh does not ask $HOME."""
+    return Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+
+
 def missing() -> list[str]:
     """Return the programs of OpenSSH's server and client that are not installed."""
     return [name for name in ("sshd", "ssh", "ssh-keygen") if not _program(name)]
@@ -78,10 +83,8 @@ def ssh_bed(
             on(bed, i, "sh", "-ec", _mounts(folder))
             if i not in silent:
                 with (folder / f"{host.name}.log").open("wb") as log:
-                    settings = "refuses" if i in refused else "accepts"
-                    daemons.append(
-                        bed.start(i, [_program("sshd"), "-D", "-e", "-f", f"/etc/ssh/{settings}"], stderr=log)
-                    )
+                    how = "refuses" if i in refused else "accepts"
+                    daemons.append(bed.start(i, [_program("sshd"), "-D", "-e", "-f", f"/etc/ssh/{how}"], stderr=log))
         try:
             _wait(folder, daemons)
             yield bed
@@ -108,8 +111,8 @@ def _write(folder: Path, profile: Mapping[str, str]) -> None:
 
 def _mounts(folder: Path) -> str:
     """Return the script that puts a host's settings in their place, and the directory that sshd wants empty."""
-    settings = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"  # of this user: ssh does not ask $HOME
-    cover = f"mount -t tmpfs -o mode=700 tmpfs {shlex.quote(str(settings))}" if settings.is_dir() else ""
+    covered = settings()
+    cover = f"mount -t tmpfs -o mode=700 tmpfs {shlex.quote(str(covered))}" if covered.is_dir() else ""
     return f"""\
 mount --bind {shlex.quote(str(folder))} /etc/ssh
 mount -t tmpfs tmpfs /run
