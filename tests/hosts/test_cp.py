@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -137,10 +139,22 @@ def test_nothing_is_left_on_other_hosts_when_the_command_is_killed(links: Fleet,
         there = links.processes(0)
         ours = [pid for pid, command in there.items() if whose == "all" or " -m ringcast_launcher -H" in command]
         assert ours
+        launchers = [pid for pid, command in there.items() if " -m ringcast_launcher -H" in command]
+        its_own = {path for pid in launchers for path in directories(pid)}
         for pid in ours:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         finished(process)
+    if whose == "all":  # that of its own host stays until another launcher comes there
+        for path in its_own:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def directories(pid: int) -> set[str]:
+    """Return the directories of jobs in which a process has files open."""
+    open_files = (os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink())
+    found = (re.match(r".*/ringcast-job-[^/]*", path) for path in open_files)
+    return {each[0] for each in found if each}
 
 
 def test_the_sender_is_killed_at_half_and_run_again(links: Fleet, big: Path) -> None:
