@@ -267,7 +267,8 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
         for rank, reason in sorted(reasons.items()):
             print(f"ringcast: rank {config.rank} shares no memory with rank {rank}: {reason}", file=sys.stderr)
         others = f"{len(shared.lenders)} of {config.size - 1} other ranks"
-        print(f"ringcast: rank {config.rank} shares memory with {others}, on its own host", file=sys.stderr)
+        if reasons or config.transport != SHM.name:  # on one host it goes without saying
+            print(f"ringcast: rank {config.rank} shares memory with {others}, on its own host", file=sys.stderr)
     return found.keys()
 
 

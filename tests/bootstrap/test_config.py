@@ -91,8 +91,8 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_ADVERTISE": "host:7"}, "RINGCAST_ADVERTISE='host:7': must be a host name or an address"),
         ({"RINGCAST_ADVERTISE": "a b"}, "RINGCAST_ADVERTISE='a b'"),
         ({"RINGCAST_SECURITY": "off"}, "RINGCAST_SECURITY='off': must be curve or none"),
-        ({"RINGCAST_NO_PICKLE": "yes"}, "RINGCAST_NO_PICKLE='yes': must be a whole number"),
-        ({"RINGCAST_DETERMINISTIC": "yes"}, "RINGCAST_DETERMINISTIC='yes': must be a whole number"),
+        ({"RINGCAST_NO_PICKLE": "yes"}, "RINGCAST_NO_PICKLE='yes': must be 0 or 1"),
+        ({"RINGCAST_DETERMINISTIC": "yes"}, "RINGCAST_DETERMINISTIC='yes': must be 0 or 1"),
         ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
 )
