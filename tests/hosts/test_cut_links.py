@@ -51,7 +51,7 @@ def lose_link(collective: str, size: int, victim: int) -> None:
         found = ends(workers)
     for rank, end in enumerate(found):
         assert end is not None
-        assert end["time"] - cut < HEARD, (rank, end)
+        assert end["time"] - cut < patience(HEARD), (rank, end)
         if rank == victim or victim == 0:  # rank 0 has the control plane: without it nobody knows of anybody
             assert end["type"] in ("PeerFailed", "JobAborted", "Revoked"), (rank, end)
         else:

@@ -123,7 +123,7 @@ def test_a_link_that_dies_is_known_to_all(hosts: Fleet, cut: Any, transport: str
     ends = told(done.stdout)
     assert len(ends) >= 3, done.stderr  # all but the one that was given up, perhaps
     for rank, end in ends.items():
-        assert end["time"] - start < DIED, (rank, end)
+        assert end["time"] - start < patience(DIED), (rank, end)
         assert end["type"] in ("PeerFailed", "Revoked"), (rank, end)
         assert all(hosts.bed.hosts[host].address in end["text"] for host in (A, B)), (rank, end)
     assert done.returncode == 1
@@ -164,7 +164,7 @@ def test_a_connection_that_was_forgotten_is_known_while_its_sender_computes(host
     ends = told(done.stdout)
     assert set(ends) >= {0, 3}, done.stderr
     for rank, end in ends.items():
-        assert end["time"] - start < DIED, (rank, end)
+        assert end["time"] - start < patience(DIED), (rank, end)
         assert all(hosts.bed.hosts[host].address in end["text"] for host in (A, B)), (rank, end)
     assert done.returncode == 1
 
@@ -198,7 +198,7 @@ def test_a_link_that_never_comes_up_is_known_to_all(transport: str) -> None:
         ends = [json.loads(worker.communicate(timeout=patience(100))[0]) for worker in workers]
     began = max(end["began"] for end in ends)
     for rank, end in enumerate(ends):
-        assert end["time"] - began < LATE, (rank, end)
+        assert end["time"] - began < patience(LATE), (rank, end)
         assert end["type"] in ("PeerFailed", "Revoked", "JobAborted"), (rank, end)
         assert all(bed.hosts[host].address in end["text"] for host in (1, 4)), (rank, end)
 
