@@ -126,7 +126,7 @@ def test_an_environment_that_cannot_work_is_a_clear_error(tmp_path: Path) -> Non
     assert "RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc" in init(**mixed)
     long = tmp_path / ("x" * 120)
     long.mkdir(mode=0o700)
-    assert "rank 1 cannot connect to 'ipc://" in init(RINGCAST_CONTROL=f"ipc://{long}/control")
+    assert "rank 1 cannot listen at ipc://" in init(RINGCAST_CONTROL=f"ipc://{long}/control")
 
 
 def test_init_returns_the_same_world_until_it_is_finalized() -> None:

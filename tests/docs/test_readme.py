@@ -155,7 +155,7 @@ def bed() -> Iterator[Bed]:
 @pytest.mark.parametrize("block", ON_HOSTS, ids=named)
 def test_every_command_runs_on_hosts_and_prints_what_the_page_shows(block: Block, folder: Path, bed: Bed) -> None:
     script, expected = prepared(block, folder)
-    path = f"PATH={Path(sys.executable).parent}:$PATH"
+    path = f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
     command = ["bash", "-euo", "pipefail", "-c", f"cd {shlex.quote(str(folder))}\n{path}\n{script}"]
     done = run_on(bed, 0, command, timeout=100)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 from ringcast.commands.bench.bed import Bed
 from support import sshd
 from support.beds import on, run_on
-from support.places import python
 
 BEGIN = """
 import os, signal, threading, time
@@ -33,7 +33,7 @@ def three() -> Iterator[Bed]:
 def run(bed: Bed, folder: Path, program: str) -> str:
     """Return the output of a program on h0."""
     (folder / "program.py").write_text(BEGIN + textwrap.dedent(program))
-    return on(bed, 0, *python(str(folder / "program.py")).split())
+    return on(bed, 0, sys.executable, str(folder / "program.py"))
 
 
 def processes(bed: Bed, host: int) -> str:
@@ -157,7 +157,7 @@ def test_a_caller_that_is_killed_leaves_nothing_on_any_host(three: Bed, tmp_path
         os.kill(os.getpid(), signal.SIGKILL)
         """)
     )
-    assert run_on(three, 0, python(str(tmp_path / "program.py")).split()).returncode != 0
+    assert run_on(three, 0, [sys.executable, str(tmp_path / "program.py")]).returncode != 0
     for host in 0, 1:
         gone = "while ps -A -o args= | grep -q '[r]ingcast.bootstrap.cluster'; do sleep 0.1; done"
         assert run_on(three, host, ["timeout", "60", "sh", "-c", gone]).returncode == 0

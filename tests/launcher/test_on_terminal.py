@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def test_with_ci_set_no_bar_is_drawn_on_a_terminal(bars: str, tmp_path: Path) ->
 
 def first_line(program: str) -> tuple[str, str]:
     """Return what comes of a job of which one line is read, with the launcher's exit code; and its standard error."""
-    command = f"{' '.join(LAUNCH)} -n 2 --output none -- {program} | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{shlex.join(LAUNCH)} -n 2 --output none -- {program} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], env={**os.environ, **SHARED}, capture_output=True, text=True, timeout=patience(LIMIT)
     )
