@@ -65,7 +65,7 @@ def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | 
         ArgumentError: it holds booleans that cannot be counted.
     """
     array = as_array(value)
-    if not counts_booleans(op) or (array is not None and array.dtype.kind != "b"):
+    if (array is not None and array.dtype.kind != "b") or not counts_booleans(op):
         return array, value
     given = counted(op, value)
     if given is value and of_booleans(value):
