@@ -35,6 +35,8 @@ from support.sshd import ssh_bed
 
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
+ARCHITECTURE, WALKS = ROOT / "ARCHITECTURE.md", ROOT / "docs/understand/walks.md"
+DECISIONS = sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "index.md")
 SHARED = ("examples", "docs", "Makefile", "pyproject.toml")  # what commands find in their directory
 
 
@@ -192,11 +194,11 @@ def test_a_link_to_a_page_says_what_the_page_is(page: Path) -> None:
     assert re.findall(r"\[[\w./-]+\.md\b[^]]*\]\([^)]*\)", page.read_text()) == []
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_every_file_that_is_named_exists(page: str) -> None:
+@pytest.mark.parametrize("page", [ARCHITECTURE, ROOT / "CONTRIBUTING.md", WALKS, *DECISIONS], ids=path_of)
+def test_every_file_that_is_named_exists(page: Path) -> None:
     roots = [ROOT, ROOT / "ringcast", ROOT / "launcher/ringcast_launcher"]
     missing = []
-    for line in (ROOT / page).read_text().splitlines():
+    for line in page.read_text().splitlines():
         room = re.match(r"\|[^|]*\| `(\w+)/` \|", line)  # a row of the map: its files are in that room
         places = roots + ([root / room[1] for root in roots] if room else [])
         names = re.findall(r"`(\w[\w./]*(?:/|\.(?:py|md|toml)))`", line)
@@ -212,8 +214,12 @@ def test_every_link_to_a_section_leads_to_one(page: Path) -> None:
 
 def sections(page: Path) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings(page)}
+
+
+def headings(page: Path, level: int | str = "1,") -> list[str]:
+    """Return the headings of a page: those of all levels, or of one."""
+    return re.findall(rf"^#{{{level}}} (.*)$", page.read_text(), re.MULTILINE)
 
 
 def test_the_index_has_every_page_once_in_its_group() -> None:
@@ -221,6 +227,36 @@ def test_the_index_has_every_page_once_in_its_group() -> None:
     pages = [str(page.relative_to(docs)) for page in docs.rglob("*.md") if page != docs / "README.md"]
     listed = re.findall(r"^\* \[.*?\]\((.*?)\): ", (docs / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(pages)
+
+
+def test_the_architecture_page_is_short_and_has_every_room_once() -> None:
+    lines = ARCHITECTURE.read_text().splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 140] == []
+    listed = [(m[1] is not None, m[2]) for line in lines if (m := re.match(r"\| (L)?\d+ \| `(\w+)/` \|", line))]
+    packages = {False: ROOT / "ringcast", True: ROOT / "launcher/ringcast_launcher"}
+    rooms = [(which, init.parent.name) for which, top in packages.items() for init in top.glob("*/__init__.py")]
+    assert sorted(listed) == sorted(rooms)
+
+
+PARTS = ["Decided", "Because", "Rejected", "Measured"]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=path_of)
+def test_a_decision_has_its_parts_in_order(page: Path) -> None:
+    for decision in page.read_text().split("\n## ")[1:]:
+        parts = re.findall(r"^\* \*\*(\w+)\*\*: \S", decision, re.MULTILINE)
+        assert parts == [part for part in PARTS if part in parts], decision
+        assert parts[:1] == ["Decided"], decision
+
+
+def test_the_index_of_decisions_has_every_one_in_its_place() -> None:
+    index = ROOT / "docs/decisions/index.md"
+    listed = re.findall(r"^\* \[(.*)\]\((\w+\.md)#", index.read_text(), re.MULTILINE)
+    pages = dict.fromkeys(name for _, name in listed)
+    assert sorted(pages) == [page.name for page in DECISIONS]
+    there = [(title, page) for page in pages for title in headings(index.parent / page, level=2)]
+    assert listed == there
 
 
 def rows(page: str, width: int) -> list[tuple[str, ...]]:
