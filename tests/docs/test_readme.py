@@ -259,6 +259,13 @@ def test_the_index_of_decisions_has_every_one_in_its_place() -> None:
     assert listed == there
 
 
+def test_the_table_of_helpers_has_every_file_of_support_once() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("### Helpers of the tests")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| \S", text, re.MULTILINE)
+    files = [path.stem for path in (ROOT / "tests/support").iterdir() if path.stem != "__pycache__"]
+    assert listed == sorted(files)
+
+
 def rows(page: str, width: int) -> list[tuple[str, ...]]:
     """Return the rows of a page's tables of so many columns, without headings and back quotes."""
     cells = [
