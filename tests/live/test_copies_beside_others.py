@@ -18,7 +18,6 @@ import pytest
 
 from support import needs, second_user
 from support.fleets import Fleet, fleet, until
-from support.patience import patience
 from support.places import ROOT
 
 pytestmark = pytest.mark.live
@@ -29,7 +28,8 @@ PROGRAMS = {
     "scp": ["scp", "-r", "-p", "{source}", "h1:{target}"],
 }
 SLOWLY = {"ringcast cp": ["--limit-rate", "2m"], "rsync": ["--bwlimit=2000"], "scp": ["-l", "16000"]}
-WAITS = 40  # seconds, after which a program that copies a few bytes waits for ever
+# Seconds, after which a program that copies a few bytes waits for ever. Not scaled: with scp they pass in full.
+WAITS = 40
 SECRET = b"for root only\n"
 VICTIM = b"private\n"
 SAFE = "copied safely", "refused", "the link is copied"
@@ -55,7 +55,7 @@ class Stage:
         at = words.index("cp" if "cp" in words else self._program) + 1
         command = [*words[:at], *(SLOWLY[self._program] if meanwhile else []), *words[at:]]
         process = self._hosts.bed.start(
-            0, ["timeout", str(patience(WAITS)), *command], env=self._hosts.environment,
+            0, ["timeout", str(WAITS), *command], env=self._hosts.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         if meanwhile is not None:
