@@ -50,7 +50,7 @@ from ringcast.wire.control_messages import (
 from ringcast.wire.endpoint_card import EndpointCard
 
 if TYPE_CHECKING:
-    from ringcast.net.link_watch import LinkWatch
+    from ringcast.control.link_watch import LinkWatch
 
 Inject: TypeAlias = Callable[[list[bytes]], None]
 
@@ -127,7 +127,7 @@ class ControlClient:
 
     def watch(self, links: Callable[[], Mapping[int, str]]) -> None:
         """Monitor these connections (address by rank) from now on, and report dead ones."""
-        from ringcast.net.link_watch import LinkWatch  # ranks that share memory have no links
+        from ringcast.control.link_watch import LinkWatch  # ranks that share memory have no links
 
         self._watch = LinkWatch(links)
 

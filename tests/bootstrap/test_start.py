@@ -16,7 +16,7 @@ NEEDS = {  # what a transport needs that others do not wait for
     "cryptography": {"sockets"},
     "ssl": {"sockets"},
     "ringcast.net.interfaces": {"sockets", "tcp"},
-    "ringcast.net.link_watch": {"ipc", "sockets", "tcp"},
+    "ringcast.control.link_watch": {"ipc", "sockets", "tcp"},
     "ringcast.net.zap": {"ipc", "tcp"},
 }
 PROGRAM = """

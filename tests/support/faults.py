@@ -20,13 +20,13 @@ import numpy as np
 from ringcast import collectives
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
+from ringcast.control.dead_link import STALL
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.suspicions import SETTLE, Accusations
 from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
 from ringcast.errors import PeerFailed, Revoked, RingcastError
-from ringcast.net.dead_link import STALL
 from ringcast.transports.base import Frame
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.wire import header as wire

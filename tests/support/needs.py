@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringcast.net import tcp_state
+from ringcast.control import tcp_state
 from ringcast.procs import libc
 
 

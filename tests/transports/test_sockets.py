@@ -21,8 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringcast.control import tcp_state
 from ringcast.errors import LinkLost
-from ringcast.net import tcp_state, tls
+from ringcast.net import tls
 from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import zmq
 
-from ringcast.net import tcp_state
-from ringcast.net.tcp_state import Address, find, idle, parse, state
+from ringcast.control import tcp_state
+from ringcast.control.tcp_state import Address, find, idle, parse, state
 from support import needs
 
 

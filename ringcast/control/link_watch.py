@@ -1,4 +1,4 @@
-"""Monitor of a rank's connections: finds the dead ones by the rules of `ringcast.net.dead_link`.
+"""Monitor of a rank's connections: finds the dead ones by the rules of `ringcast.control.dead_link`.
 
 The thread of the control plane looks once a second, also while the program computes. A connection that has nothing to
 send, which is the usual case, costs one system call.
@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import field
 
 from ringcast._util.dataclass import dataclass
-from ringcast.net import tcp_state
-from ringcast.net.dead_link import Trial, due, verdict
-from ringcast.net.tcp_state import Address
+from ringcast.control import tcp_state
+from ringcast.control.dead_link import Trial, due, verdict
+from ringcast.control.tcp_state import Address
 from ringcast.procs.timing import TIMING
 
 PAUSE = 3.0  # seconds between two looks after which this process, or its machine, was stopped: nothing counts

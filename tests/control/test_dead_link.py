@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from ringcast.net.dead_link import DOUBT, ENOUGH, HOPELESS, ROUND_TRIPS, STALL, Trial, due, verdict
+from ringcast.control.dead_link import DOUBT, ENOUGH, HOPELESS, ROUND_TRIPS, STALL, Trial, due, verdict
 
 NONE, SMOOTH, SOME = Trial(), Trial(made=True, smoothly=True), Trial(made=True)
 REFUSED = Trial(error="Connection refused")

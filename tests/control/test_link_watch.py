@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from ringcast.net import tcp_state
-from ringcast.net.dead_link import HOPELESS, STALL
-from ringcast.net.link_watch import CLOSED, PAUSE, LinkWatch
-from ringcast.net.tcp_state import TcpState
+from ringcast.control import tcp_state
+from ringcast.control.dead_link import HOPELESS, STALL
+from ringcast.control.link_watch import CLOSED, PAUSE, LinkWatch
+from ringcast.control.tcp_state import TcpState
 from support import needs
 
 
