@@ -19,10 +19,10 @@ import zmq
 from ringcast._util.socket_path import open_to_all
 from ringcast.config.worker import CURVE, WorkerConfig
 from ringcast.errors import ConfigError, RendezvousError
-from ringcast.net import colocation
 from ringcast.net.fd_limits import raise_files
 from ringcast.net.keys import is_key
 from ringcast.net.ports import BACKLOG, endpoints
+from ringcast.procs import colocation
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import processors, reason_not_sockets
 from ringcast.transports.base import Transport

@@ -15,8 +15,8 @@ from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Data, Group, part, pl
 from ringcast.engine.execute import Steps
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
-from ringcast.net.colocation import host
 from ringcast.ops import SUM
+from ringcast.procs.colocation import host
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.control_messages import Made
 from ringcast.wire.header import DERIVED

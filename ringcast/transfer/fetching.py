@@ -20,8 +20,8 @@ from ringcast._util.printable import printable
 from ringcast._util.safe_files import is_ours, open_folder, open_new, open_regular
 from ringcast.config.worker import cache_directory
 from ringcast.errors import RingcastError, TransferError
-from ringcast.net.colocation import host
 from ringcast.procs import portable
+from ringcast.procs.colocation import host
 from ringcast.transfer import records
 from ringcast.transfer.copying import copy_files_together
 from ringcast.transfer.options import Options

@@ -15,7 +15,7 @@ import pytest
 from ringcast.bootstrap import inbox
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import RendezvousError
-from ringcast.net import colocation
+from ringcast.procs import colocation
 from ringcast.transports.registry import SHM
 from ringcast.transports.shm import ShmTransport
 from ringcast.wire.endpoint_card import EndpointCard

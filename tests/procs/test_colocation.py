@@ -20,8 +20,8 @@ from ringcast._util import socket_path
 from ringcast.bootstrap.inbox import near_ranks, open_inbox
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import LinkLost
-from ringcast.net import colocation
 from ringcast.net.keys import KeyPair, new_key, new_pair
+from ringcast.procs import colocation
 from ringcast.procs.libc import reason_not_shared
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
