@@ -26,8 +26,8 @@ from ringcast.net.ssh import SSH
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import reason_not_sockets
 from ringcast.procs.timing import TIMING
-from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS
 from ringcast.version import build
+from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE
 from ringcast_launcher.output import output

@@ -25,9 +25,9 @@ from ringcast.control import PACE, new_key
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed
 from ringcast.transports.base import RemoteTransport
-from ringcast.transports.registry import TCP
 from ringcast.wire.control_messages import Abort, Failing, notice_frames
 from ringcast.wire.failure import Failure
+from ringcast.wire.transport_kinds import TCP
 
 GRACE = PACE.silence + 5.0  # seconds after the first failure in which the other ranks may report their errors
 

@@ -26,8 +26,8 @@ from ringcast.procs import colocation
 from ringcast.procs.libc import reason_not_shared
 from ringcast.procs.portable import processors, reason_not_sockets
 from ringcast.transports.base import Transport
-from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP
 from ringcast.wire.endpoint_card import EndpointCard
+from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS, TCP
 
 if TYPE_CHECKING:
     from ringcast.net.interfaces import ListenAddress
@@ -241,7 +241,7 @@ def _routed_inbox(config: WorkerConfig, far: SocketTransport, near: ShmTransport
     return Inbox(own, far.inject, meet, close)
 
 
-OPENERS = {  # of the transports in `ringcast.transports.registry`
+OPENERS = {  # of the transports in `ringcast.wire.transport_kinds`
     SHM.name: _open_shm,
     IPC.name: _open_ipc,
     SOCKETS.name: _open_sockets,

@@ -31,10 +31,10 @@ from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes, green_threads
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
-from ringcast.transports.registry import KINDS, SHM
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.error_text import in_a_line, inside, message, origin, text_of
 from ringcast.wire.failure import Failure, clean
+from ringcast.wire.transport_kinds import KINDS, SHM
 
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
 WORLD = 1  # context number of the world communicator

@@ -44,7 +44,7 @@ from ringcast.net.ports import PortRange
 from ringcast.procs.child_processes import RankProcess, parse
 from ringcast.procs.libc import reason_not_futexes
 from ringcast.procs.portable import reason_not_sockets
-from ringcast.transports.registry import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
+from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS, TCP, ZEROMQ, TransportKind, kind_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 

@@ -27,7 +27,6 @@ from ringcast.control.envelope import (
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.procs.portable import Bell
-from ringcast.transports.registry import TCP
 from ringcast.wire.codec import CodecError, parse
 from ringcast.wire.control_messages import (
     TO_WORKER,
@@ -48,6 +47,7 @@ from ringcast.wire.control_messages import (
     notice_frames,
 )
 from ringcast.wire.endpoint_card import EndpointCard
+from ringcast.wire.transport_kinds import TCP
 
 if TYPE_CHECKING:
     from ringcast.control.link_watch import LinkWatch

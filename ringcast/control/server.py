@@ -26,10 +26,10 @@ from ringcast.control.membership import Membership
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
-from ringcast.transports.registry import IPC, TCP
 from ringcast.wire.codec import CodecError, encode, parse
 from ringcast.wire.control_messages import TO_SERVER, Beat, Hello, Leave, ToServer, ToWorker
 from ringcast.wire.failure import Failure
+from ringcast.wire.transport_kinds import IPC, TCP
 
 if TYPE_CHECKING:
     from ringcast.net.zap import ZapAuthenticator

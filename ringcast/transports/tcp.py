@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ringcast.net.ports import BACKLOG
-from ringcast.transports.registry import TCP
+from ringcast.wire.transport_kinds import TCP
 
 KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
 SILENCE = 60_000  # ms without an answer after which a connection that is being made is given up

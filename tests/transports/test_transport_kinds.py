@@ -7,8 +7,8 @@ import re
 
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.bootstrap.inbox import OPENERS
-from ringcast.transports import registry
-from ringcast.transports.registry import IPC, KINDS, TCP, kind_of
+from ringcast.wire import transport_kinds
+from ringcast.wire.transport_kinds import IPC, KINDS, TCP, kind_of
 from ringcast_launcher.cli import _parser
 from support.places import ROOT
 
@@ -29,4 +29,4 @@ def test_the_launcher_and_its_page_offer_each() -> None:
 def test_an_address_belongs_to_the_transport_of_its_scheme() -> None:
     assert [kind_of(f"{kind.scheme}x") for kind in (IPC, TCP)] == [IPC, TCP]
     assert kind_of("") is kind_of("udp://x") is kind_of("shm://1") is None
-    assert doctest.testmod(registry).failed == 0
+    assert doctest.testmod(transport_kinds).failed == 0

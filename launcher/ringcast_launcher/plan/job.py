@@ -18,8 +18,8 @@ from ringcast.net import interfaces
 from ringcast.net.ports import PortRange, endpoints
 from ringcast.procs.libc import reason_not_read, reason_not_shared
 from ringcast.procs.timing import TIMING
-from ringcast.transports.registry import IPC, KINDS, SHM, TCP
 from ringcast.wire.endpoint_card import EndpointCard
+from ringcast.wire.transport_kinds import IPC, KINDS, SHM, TCP
 from ringcast_launcher.plan.ranklist import shown
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
