@@ -31,7 +31,7 @@ from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS, TCP
 
 if TYPE_CHECKING:
     from ringcast.net.interfaces import ListenAddress
-    from ringcast.transports.shm import ShmTransport
+    from ringcast.transports.memory.transport import ShmTransport
     from ringcast.transports.sockets import SocketTransport
     from ringcast.transports.zeromq import ZeroMQTransport
 
@@ -69,8 +69,8 @@ def open_inbox(config: WorkerConfig) -> tuple[WorkerConfig, Inbox]:
 def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
     if config.near:
         return _open_local(config)
-    from ringcast.transports.segment import parse
-    from ringcast.transports.shm import ShmTransport
+    from ringcast.transports.memory.segment import parse
+    from ringcast.transports.memory.transport import ShmTransport
 
     if config.control.startswith(IPC.scheme):
         _check_private(str(Path(config.control.removeprefix(IPC.scheme)).parent))
@@ -201,7 +201,7 @@ def _shared(config: WorkerConfig, *, spin: bool = False) -> ShmTransport | None:
     """Return shared memory for the ranks of this host, if there is some."""
     reason = reason_not_shared()
     if not reason:
-        from ringcast.transports.shm import ShmTransport
+        from ringcast.transports.memory.transport import ShmTransport
 
         try:
             return ShmTransport(config.rank, config.size, spin=spin)
@@ -255,7 +255,7 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     Raises:
         RendezvousError: one of them cannot be mapped. That one may have mapped this rank's, and both have to do alike.
     """
-    from ringcast.transports.segment import reachable
+    from ringcast.transports.memory.segment import reachable
 
     found, reasons = reachable(config.rank, cards)
     for rank, error in shared.meet(found).items():

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from ringcast.transports.base import LINGER, Arrival, Frame, RemoteTransport
-from ringcast.transports.shm import ShmTransport
+from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 TURNS = 16  # messages from this host in a row, after which others come first

@@ -11,6 +11,8 @@ class EndpointCard:
 
     address: str
     key: str = ""  # public; empty where nothing is encrypted
-    memory: str = ""  # its system, and its segment for ranks there, see `ringcast.transports.segment`; empty: none …
+    memory: str = (
+        ""  # its system, and its segment for ranks there, see `ringcast.transports.memory.segment`; empty: none …
+    )
     near: str = ""  # … and its socket for them, see `ringcast.procs.colocation`; empty: none
     host: str = ""  # its kernel and the name of its host, where the address is a segment; empty: not known

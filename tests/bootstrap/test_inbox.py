@@ -16,7 +16,7 @@ from ringcast.bootstrap import inbox
 from ringcast.config.worker import WorkerConfig
 from ringcast.errors import RendezvousError
 from ringcast.procs import colocation
-from ringcast.transports.shm import ShmTransport
+from ringcast.transports.memory.transport import ShmTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.transport_kinds import SHM
 from support import needs

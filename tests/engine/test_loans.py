@@ -9,8 +9,9 @@ import pytest
 
 from ringcast import MAX, SUM
 from ringcast.communicator import Communicator
-from ringcast.transports import segment, shm
-from ringcast.transports.shm import ShmLoan
+from ringcast.transports.memory import segment
+from ringcast.transports.memory import transport as shm
+from ringcast.transports.memory.transport import ShmLoan
 from support import needs
 from support.jobs import Job
 

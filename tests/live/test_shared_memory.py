@@ -180,7 +180,7 @@ ringcast.init().barrier()
 
 def test_the_last_line_tells_why_a_rank_cannot_map_the_memory_of_others(folder: Path) -> None:
     program = """
-from ringcast.transports.shm import ShmTransport
+from ringcast.transports.memory.transport import ShmTransport
 if os.environ["RINGCAST_RANK"] == "1":
     ShmTransport.meet = lambda self, cards: {0: OSError("no room")}
 ringcast.init(timeout=30).barrier()

@@ -23,7 +23,12 @@ LINUX = re.compile(
 # Shared memory, and what is imported only where epoll is, need Linux.
 HOME = {
     *("procs/portable.py", "procs/libc.py", "net/tls.py"),
-    *("transports/shm.py", "transports/segment.py", "transports/watcher.py", "transports/routed.py"),
+    *(
+        "transports/memory/transport.py",
+        "transports/memory/segment.py",
+        "transports/watcher.py",
+        "transports/routed.py",
+    ),
 }
 
 

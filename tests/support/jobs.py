@@ -17,8 +17,8 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.in_process import LocalControl, endpoints
 from ringcast.errors import Revoked
 from ringcast.transports.base import Transport
+from ringcast.transports.memory.transport import ShmTransport
 from ringcast.transports.routed import RoutedTransport
-from ringcast.transports.shm import ShmTransport
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
 from support import socket_jobs

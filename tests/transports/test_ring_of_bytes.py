@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.transports import ring
-from ringcast.transports.ring import RingReader, RingWriter, pack_loans
+from ringcast.transports.memory import ring
+from ringcast.transports.memory.ring import RingReader, RingWriter, pack_loans
 
 SMALL, AFRESH = 4096, 512  # bytes of a ring here, so that it is soon full, and of the part where it starts afresh
 LARGEST = SMALL // 2 - 8

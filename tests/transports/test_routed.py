@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from ringcast.transports.memory.segment import RING
+from ringcast.transports.memory.transport import ShmTransport
 from ringcast.transports.routed import RoutedTransport
-from ringcast.transports.segment import RING
-from ringcast.transports.shm import ShmTransport
 from ringcast.transports.sockets import SocketTransport
 from support import needs
 from support.socket_jobs import opened, received

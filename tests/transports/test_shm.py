@@ -28,10 +28,10 @@ import pytest
 from ringcast.errors import LinkLost
 from ringcast.net.fd_limits import allow_files
 from ringcast.procs import libc
-from ringcast.transports import shm
 from ringcast.transports.base import HURRIED, Arrival, Transport
-from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, RING, SegmentCard, parse
-from ringcast.transports.shm import ShmTransport
+from ringcast.transports.memory import transport as shm
+from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, RING, SegmentCard, parse
+from ringcast.transports.memory.transport import ShmTransport
 from support import needs
 from support.jobs import shared
 from support.patience import patience

@@ -249,7 +249,7 @@ def apart_text(world: WorkerConfig, cards: Sequence[EndpointCard]) -> str:
     """Return which ranks of a job on one host share no memory, and why, where there are any."""
     if world.transport != SHM.name or not world.near:
         return ""
-    from ringcast.transports.segment import reachable
+    from ringcast.transports.memory.segment import reachable
 
     for rank in range(len(cards)):
         found, reasons = reachable(rank, cards)

@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 
 from ringcast.procs.credentials import own
-from ringcast.transports import segment
-from ringcast.transports.segment import SegmentCard, parse
-from ringcast.transports.shm import ShmTransport
+from ringcast.transports.memory import segment
+from ringcast.transports.memory.segment import SegmentCard, parse
+from ringcast.transports.memory.transport import ShmTransport
 
 libc = ctypes.CDLL(None)
 SET_DUMPABLE = 4  # of prctl

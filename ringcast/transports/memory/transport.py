@@ -27,10 +27,10 @@ from ringcast.errors import LinkLost
 from ringcast.procs.credentials import Credentials, own
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
-from ringcast.transports import segment
 from ringcast.transports.base import LINGER, Frame, LoanWithdrawn, MemoryArrival
-from ringcast.transports.ring import Loans, RingReader, RingWriter, pack_loans
-from ringcast.transports.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
+from ringcast.transports.memory import segment
+from ringcast.transports.memory.ring import Loans, RingReader, RingWriter, pack_loans
+from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ringcast.transports.base import Frame
-from ringcast.transports.segment import LARGEST, RING
+from ringcast.transports.memory.segment import LARGEST, RING
 
 _WORD = 8
 _MASK = RING - 1

@@ -1,0 +1,1 @@
+"""Shared memory between the ranks of one host: the transport, its segments and their rings."""
