@@ -32,7 +32,7 @@ from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS, TCP
 if TYPE_CHECKING:
     from ringcast.net.interfaces import ListenAddress
     from ringcast.transports.memory.transport import ShmTransport
-    from ringcast.transports.sockets import SocketTransport
+    from ringcast.transports.sockets.transport import SocketTransport
     from ringcast.transports.zeromq import ZeroMQTransport
 
 _ALIKE = "start all ranks as one user on one host, or choose a transport (--transport, RINGCAST_TRANSPORT)"
@@ -172,7 +172,7 @@ def _open_sockets(config: WorkerConfig, place: ListenAddress | None) -> Inbox:
     if reason := reason_not_sockets():
         raise ConfigError(f"RINGCAST_TRANSPORT={SOCKETS.name}: {reason}; use {TCP.name}")
     from ringcast.net.interfaces import in_brackets
-    from ringcast.transports.sockets import SocketTransport
+    from ringcast.transports.sockets.transport import SocketTransport
 
     addresses = _tcp_addresses(config, in_brackets(place.address))
     try:

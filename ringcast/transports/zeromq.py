@@ -27,7 +27,7 @@ from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.net.zap import ZapAuthenticator
 from ringcast.net.zmq_monitor import read_event_type
 from ringcast.transports.base import LINGER, Frame, NoLoans
-from ringcast.transports.tcp import KEEPALIVE
+from ringcast.transports.sockets.tcp import KEEPALIVE
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 

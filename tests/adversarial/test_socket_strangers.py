@@ -23,10 +23,10 @@ from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import CROWD, STRANGERS, allow_files
 from ringcast.net.strangers import SLACK
 from ringcast.net.tls import TlsClient
-from ringcast.transports import door
-from ringcast.transports.door import CLAIMS, SHARE
-from ringcast.transports.greeting import MOST_SAID, hello
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets import door
+from ringcast.transports.sockets.door import CLAIMS, SHARE
+from ringcast.transports.sockets.greeting import MOST_SAID, hello
+from ringcast.transports.sockets.transport import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support.jobs import Job

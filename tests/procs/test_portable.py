@@ -26,7 +26,7 @@ HOME = {
     *(
         "transports/memory/transport.py",
         "transports/memory/segment.py",
-        "transports/watcher.py",
+        "transports/sockets/watcher.py",
         "transports/routed.py",
     ),
 }

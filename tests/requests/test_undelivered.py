@@ -14,7 +14,7 @@ import pytest
 from ringcast.communicator import Communicator
 from ringcast.engine.in_process import LocalControl
 from ringcast.requests.request import Request, wait_all, wait_any
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.transport import SocketTransport
 from support.jobs import Job
 from support.patience import patience
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from ringcast.transports.base import Frame, MemoryArrival
-from ringcast.transports.incoming import Arrival
-from ringcast.transports.outgoing import Outgoing
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.incoming import Arrival
+from ringcast.transports.sockets.outgoing import Outgoing
+from ringcast.transports.sockets.transport import SocketTransport
 from support.patience import patience
 
 PATIENCE = 30.0  # seconds in which everything here happens

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from ringcast.net.tls import TlsClient
-from ringcast.transports.greeting import hello
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.greeting import hello
+from ringcast.transports.sockets.transport import SocketTransport
 from support.patience import patience
 from support.socket_jobs import PATIENCE
 

@@ -10,7 +10,7 @@ import pytest
 from ringcast.transports.memory.segment import RING
 from ringcast.transports.memory.transport import ShmTransport
 from ringcast.transports.routed import RoutedTransport
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.transport import SocketTransport
 from support import needs
 from support.socket_jobs import opened, received
 

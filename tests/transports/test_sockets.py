@@ -28,14 +28,15 @@ from ringcast.net.certificates import LONGEST, fingerprint, new_certificate
 from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key
 from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream, encrypted
-from ringcast.transports import sockets, tcp
 from ringcast.transports.base import HURRIED, Transport
 from ringcast.transports.conformance import CHECKS, Check
-from ringcast.transports.framing import in_records
-from ringcast.transports.incoming import Incoming
-from ringcast.transports.outgoing import Outgoing
-from ringcast.transports.sockets import SocketTransport
-from ringcast.transports.source import FED
+from ringcast.transports.sockets import tcp
+from ringcast.transports.sockets import transport as sockets
+from ringcast.transports.sockets.framing import in_records
+from ringcast.transports.sockets.incoming import Incoming
+from ringcast.transports.sockets.outgoing import Outgoing
+from ringcast.transports.sockets.source import FED
+from ringcast.transports.sockets.transport import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support import needs
@@ -344,7 +345,7 @@ def test_what_is_complete_arrives_after_the_sender_has_ended(pair: tuple[SocketT
 
 KILLED = """
 import json, sys, time
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.transport import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 a = SocketTransport("tcp://127.0.0.1:*", size=2, secure={secure})
 print(json.dumps([a.address, a.public_key]), flush=True)
@@ -477,7 +478,7 @@ def test_certificates_are_new_short_and_have_no_secret_to_print() -> None:
 def test_cryptography_is_loaded_only_where_something_is_encrypted() -> None:
     program = """
 import sys
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets.transport import SocketTransport
 SocketTransport("tcp://127.0.0.1:*", secure=False).close()
 assert "cryptography" not in sys.modules
 SocketTransport("tcp://127.0.0.1:*").close()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ringcast.errors import LinkLost
-from ringcast.transports import tcp
-from ringcast.transports.sockets import SocketTransport
+from ringcast.transports.sockets import tcp
+from ringcast.transports.sockets.transport import SocketTransport
 from support.socket_jobs import received, until_reached
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ringcast.transports import watcher
-from ringcast.transports.watcher import IN, Watcher
+from ringcast.transports.sockets import watcher
+from ringcast.transports.sockets.watcher import IN, Watcher
 
 
 class Pipe:

@@ -13,8 +13,8 @@ import socket
 from ringcast.errors import LinkLost
 from ringcast.net.tls import RECORD
 from ringcast.transports.base import Frame
-from ringcast.transports.framing import START, sizes_of, start_of
-from ringcast.transports.source import CAN_WAIT, Source
+from ringcast.transports.sockets.framing import START, sizes_of, start_of
+from ringcast.transports.sockets.source import CAN_WAIT, Source
 
 _ROOM = 2 * RECORD  # bytes of the memory; what is left of a message in it, and another record, fit in
 

@@ -23,9 +23,9 @@ from typing import TypeAlias
 from ringcast.net.fd_limits import CROWD, STRANGERS
 from ringcast.net.strangers import GRACE, SLACK
 from ringcast.net.tls import TlsServer, TlsStream
-from ringcast.transports.greeting import REFUSED, Refused, Steps, answer
-from ringcast.transports.tcp import accepted
-from ringcast.transports.watcher import IN, Watcher
+from ringcast.transports.sockets.greeting import REFUSED, Refused, Steps, answer
+from ringcast.transports.sockets.tcp import accepted
+from ringcast.transports.sockets.watcher import IN, Watcher
 
 HANDSHAKE = 60.0  # seconds
 PAUSE = 0.1  # seconds after which a port is opened again, for which there were no files left

@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from ringcast.net.certificates import LONGEST, fingerprint
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
-from ringcast.transports.watcher import IN, OUT
+from ringcast.transports.sockets.watcher import IN, OUT
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[int, None, Result]

@@ -17,10 +17,10 @@ from itertools import islice
 from ringcast.errors import LinkLost
 from ringcast.net.tls import TlsClient, TlsStream
 from ringcast.transports.base import Frame
-from ringcast.transports.framing import in_buffers, in_records, lengths
-from ringcast.transports.greeting import Refused, Steps, call
-from ringcast.transports.tcp import Address, connecting, established
-from ringcast.transports.watcher import IN, OUT, Watcher
+from ringcast.transports.sockets.framing import in_buffers, in_records, lengths
+from ringcast.transports.sockets.greeting import Refused, Steps, call
+from ringcast.transports.sockets.tcp import Address, connecting, established
+from ringcast.transports.sockets.watcher import IN, OUT, Watcher
 
 ATTEMPTS = 20  # at a connection that is broken off before it is made
 _MANY = 64  # pieces that are handed over at once

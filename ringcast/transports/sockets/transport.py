@@ -25,13 +25,13 @@ from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.procs.portable import Bell
 from ringcast.transports.base import LINGER, Frame, MemoryArrival, NoLoans
-from ringcast.transports.door import Door
-from ringcast.transports.greeting import hello
-from ringcast.transports.incoming import Arrival, Incoming
-from ringcast.transports.outgoing import Outgoing
-from ringcast.transports.source import FED, PlainSource, TlsSource
-from ringcast.transports.tcp import listen, resolve, with_route
-from ringcast.transports.watcher import IN, Watcher
+from ringcast.transports.sockets.door import Door
+from ringcast.transports.sockets.greeting import hello
+from ringcast.transports.sockets.incoming import Arrival, Incoming
+from ringcast.transports.sockets.outgoing import Outgoing
+from ringcast.transports.sockets.source import FED, PlainSource, TlsSource
+from ringcast.transports.sockets.tcp import listen, resolve, with_route
+from ringcast.transports.sockets.watcher import IN, Watcher
 from ringcast.wire.endpoint_card import EndpointCard
 
 
