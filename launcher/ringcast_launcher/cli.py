@@ -122,7 +122,7 @@ def _run(
             write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
-            from ringcast_launcher.hosts import node_agent  # which the launcher on node 0 does not need
+            from ringcast_launcher.nodes import node_agent  # which the launcher on node 0 does not need
 
             return node_agent.serve(job, job.rendezvous)
         return run(job)

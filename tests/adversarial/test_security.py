@@ -435,7 +435,7 @@ STAND_STILL = """
 import os, signal, zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.transports.zeromq import ZeroMQTransport
-from ringcast_launcher.hosts.node_server import NodeServer
+from ringcast_launcher.nodes.node_server import NodeServer
 door = {door}
 print(door.getsockopt(zmq.LAST_ENDPOINT).decode(), flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)

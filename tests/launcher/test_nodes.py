@@ -28,11 +28,11 @@ from ringcast.wire.codec import parse, plain
 from ringcast_launcher import cli
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.hosts.framing import PIECE
-from ringcast_launcher.hosts.joined_node import accepted_nodes
 from ringcast_launcher.hosts.messages import COMMANDS, AgentHello, JobEnd, NodeHello
-from ringcast_launcher.hosts.node_client import NodeClient
-from ringcast_launcher.hosts.node_server import WINDOW, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE
+from ringcast_launcher.nodes.joined_node import accepted_nodes
+from ringcast_launcher.nodes.node_client import NodeClient
+from ringcast_launcher.nodes.node_server import WINDOW, NodeServer
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Rendezvous
 from ringcast_launcher.system.polling import usable
@@ -331,7 +331,7 @@ def test_who_has_another_key_is_heard_by_nobody() -> None:
 
 
 def test_who_knows_only_the_public_key_is_refused(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringcast_launcher.hosts.node_client.member_pair", lambda key: new_pair())
+    monkeypatch.setattr("ringcast_launcher.nodes.node_client.member_pair", lambda key: new_pair())
     stranger = NodeClient(ends.context, ends.address, KEY, time.monotonic())
     try:
         stranger.send("hello")

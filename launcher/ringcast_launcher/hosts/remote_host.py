@@ -1,7 +1,7 @@
 """The launcher's end of the connection to an agent on another host; it has the interface of `LocalHost`.
 
 The agent of an `SshHost` was started by a command such as ssh; other agents connect by themselves
-(`ringcast_launcher.hosts.joined_node`).
+(`ringcast_launcher.nodes.joined_node`).
 """
 
 from __future__ import annotations

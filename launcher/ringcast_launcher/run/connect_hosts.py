@@ -13,8 +13,8 @@ from ringcast_launcher.plan.job import Job, elsewhere
 from ringcast_launcher.system.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from ringcast_launcher.hosts.joined_node import Show
     from ringcast_launcher.hosts.remote_host import RemoteHost
+    from ringcast_launcher.nodes.joined_node import Show
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def connected_hosts(
         JobError: a host is late, or does not fit; or a signal asks us to end.
     """
     if job.rendezvous is not None:
-        from ringcast_launcher.hosts.joined_node import accepted_nodes
+        from ringcast_launcher.nodes.joined_node import accepted_nodes
 
         with accepted_nodes(job, job.rendezvous, watchdog, signals, limit, show) as (placed, joined_nodes):
             yield placed, joined_nodes, node_rendezvous.listening(job.rendezvous, job.settings.iface)

@@ -25,8 +25,8 @@ from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.agent import PATIENCE, Agent
 from ringcast_launcher.hosts.local_host import LocalHost
 from ringcast_launcher.hosts.messages import AgentHello, Command, JobEnd, NodeHello, Report, Start
-from ringcast_launcher.hosts.node_client import NodeClient
 from ringcast_launcher.hosts.ssh import end_if_asked
+from ringcast_launcher.nodes.node_client import NodeClient
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Rendezvous
 from ringcast_launcher.system.child import subreaper

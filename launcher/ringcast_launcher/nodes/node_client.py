@@ -1,4 +1,4 @@
-"""The connection of a node's launcher to node 0, by ZeroMQ under CURVE; see `ringcast_launcher.hosts.node_server`."""
+"""The connection of a node's launcher to node 0, by ZeroMQ under CURVE; see `ringcast_launcher.nodes.node_server`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ringcast.net.zmq_monitor import read_event_type
 from ringcast.wire.codec import CodecError
 from ringcast.wire.header import LARGEST_FRAME
 from ringcast_launcher.hosts.framing import cut, joined
-from ringcast_launcher.hosts.node_server import AT_ONCE, LINGER, WINDOW
 from ringcast_launcher.hosts.pipe import Connection
+from ringcast_launcher.nodes.node_server import AT_ONCE, LINGER, WINDOW
 from ringcast_launcher.system.polling import File
 
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH

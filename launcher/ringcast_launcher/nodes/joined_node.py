@@ -19,9 +19,9 @@ from ringcast.wire.codec import plain
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.messages import AgentHello, JobEnd, NodeHello, Report
-from ringcast_launcher.hosts.node_server import NodeConnection, NodeServer
 from ringcast_launcher.hosts.remote_host import SILENCE, RemoteHost
 from ringcast_launcher.hosts.ssh import end_if_asked, mismatch
+from ringcast_launcher.nodes.node_server import NodeConnection, NodeServer
 from ringcast_launcher.output.status_line import starting
 from ringcast_launcher.plan import node_rendezvous
 from ringcast_launcher.plan.job import Job, JobError, Node, Rendezvous
