@@ -7,7 +7,7 @@ run once a call or less are not compiled, nor are these:
   the variables of another. mypyc compiles such a class only as an ordinary one, which was no faster than the source.
   All waits go through it, so they notice signals as before: Python runs handlers only where bytecode runs.
 * `engine/signal_gate.py`, `engine/shared_gate.py`: the places in their sources where a handler may run matter.
-* `engine/drive.py`, `engine/open_call.py`, `wire/call.py`, `wire/joined.py`, `monitoring/recorder.py`: no gain was
+* `engine/drive.py`, `engine/open_call.py`, `wire/call.py`, `wire/joined.py`, `engine/recorder.py`: no gain was
   measured.
 * `schedules/`, and what else defines classes with `ringcast._util.dataclass`: mypyc takes it for the standard
   library's, and makes extension classes, in which our methods find no attributes.

@@ -44,7 +44,7 @@ from ringcast.control import ControlClient, ControlServer, new_key
 from ringcast.control.events import Joined
 from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
-from ringcast.monitoring.recorder import encoded, mapped
+from ringcast.engine.recorder import encoded, mapped
 from ringcast.ops import MAX
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule

@@ -24,9 +24,10 @@ from ringcast.communicator import Communicator
 from ringcast.config import worker
 from ringcast.config.worker import NONE, WorkerConfig, from_environment, misspelled
 from ringcast.control import PACE, ControlClient
+from ringcast.engine import recorder
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RingcastError, UsageError
-from ringcast.monitoring import progress, recorder, stacks
+from ringcast.monitoring import progress, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes, green_threads
 from ringcast.schedules.placement import hosts_of

@@ -20,10 +20,10 @@ from ringcast.engine.datatypes import as_array, check_counts, check_out, check_s
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import Codec
 from ringcast.engine.pieces import PieceSlots, cut
+from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import ObjectSlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
-from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array
 from ringcast.schedules.neighborhood import Neighborhood
 from ringcast.schedules.schedule import Step, relabel

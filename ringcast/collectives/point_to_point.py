@@ -17,8 +17,8 @@ from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
 from ringcast.engine.datatypes import check_buffer, dtype_name
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
+from ringcast.engine.recorder import encoded
 from ringcast.errors import ArgumentError
-from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation

@@ -17,8 +17,8 @@ from ringcast.collectives.stage import Group, part
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
+from ringcast.engine.recorder import encoded
 from ringcast.errors import ArgumentError, CollectiveMismatch, PeerFailed, Revoked, RingcastError, UsageError, Where
-from ringcast.monitoring.recorder import encoded
 from ringcast.protocol.ballots import Ballot
 from ringcast.schedules.placement import hosts_of
 from ringcast.wire.call import Site, in_words

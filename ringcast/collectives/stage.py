@@ -18,10 +18,10 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
 from ringcast.engine.objects import Codec, decode, encode
 from ringcast.engine.observe import observed
+from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import Memory
 from ringcast.errors import ArgumentError, ObjectsRefused
 from ringcast.events import Observer
-from ringcast.monitoring.recorder import encoded
 from ringcast.ops import Array, Op
 from ringcast.schedules.placement import Hosts
 from ringcast.schedules.schedule import Schedule, Step, relabel

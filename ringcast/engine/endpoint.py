@@ -11,6 +11,7 @@ from typing import Protocol as Interface
 
 from ringcast._util.safe_text import class_name, is_a
 from ringcast.engine.open_call import OpenCall
+from ringcast.engine.recorder import Recorder
 from ringcast.engine.signal_gate import Gate
 from ringcast.errors import (
     MISMATCH,
@@ -22,7 +23,6 @@ from ringcast.errors import (
     RingcastError,
     UsageError,
 )
-from ringcast.monitoring.recorder import Recorder
 from ringcast.procs.timing import TIMING
 from ringcast.protocol.ballots import Ballot
 from ringcast.protocol.counters import by_peer

@@ -12,7 +12,7 @@ from typing import Any
 
 from ringcast._util.dataclass import dataclass
 from ringcast.control.events import in_words
-from ringcast.monitoring.recorder import FILE, SIZE, Entry, Flight, decode
+from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call

@@ -16,8 +16,8 @@ from ringcast._util.dataclass import dataclass
 from ringcast.monitoring import flight_record
 from ringcast.monitoring.jobs import INQUIRIES, RunningJob
 from ringcast.monitoring.rank_state import RankState, States
-from ringcast.monitoring.recorder import Flight
 from ringcast.wire.codec import decode
+from ringcast.wire.flight import Flight
 
 SAMPLE = 0.1  # seconds over which the use of the CPU is measured
 ANSWER = 6.0  # seconds that a launcher has to ask all hosts

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import field
 
 from ringcast._util.dataclass import dataclass
-from ringcast.monitoring.recorder import FILE, SIZE, rank_snapshot
+from ringcast.wire.flight import FILE, SIZE, rank_snapshot
 
 DRAWING = "drawing"  # a file in the job's directory
 

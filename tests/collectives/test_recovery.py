@@ -22,10 +22,10 @@ from ringcast.errors import (
     Revoked,
     UsageError,
 )
-from ringcast.monitoring.recorder import Entry, decode
 from ringcast.ops import SUM
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
+from ringcast.wire.flight import Entry, decode
 from support.jobs import Job
 from support.patience import patience
 

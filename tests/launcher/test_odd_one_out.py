@@ -14,7 +14,7 @@ import pytest
 
 from ringcast.errors import MISMATCH
 from ringcast.monitoring.flight_record import Flights
-from ringcast.monitoring.recorder import Entry, Flight
+from ringcast.wire.flight import Entry, Flight
 from ringcast_launcher.decide.by_records import explained
 from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict

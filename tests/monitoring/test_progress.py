@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from ringcast.communicator import Communicator
+from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snapshot
-from ringcast.monitoring.recorder import FILE, KEPT, SIZE, Recorder, decode, encoded, mapped, rank_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
+from ringcast.wire.flight import FILE, KEPT, SIZE, decode, rank_snapshot
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.errors import RingcastError
 from ringcast.monitoring import flight_record, live, rank_state, recorder
 from ringcast.monitoring.live import Usage
-from ringcast.monitoring.recorder import KEPT, SIZE, Entry, Flight, Recorder, decode, encoded, mapped
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import COUNTS_OF, Call, Site
+from ringcast.wire.flight import KEPT, SIZE, Entry, Flight, decode
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 from support.places import TESTS

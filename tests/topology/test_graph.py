@@ -26,9 +26,9 @@ from ringcast import (
 )
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.choice_log import in_words
-from ringcast.monitoring.recorder import decode
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
+from ringcast.wire.flight import decode
 from support.jobs import Job, Jobs
 
 Lists = Sequence[Sequence[int]]

@@ -16,8 +16,8 @@ from os.path import basename
 from ringcast.control.events import in_words
 from ringcast.errors import MISMATCH, CollectiveMismatch
 from ringcast.monitoring.flight_record import Flights, Row, merge, name, who_waits
-from ringcast.monitoring.recorder import Entry
 from ringcast.wire.differences import advice
+from ringcast.wire.flight import Entry
 from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict
 

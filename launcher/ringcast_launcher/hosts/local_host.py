@@ -21,13 +21,14 @@ from subprocess import DEVNULL, PIPE
 
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.errors import ConfigError
-from ringcast.monitoring import jobs, recorder
+from ringcast.monitoring import jobs
 from ringcast.monitoring.progress import progress_snapshot
 from ringcast.monitoring.rank_state import RankState, States
 from ringcast.net.fd_limits import why_not_started
 from ringcast.procs.portable import processors
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
+from ringcast.wire import flight
 from ringcast_launcher.decide.supervisor import Exited, Fence, Fenced, SendSignal
 from ringcast_launcher.hosts import stacks
 from ringcast_launcher.hosts.messages import (
@@ -212,7 +213,7 @@ class LocalHost:
     def _records(self, wanted: bool) -> Iterator[Record]:
         for rank in self._processes if wanted else ():
             with suppress(OSError):  # it has none
-                yield Record(rank, Path(self._directory, recorder.FILE.format(rank=rank)).read_bytes())
+                yield Record(rank, Path(self._directory, flight.FILE.format(rank=rank)).read_bytes())
 
     def _signal(self, number: int) -> None:
         for process in self._processes.values():

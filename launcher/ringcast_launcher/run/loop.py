@@ -22,11 +22,12 @@ import zmq
 from ringcast.control import ControlServer, new_key
 from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
-from ringcast.monitoring import flight_record, jobs, recorder
+from ringcast.monitoring import flight_record, jobs
 from ringcast.monitoring.rank_state import States
 from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast.procs.portable import signal_name
+from ringcast.wire import flight
 from ringcast.wire.failure import Failure
 from ringcast_launcher.decide.by_records import explained
 from ringcast_launcher.decide.equal_errors import named_error
@@ -385,7 +386,7 @@ class _Running:
                 now = time.monotonic()
                 return self._judge(self._silence.judge(rank, now - heard[rank], activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
-                Path(self._directory, recorder.FILE.format(rank=rank)).write_bytes(image)
+                Path(self._directory, flight.FILE.format(rank=rank)).write_bytes(image)
             case Signalled(number):
                 return self._signalled(i, number)
             case Progress():
