@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.bootstrap import hosted
 from ringcast.bootstrap.hosted import RankResult, RankSpec, Results
 from ringcast.communicator import Communicator
-from ringcast.control.events import in_words
 from ringcast.errors import RendezvousError, UsageError
 from ringcast.wire.error_text import in_a_line
 
@@ -114,7 +114,7 @@ def _wait(client: Client, futures: dict[Future[RankResult], str], job: Sequence[
         alive = client.nthreads()
         for future, worker in futures.items():
             if worker not in alive and ranks[future] in results.missing and not future.done():
-                gone = in_words(ranks[each] for each in futures if futures[each] == worker)
+                gone = ranks_in_words(ranks[each] for each in futures if futures[each] == worker)
                 results.lost(ranks[future], f"its Dask worker {worker} is gone, with {gone}", time.monotonic())
         if results.failed and not aborted:
             aborted = True

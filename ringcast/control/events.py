@@ -5,7 +5,6 @@ Times are seconds on the caller's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
@@ -116,14 +115,3 @@ class Unread:
 
 ForOwner: TypeAlias = Joined | TooLate | AllJoined | StartFailed | Lost | Unread | Failing | Finished
 Action: TypeAlias = SendTo | ForOwner
-
-
-def in_words(ranks: Iterable[int], most: int = 10) -> str:
-    """Return the ranks in words.
-
-    >>> in_words([2]), in_words([0, 3]), in_words(range(12))
-    ('rank 2', 'ranks 0, 3', 'ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more')
-    """
-    known = list(ranks)
-    text = ", ".join(map(str, known[:most])) + (f" and {len(known) - most} more" if len(known) > most else "")
-    return f"rank {text}" if len(known) == 1 else f"ranks {text}"

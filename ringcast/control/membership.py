@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.control.agreement import Agreements
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.events import (
@@ -40,7 +41,6 @@ from ringcast.control.events import (
     Tick,
     TooLate,
     Unread,
-    in_words,
 )
 from ringcast.control.suspicions import PATIENCE, Accusations, Eviction
 from ringcast.procs.timing import TIMING
@@ -402,7 +402,7 @@ class Membership:
             return []
         missing = tuple(rank for rank in range(self.size) if rank not in self._members)
         reason = (
-            f"{in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
+            f"{ranks_in_words(missing)} of {self.size} did not join within {self.start_timeout:g} s; "
             "look at their output, or allow more time (RINGCAST_START_TIMEOUT, --start-timeout)"
         )
         return [StartFailed(reason, missing), *self._give_up(reason)]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
-from ringcast.control.events import in_words
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
@@ -78,7 +78,7 @@ def name(entry: Entry) -> str:
 def waits(entry: Entry) -> str:
     """Return the ranks that an operation was seen waiting for, in words; "" for none."""
     more = entry.waiting - len(entry.waiting_for)
-    return in_words(entry.waiting_for) + (f" and {more} more" if more > 0 else "") if entry.waiting_for else ""
+    return ranks_in_words(entry.waiting_for) + (f" and {more} more" if more > 0 else "") if entry.waiting_for else ""
 
 
 def who_waits(flights: Flights) -> str:
@@ -90,9 +90,9 @@ def who_waits(flights: Flights) -> str:
         if waiting or (flight is not None and flight.left is None):
             groups.setdefault(waiting or "", []).append(rank)
     idle = groups.pop("", [])
-    told = [f"{in_words(ranks)} {_verb(ranks, 'wait')} for {others}" for others, ranks in groups.items()]
+    told = [f"{ranks_in_words(ranks)} {_verb(ranks, 'wait')} for {others}" for others, ranks in groups.items()]
     more = [f"{len(told) - MOST_WAITS} more groups wait for others"] if len(told) > MOST_WAITS else []
-    first = [f"{in_words(idle)} {_verb(idle, 'be')} in no call"] if idle else []
+    first = [f"{ranks_in_words(idle)} {_verb(idle, 'be')} in no call"] if idle else []
     return "; ".join([*first, *told[:MOST_WAITS], *more]) if told else ""
 
 
@@ -129,7 +129,7 @@ def _how_far(entries: Sequence[Entry]) -> Iterator[str]:
         yield (f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}") + of
     peers = sorted({rank for entry in entries for rank in entry.waiting_for})
     if peers:
-        yield f"waiting for {waits(entries[0]) if len(entries) == 1 else in_words(peers)}"
+        yield f"waiting for {waits(entries[0]) if len(entries) == 1 else ranks_in_words(peers)}"
 
 
 def _details(entry: Entry) -> str:
@@ -156,7 +156,7 @@ def summary(
         same = last([flight], raised.get(rank, ""), how_far=False)
         key = str(rank) if len(flights) <= ONE_BY_ONE else _LOST if flight is None and rank in lost else same
         groups.setdefault(key, []).append(rank)
-    return [f"{in_words(ranks)}: {_what(flights, ranks, lost, raised)}" for ranks in groups.values()]
+    return [f"{ranks_in_words(ranks)}: {_what(flights, ranks, lost, raised)}" for ranks in groups.values()]
 
 
 def _what(flights: Flights, ranks: Sequence[int], lost: Collection[int], raised: Mapping[int, str]) -> str:
@@ -184,10 +184,10 @@ def _row(row: Row, size: int) -> Iterator[str]:
         kinds.setdefault((name(entry), _details(entry), place, entry.state), []).append(rank)
     for (called, details, place, state), ranks in kinds.items():
         longest = max((row.calls[rank] for rank in ranks), key=lambda e: (e.end or e.start) - e.start)
-        who = "all ranks" if len(ranks) == size else in_words(ranks)
+        who = "all ranks" if len(ranks) == size else ranks_in_words(ranks)
         yield f"{'!' if row.differs else ' '} {called}{details}: {state} on {who}{_took(longest)}, at {place}"
     if row.missing:
-        yield f"! {next(iter(row.calls.values())).label}: not begun on {in_words(row.missing)}"
+        yield f"! {next(iter(row.calls.values())).label}: not begun on {ranks_in_words(row.missing)}"
 
 
 def _took(entry: Entry) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os.path import basename
 
-from ringcast.control.events import in_words
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.errors import MISMATCH, CollectiveMismatch
 from ringcast.monitoring.flight_record import Flights, Row, merge, name, who_waits
 from ringcast.wire.differences import advice
@@ -73,13 +73,13 @@ def _sides(row: Row) -> tuple[list[int], list[list[int]]]:
 def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
     """Return what differs between the calls, which ranks made them, and where."""
     mine, theirs = row.calls[odd[0]], [row.calls[group[0]] for group in others]
-    most = in_words(sorted(rank for group in others for rank in group))
+    most = ranks_in_words(sorted(rank for group in others for rank in group))
     here, there = _place(mine), _any_of([_place(call) for call in theirs])
     if any(mine.collective != call.collective for call in theirs):
-        subject = "it" if len(odd) == 1 else in_words(odd)
+        subject = "it" if len(odd) == 1 else ranks_in_words(odd)
         made = _any_of([call.collective for call in theirs])
         return f"{subject} made {name(mine)} at {here}, where {most} made {made} at {there}"
-    subject = f"its {name(mine)}" if len(odd) == 1 else f"the {name(mine)} of {in_words(odd)}"
+    subject = f"its {name(mine)}" if len(odd) == 1 else f"the {name(mine)} of {ranks_in_words(odd)}"
     places = here if here == there else f"{here}, theirs at {there}"
     return f"{subject} differs from that of {most}: {_facts(mine, theirs)}; at {places}"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from ringcast.control.events import in_words
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.wire.error_text import inside
 
 _HEAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*:")
@@ -38,7 +38,7 @@ def told_once(texts: Mapping[int, str]) -> str:
     ranks: dict[str, list[int]] = {}
     for rank in sorted(texts):
         ranks.setdefault(texts[rank], []).append(rank)
-    return "".join(f"{in_words(who)}:\n{text}" for text, who in ranks.items())
+    return "".join(f"{ranks_in_words(who)}:\n{text}" for text, who in ranks.items())
 
 
 def _is_started(frames: Sequence[str]) -> bool:

@@ -24,7 +24,8 @@ from dataclasses import field
 from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
-from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread, in_words
+from ringcast._util.rank_words import ranks_in_words
+from ringcast.control.events import AllJoined, ForOwner, Joined, Lost, StartFailed, TooLate, Unread
 from ringcast.procs.liveness import Hung
 from ringcast.procs.timing import TIMING
 from ringcast.wire.control_messages import Failing, Finished
@@ -330,7 +331,7 @@ class Supervisor:
         if self._ending is None and self._deadline is not None and now >= self._deadline:
             assert self._timeout is not None
             text = timed_out(self._timeout)
-            how = f"{text}; still running: {in_words(sorted(self._running()))}"
+            how = f"{text}; still running: {ranks_in_words(sorted(self._running()))}"
             actions += [AbortJob(text), *self._end(_Ending(TIMED_OUT, how), now)]
         while self._ending is not None and self._ending.steps and now >= self._ending.steps[0][0]:
             self._past.ended |= self._running()

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import field, replace
 
 from ringcast._util.dataclass import dataclass
-from ringcast.control.events import in_words
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.errors import CollectiveMismatch, PeerFailed, Revoked
 from ringcast.procs.portable import signal_name
 from ringcast.wire.control_messages import NO_FAILURE
@@ -205,7 +205,7 @@ def missed(failure: Failure) -> str:
     if not failure.blames:
         return f"failed: {failure.cause}"
     kind = failure.cause.partition(":")[0]
-    return f"has ended because of {in_words(failure.blames)}: it did not catch {kind}"
+    return f"has ended because of {ranks_in_words(failure.blames)}: it did not catch {kind}"
 
 
 def describe(status: int) -> str:
