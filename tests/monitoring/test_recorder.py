@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.errors import RingcastError
-from ringcast.monitoring import flight_record, live, rank_state, recorder
+from ringcast.monitoring import flight_record, live, rank_state
 from ringcast.monitoring.live import Usage
 from ringcast.protocol.operations import Operation
+from ringcast.wire import flight
 from ringcast.wire.call import COUNTS_OF, Call, Site
 from ringcast.wire.flight import KEPT, SIZE, Entry, Flight, decode
 from ringcast.wire.header import STAGES
@@ -127,7 +128,7 @@ def test_a_foreign_file_gives_nothing_and_a_damaged_one_what_is_readable(data: b
 
 def test_a_file_of_any_length_gives_the_records_that_are_whole() -> None:
     recorded(memory := Recorder(0, 1), range(1, KEPT + 1))
-    header, each = recorder._HEADER.size, recorder._RECORD.size
+    header, each = flight.HEADER.size, flight.RECORD.size
     for length in range(0, SIZE + 1, 37):
         found = decode(memory.image()[:length])
         whole = None if length < header else (length - header) // each
@@ -137,7 +138,7 @@ def test_a_file_of_any_length_gives_the_records_that_are_whole() -> None:
 def test_a_record_that_is_being_written_is_left_out() -> None:
     recorded(memory := Recorder(0, 1), range(1, 4))
     image = bytearray(memory.image())
-    at = recorder._HEADER.size + 2 * recorder._RECORD.size
+    at = flight.HEADER.size + 2 * flight.RECORD.size
     assert image[at] == 2
     image[at] = 99  # its first field is another number than its last
     found = decode(bytes(image))
