@@ -139,8 +139,9 @@ inner = int(shell.stdout.readline())
 found = process_tree.members({shell.pid}, ())
 assert found == {shell.pid, inner}, (found, shell.pid, inner)
 process_tree.kill(lambda: process_tree.members({shell.pid}, ()))
-assert shell.wait() == -9
-assert not process_tree.members({inner}, ())
+shell.wait()  # killed, or at its end because the inner one was killed first
+while process_tree.members({inner}, ()):
+    pass  # until its new parent has taken note of its end
 print("none left")
 """
 
