@@ -1,4 +1,4 @@
-"""Where `ringcast-launch` begins: until all that it needs is imported, Ctrl-C ends it with one line, as later."""
+"""Start `ringcast-launch`: Ctrl-C ends it with one line already while its modules are imported."""
 
 from __future__ import annotations
 

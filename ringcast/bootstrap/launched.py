@@ -1,4 +1,4 @@
-"""What became of a job that this process has started with `ringcast-launch`: the launcher's report, as an error."""
+"""Turn the launcher's report on a job that this process started into the error that `ringcast.run` raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receive may leave open, and what it learns of its message."""
+"""Wildcards for the source and the tag of a receive, and the status that a receive fills in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANY_TAG = Wildcard.TAG
 
 
 class Status:
-    """What a receive or a probe has learnt of its message; `recv`, `irecv` and `sendrecv` fill one that they get.
+    """Source, tag and size of a message; `recv`, `irecv`, `sendrecv` and probes fill a given one.
 
     Attributes:
         source: the rank that has sent it.

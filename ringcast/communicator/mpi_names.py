@@ -1,4 +1,4 @@
-"""What programs that come from MPI call the methods: errors tell them ringcast's names."""
+"""MPI's names of the methods, so that errors can suggest ringcast's."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ringcast.errors import UsageError
 
 
 class Bell(Protocol):
-    """What is called when some call may have come to its end."""
+    """A function to call when some call may be complete."""
 
     def put(self, _: None) -> None:
         """Ring; from any thread."""

@@ -1,4 +1,4 @@
-"""What a program sets before it imports MPI: mpi4py's options."""
+"""mpi4py's options, which a program sets before it imports MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this layer does not have: its names are there, and what would begin its use raises NotImplementedError."""
+"""The parts of MPI that this layer lacks: their names exist; calls that begin their use raise NotImplementedError."""
 
 from __future__ import annotations
 

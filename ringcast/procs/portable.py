@@ -1,4 +1,4 @@
-"""What only Linux has, and what takes its place on other systems: nobody else asks which system this is.
+"""Replace on other systems the functions that only Linux has: no other module asks which system this is.
 
 Where there is nothing to take its place, a function says so by its result (None, False), and what depends on it is off:
 docs/operate/platforms.md tells what is lost. Imports little, as the watchdog and every start wait for it.

@@ -13,7 +13,7 @@ from ringcast.wire.header import CTS, DATA, EAGER, OF_NO_CALL, PAIR, REFUSE, VER
 
 
 class Named(Interface):
-    """What names an operation in a header: an `Operation` of this rank, or a `Name`."""
+    """The three header fields that identify an operation: those of an `Operation` of this rank, or of a `Name`."""
 
     @property
     def context(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Who may call a communicator, for how long a call may take, and what its errors mean to the job."""
+"""Checks before every call: process, thread, timeout; and the record of errors that a program catches."""
 
 from __future__ import annotations
 

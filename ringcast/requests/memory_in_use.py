@@ -1,4 +1,4 @@
-"""Which calls under way use memory near some addresses: found without a look at all of them.
+"""Find the calls under way that use memory near given addresses, without a look at all calls.
 
 Arrays are filed by size, in powers of two, and there by the one or two blocks of that size in which they lie. So a
 search looks at those that lie near, of each size. It may find more than do overlap, never less. Calls are held weakly,

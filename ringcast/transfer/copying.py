@@ -398,7 +398,7 @@ class _Copy:
 
     @property
     def _usable(self) -> Destination | None:
-        """Where files are written: nowhere on the root, and nowhere any more after an error."""
+        """The destination if files are written there: None on the root, and after an error."""
         return None if self._error else self._destination
 
     @property

@@ -30,7 +30,7 @@ _REPLACED = "was replaced by another file meanwhile; copy it again"
 
 
 class Destination:
-    """Where the files of a manifest go on this host."""
+    """The directory on this host into which the files of a manifest are written."""
 
     def __init__(self, manifest: Manifest, target: str, preserve: bool, sparse: bool = False) -> None:
         self.manifest, self._preserve, self._sparse = manifest, preserve, sparse

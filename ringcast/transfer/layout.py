@@ -41,7 +41,7 @@ class Piece:
 
 
 class Layout:
-    """Where each byte of the stream lies in the files of a manifest."""
+    """Map the bytes of the stream to files of a manifest and offsets in them."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._firsts = array("q")  # extent of each entry

@@ -22,7 +22,7 @@ _IN_THE_WAY = "belongs to another user, and cannot be replaced"
 
 
 class Places:
-    """Where the entries of a manifest are below their destination, by their numbers."""
+    """The paths of a manifest's entries below their destination, by number."""
 
     def __init__(self, manifest: Manifest, target: bytes) -> None:
         self.base, self._names = placed(manifest, target)

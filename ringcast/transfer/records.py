@@ -61,7 +61,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the root copies."""
+    """The files that the root copies."""
 
     manifest: bytes
 
@@ -99,7 +99,7 @@ class FirstLengths:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the root has sent in a segment, and whether pieces of the next one may be compressed."""
+    """The chunks of a segment that the root has sent, and whether pieces of the next segment may be compressed."""
 
     chunks: tuple[Count, ...]
     digests: Digests
@@ -131,7 +131,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of the files on a rank; see `RankReport`."""
+    """The outcome of the copy on a rank; see `RankReport`."""
 
     host: str
     written: Count

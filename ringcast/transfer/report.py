@@ -10,7 +10,7 @@ from ringcast.wire.codec import Count, Rank
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What became of the files on one rank.
+    """The outcome of the copy on one rank.
 
     Attributes:
         rank: in the job, as `Communicator.members` counts.
@@ -33,7 +33,7 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What became of a copy, alike on all ranks that are left.
+    """The outcome of a copy, the same on all ranks that are left.
 
     Attributes:
         files: number of files and links.

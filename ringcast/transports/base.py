@@ -136,7 +136,7 @@ class RemoteTransport(Transport, Protocol):
 
     @property
     def address(self) -> str:
-        """Where this rank listens."""
+        """The address on which this rank listens."""
 
     @property
     def strangers(self) -> int:

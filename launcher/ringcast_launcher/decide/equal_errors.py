@@ -1,4 +1,4 @@
-"""What ranks wrote when an error ended them, each thing once: equal tracebacks together, consequences in one line.
+"""Show each traceback of the ranks once: equal ones together, and consequences of another rank's error in one line.
 
 The rank that is the cause comes last, so that its traceback stands near the last line. Ranks that were only stopped by
 its error (`ringcast.bootstrap.world`) have a line for each place, and so have other ranks' own errors when there is no
@@ -23,7 +23,7 @@ _SHARED = ("CollectiveMismatch", "CollectiveTimeout")  # of which several ranks 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What these ranks wrote; their own numbers are left out of it where they are several."""
+    """The text that these ranks wrote, without their own numbers where they are several."""
 
     ranks: tuple[int, ...]
     text: str

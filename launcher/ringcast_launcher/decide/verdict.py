@@ -57,7 +57,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Past:
-    """What has happened in a job so far."""
+    """The events of a job so far."""
 
     workers: list[Worker]
     continues: bool  # the other ranks go on without the failed ones

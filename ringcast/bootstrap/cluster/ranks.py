@@ -1,4 +1,4 @@
-"""What a cluster needs of its ranks, wherever they run."""
+"""The interface between a cluster and its ranks, the same wherever the ranks run."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ringcast.mpi.base.exceptions import Exception
 
 
 class Outcome(NamedTuple):
-    """What steps return that have received an object: that, or what has gone wrong when it was unpickled."""
+    """The result of receiving an object: the object, or the error that unpickling it raised."""
 
     value: Any
     error: BaseException | None = None

@@ -15,7 +15,7 @@ __all__ = ["GROUP_EMPTY", "GROUP_NULL", "Group"]
 
 
 class Ranks:
-    """What a group is: ranks of the job by rank of the group, and which rank of the job asks."""
+    """The members of a group: the job's rank of each of the group's ranks, and the job's rank of this process."""
 
     __slots__ = ("me", "members")
 

@@ -141,14 +141,14 @@ class Graphcomm(Topocomm):
         return len(self.edges)
 
     def Get_topo(self) -> tuple[list[int], list[int]]:
-        """Return where the edges of each rank end, and the edges."""
+        """Return `index` and `edges`."""
         return self.index, self.edges
 
     topo = property(Get_topo)
 
     @property
     def index(self) -> list[int]:
-        """Where the edges of each rank end."""
+        """The cumulative numbers of neighbours: `index[r]` counts the neighbours of ranks 0 to r."""
         return [*accumulate(map(len, self._graph_here.edges))]
 
     @property

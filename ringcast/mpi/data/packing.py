@@ -15,7 +15,7 @@ from ringcast.mpi.data.layout import Bytes
 
 
 class Packing:
-    """What a datatype does with memory in which elements are packed."""
+    """Pack the elements of a datatype into contiguous memory, and unpack them."""
 
     def _known(self) -> Definition:
         raise NotImplementedError

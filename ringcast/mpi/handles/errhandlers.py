@@ -17,7 +17,7 @@ _made: list[Any] = []
 
 
 class Errhandler(Handle):
-    """What to do when a call fails."""
+    """The reaction to a call that fails."""
 
     _state: Action | None
 

@@ -1,4 +1,4 @@
-"""What is known of a message that was received, or of a request that is complete."""
+"""The status of a received message, or of a completed request."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ringcast.protocol.communicators import Waiting
 
 
 class Outgoing(NamedTuple):
-    """Where a message goes: a rank of the job, and a tag."""
+    """The destination of a message: a rank of the job, and a tag."""
 
     peers: Peers
     dest: int
@@ -32,7 +32,7 @@ class Outgoing(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is received: a rank of the job and a tag, each of which may be ANY."""
+    """The source of a message: a rank of the job and a tag; each may be ANY."""
 
     peers: Peers
     source: int

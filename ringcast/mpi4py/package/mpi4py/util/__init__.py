@@ -1,1 +1,1 @@
-"""What goes with MPI."""
+"""Utilities beside MPI, as in mpi4py."""
