@@ -20,7 +20,7 @@ from support.trees import described, make_tree
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["{file}"], "where to? name hosts and destination, as -H h[1-7]:/data/"),
+        (["{file}"], "where to? name hosts and destination, as -H 'h[1-7]:/data/'"),
         (["{file}", "h[1-3]:/data"], "hosts and destination are an option: -H 'h[1-3]:/data'"),
         (["{file}", ":/data"], "in a Slurm allocation :DEST alone means all of its nodes"),
         (["{file}", "-H", "localhost,{own}:/data"], "localhost and {own} are both this host"),
@@ -65,7 +65,7 @@ def test_a_wrong_option_is_refused(wrong: list[str], capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     "more",
-    [["--slow", "wait"], ["--slow", "drop=2.5"], ["--resume"], ["--sparse"], ["--compress", "zstd"]],
+    [["--slow", "wait"], ["--slow", "drop=2.5"], ["--sparse"], ["--compress", "zstd"]],
     ids=" ".join,
 )
 def test_options_that_are_right_are_taken(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

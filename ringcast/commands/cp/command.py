@@ -39,7 +39,7 @@ directory. Hosts are reached by ssh, and need ringcast. :DEST alone: all nodes o
 
 exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong arguments; 130 after Ctrl-C
 
-examples:   ringcast cp model.safetensors -H h[1-7]:/data/
+examples:   ringcast cp model.safetensors -H 'h[1-7]:/data/'
             ringcast cp -r -p dataset --hostfile hosts :/scratch/
             salloc -N 8 ringcast cp image.sif :/tmp/
 """
@@ -163,7 +163,7 @@ def _job(options: argparse.Namespace) -> _Job:
         if ":" in paths[-1][1:] and not os.path.exists(paths[-1]):
             raise ValueError(f"where to? hosts and destination are an option: -H {shlex.quote(paths[-1])}")
         raise ValueError(
-            "where to? name hosts and destination, as -H h[1-7]:/data/, or --hostfile FILE and :DEST; "
+            "where to? name hosts and destination, as -H 'h[1-7]:/data/', or --hostfile FILE and :DEST; "
             "in a Slurm allocation :DEST alone means all of its nodes"
         )
     if not paths:
@@ -267,7 +267,6 @@ def _parser() -> argparse.ArgumentParser:
         help="how what is there is judged: full: by SHA-256 (default); size: by size, with -p and time; none: not at "
         "all, everything is sent. What travels is always hashed at both ends",
     )
-    add("--resume", action="store_true", help="the default: what is there already is kept, and not sent again")
     add(
         "--compress",
         choices=CHOICES["compress"],
