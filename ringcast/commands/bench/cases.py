@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
-from ringcast.commands.bench.systems.workload import COMBINING, window
+from ringcast.commands.bench.systems.workload import COMBINING, POINT_TO_POINT, window
 from ringcast.wire import collective
 from ringcast.wire.collective import Parts
 
 OURS = "ringcast"  # the system that this library is; the others are peers
-POINT_TO_POINT = ("latency", "bandwidth")
 _MEASURED = [one for one in collective.COLLECTIVES.values() if one.listed]  # the others do the same by other names
 COLLECTIVES = (*(one.name for one in _MEASURED), *POINT_TO_POINT)
 EMPTY = tuple(one.name for one in _MEASURED if one.parts is Parts.NONE)

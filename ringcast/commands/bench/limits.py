@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from ringcast.commands.bench.cases import POINT_TO_POINT, Case, Measurement
+from ringcast.commands.bench.cases import Case, Measurement
+from ringcast.commands.bench.systems.workload import POINT_TO_POINT
 from ringcast.wire.collective import COLLECTIVES, Volume
 
 DATA_IN_FRAME = Fraction(1448, 1514)

@@ -10,9 +10,9 @@ from ringcast.algorithms import ALGORITHMS, CallFacts
 from ringcast.algorithms.cost import NETWORKS, choose
 from ringcast.commands.bench import distributions
 from ringcast.commands.bench.bed import TRANSPORT
-from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, POINT_TO_POINT, REGULAR, Case, Measurement, messages
+from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, REGULAR, Case, Measurement, messages
 from ringcast.commands.bench.limits import wire_limit
-from ringcast.commands.bench.systems.workload import COMBINING
+from ringcast.commands.bench.systems.workload import COMBINING, POINT_TO_POINT
 
 ITEM = 8  # bytes of a float64, that the combining collectives add or merge
 

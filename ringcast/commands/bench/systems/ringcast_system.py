@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ringcast.bootstrap.world import init
-from ringcast.commands.bench.cases import POINT_TO_POINT
 from ringcast.commands.bench.systems.harness import serve
-from ringcast.commands.bench.systems.workload import Workload
+from ringcast.commands.bench.systems.workload import POINT_TO_POINT, Workload
 from ringcast.communicator import Communicator
 from ringcast.control import version
 from ringcast.monitoring.trace import TraceRecorder, to_json

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 PERIOD = 251
+POINT_TO_POINT = ("latency", "bandwidth")
 COMBINING = ("reduce", "allreduce", "reduce_scatter", "scan", "exscan", "merge_sorted")  # of float64
 NOTHING: Array = np.empty(0, np.uint8)
 
