@@ -404,6 +404,7 @@ class Overlap:
         return b in stuck if c >= self.made[b] else (b, c) in stuck and not self.eager[b][c]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_findings_on_calls_that_overlap_are_true_and_complete(p: int) -> None:
     assert sum(check_overlap(p, seed) for seed in range(1000)) > 100, "some programs must come to a deadlock"

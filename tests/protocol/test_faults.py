@@ -17,6 +17,7 @@ from support.faults import GROUPS, cases, check, lot
 SAMPLE = 45  # of so many cases the short tests take one
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("collective", "algorithm"), EVERY)
 def test_a_sample_of_all_faults_ends_as_it_should(collective: str, algorithm: str) -> None:
     of_one_size = GROUPS[lot(collective, algorithm) % len(GROUPS)]

@@ -736,6 +736,7 @@ STAR = [[[In(1, LARGE), In(2, LARGE), In(3, LARGE)]], [[Out(0, LARGE)]], [[Out(0
 SWAP = [[[In(1, LARGE)], [Out(1, LARGE)]], [[Out(0, LARGE)], [In(0, LARGE)]]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("granted", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("programs", [CROSSED, RING, STAR, SWAP], ids=["crossed", "ring", "star", "swap"])
 def test_legal_programs_end_for_every_order_of_deliveries(programs: Sequence[Program], granted: bool) -> None:

@@ -101,6 +101,7 @@ def pool() -> Iterator[Callable[[str, int], SimpleQueue[Job]]]:
         job.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "size"),
     [

@@ -169,6 +169,7 @@ def explore(case: Case) -> int:
     return interleavings(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("collective", "algorithm"),
     [pytest.param(*one, marks=pytest.mark.long if i % 2 else ()) for i, one in enumerate(EVERY)],

@@ -215,6 +215,7 @@ WAYS: list[Way] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 @each("p, order", product((2, 3), range(4)))
 def test_requests_beyond_the_budget_wait_until_the_receiver_gets_there(way: Way, p: int, order: int) -> None:
@@ -238,6 +239,7 @@ def test_programs_under_any_budget(seed: int) -> None:
     check_quiet(job)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", ["shm", *(pytest.param(kind, marks=pytest.mark.live) for kind in ("threads", "sockets", "tcp"))]
 )
