@@ -181,7 +181,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         rank=rank,
         size=size,
         control=control,
-        hosted=_integer(env, "RINGCAST_HOSTED", 0) != 0,
+        hosted=_switch(env, "RINGCAST_HOSTED"),
         nonce=nonce,
         key=key,
         transport=transport,
@@ -364,16 +364,19 @@ def _advertise(env: Mapping[str, str]) -> str:
     return text
 
 
-def _integer(env: Mapping[str, str], name: str, default: int, expected: str = "a whole number") -> int:
+def _integer(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name, "")
     try:
         return int(text) if text else default
     except ValueError:
-        raise ConfigError(f"{name}={text!r}: must be {expected}") from None
+        raise ConfigError(f"{name}={text!r}: must be a whole number") from None
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:
-    return _integer(env, name, 0, "0 or 1") != 0
+    text = env.get(name, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{name}={text!r}: must be 0 or 1")
+    return text == "1"
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float | None:

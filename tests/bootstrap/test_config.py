@@ -92,6 +92,8 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_ADVERTISE": "a b"}, "RINGCAST_ADVERTISE='a b'"),
         ({"RINGCAST_SECURITY": "off"}, "RINGCAST_SECURITY='off': must be curve or none"),
         ({"RINGCAST_NO_PICKLE": "yes"}, "RINGCAST_NO_PICKLE='yes': must be 0 or 1"),
+        ({"RINGCAST_NO_PICKLE": "2"}, "RINGCAST_NO_PICKLE='2': must be 0 or 1"),
+        ({"RINGCAST_DETERMINISTIC": "-1"}, "RINGCAST_DETERMINISTIC='-1': must be 0 or 1"),
         ({"RINGCAST_DETERMINISTIC": "yes"}, "RINGCAST_DETERMINISTIC='yes': must be 0 or 1"),
         ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
