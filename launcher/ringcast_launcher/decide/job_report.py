@@ -83,6 +83,5 @@ def _advice(error: str) -> list[str]:
     """Return what may help against an error, which its program cannot know."""
     if not _MISSING.search(error):
         return []
-    ways = "--as-mpi4py (alone: python -m ringcast.mpi4py)"
-    but = "but not under python -I or -E, which ignore PYTHONPATH"
-    return [f"ringcast-launch: mpi4py is not installed; with {ways} ringcast takes its place, {but}"]
+    ways = "--as-mpi4py (alone: python -m ringcast.mpi4py) puts ringcast in its place"
+    return [f"ringcast-launch: mpi4py is not installed; {ways}, and python -I or -E switch that off"]
