@@ -547,4 +547,4 @@ def test_where_a_module_of_mpi4py_is_missing_the_option_for_it_is_named(module: 
     command = [sys.executable, "-m", "ringcast_launcher", "-n", "3", "-m", module, "helloworld"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert (done.returncode, sum("No module named" in line for line in done.stderr.splitlines())) == (1, 1)
-    assert "with --as-mpi4py" in done.stderr.splitlines()[-2]
+    assert "--as-mpi4py (alone: python -m ringcast.mpi4py)" in done.stderr.splitlines()[-2]
