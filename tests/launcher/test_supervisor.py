@@ -217,6 +217,12 @@ def test_of_ranks_with_the_same_error_the_lowest_is_named(errors: tuple[str, ...
     assert verdict(replay(3, [*all_join(3), *told, *ends])).rank == named
 
 
+def test_a_rank_that_was_too_late_because_of_another_one_does_not_take_its_place() -> None:
+    """Rank 1 ends before it has joined; rank 0 wants to join after that, is refused, and exits with the same code."""
+    history = [(1.0, Exited(1, 1)), (1.1, TooLate(0)), (1.2, Exited(0, 1))]
+    assert verdict(replay(2, history)).rank == 1
+
+
 def test_the_same_error_at_another_place_is_another_error() -> None:
     lines = [(1.0, Failing(1, Failure("E: 1", '  File "a.py", line 3'))), (1.1, Failing(0, Failure("E: 0", "")))]
     assert verdict(replay(2, [*all_join(2), *lines, *((2.0, Exited(r, 1)) for r in range(2))])).rank == 1

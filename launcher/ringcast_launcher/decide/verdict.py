@@ -103,8 +103,8 @@ class Past:
         report = worker.report
         if rank not in self.failed or self._blamed_by(rank):
             return ()
-        if not report.cause:  # before init there is nobody yet because of whom it could have ended
-            return () if worker.joined else (worker.status,)
+        if not report.cause:  # before init no other rank can be the cause; one that came too late ended because of one
+            return () if worker.joined or worker.too_late else (worker.status,)
         kind = report.cause.partition(":")[0]
         if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
             return kind, worker.status
