@@ -3,8 +3,7 @@
 With a launcher the records lie in a mapped file of the job's private directory, else in plain memory. A record is
 written once when its operation begins, and touched once more when that ends. Rounds are not followed: the record gets
 them, and the ranks that the operation waits for, when it has waited for a while, and when it fails. Beside the records
-is a counter of the bytes of data sent, which the protocol advances itself. `ringcast.wire.flight` says how all is laid
-out.
+is a counter of the bytes of data sent, which the protocol advances itself. `ringcast.wire.flight` defines the layout.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
-"""Ways to move frames between ranks: each module has one, and all keep the laws of `conformance`.
+"""Ways to move frames between ranks: each module or room has one, and all keep the laws of `conformance`.
 
-* `base`: what a transport is
-* `registry`: those between processes, by name
+* `base`: the contract of a transport
+* `registry`: the transports between processes, by name
+* `memory`: ranks are processes of one host, joined by shared memory
+* `sockets`: ranks are processes, joined by stream sockets, encrypted
 * `threads`: ranks are threads of one process
 * `zeromq`: ranks are processes, joined by ipc or tcp
 * `simulated`: all ranks in one thread, on a virtual clock, with faults
 
 >>> from ringcast.transports import base
 """
+
+from ringcast.wire import transport_kinds as registry  # by its public name
 
 __all__ = [
     "base",

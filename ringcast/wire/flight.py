@@ -17,7 +17,7 @@ from ringcast.wire.header import STAGES, label_of
 
 KEPT = 64  # operations
 FILE = "flight-{rank}"  # in the job's directory
-PEERS = 8  # ranks that are waited for, of which the numbers are kept
+PEERS = 8  # a record names at most so many of the ranks that its operation waits for
 
 RUNNING, DONE, FAILED = 1, 2, 3
 STATES = {RUNNING: "running", DONE: "done", FAILED: "failed"}

@@ -163,6 +163,14 @@ def test_every_public_name_is_there() -> None:
     assert set(ringcast.__all__) <= set(dir(ringcast))
 
 
+@pytest.mark.parametrize("package", ["schedules", "algorithms", "analysis", "transports"])
+def test_every_name_of_a_public_package_can_be_imported(package: str) -> None:
+    """In a process that has imported nothing else: a module that has moved would be missed."""
+    command = [sys.executable, "-c", f"from ringcast.{package} import *"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
+    assert done.returncode == 0, done.stderr
+
+
 def test_who_opens_the_terminal_has_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = os.openpty()
     settings = worker.WorkerConfig(

@@ -18,7 +18,6 @@ from types import ModuleType
 import psutil
 import pytest
 
-from ringcast._util import rank_words
 from ringcast_launcher import cli
 from ringcast_launcher.decide import verdict
 from ringcast_launcher.output import output
@@ -88,7 +87,7 @@ def launch(tmp_path: Path) -> Launch:
     return run
 
 
-@pytest.mark.parametrize("module", [cli, job, output, verdict, rank_words])
+@pytest.mark.parametrize("module", [cli, job, output, verdict])
 def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -103,7 +103,7 @@ class Past:
         report = worker.report
         if rank not in self.failed or self._blamed_by(rank):
             return ()
-        if not report.cause:  # before init no other rank can be the cause; one that came too late ended because of one
+        if not report.cause:  # before init it had no peers; a rank that joined too late was refused
             return () if worker.joined or worker.too_late else (worker.status,)
         kind = report.cause.partition(":")[0]
         if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
